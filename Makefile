@@ -1,0 +1,58 @@
+# unity-dsl: every task is one command; each brings the environment it needs.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# More tests at once than cores makes the tests that start ranks slower, not faster.
+WORKERS ?= $(shell nproc)
+FUZZ_CASES ?= 200
+DEMO := build/demo
+
+.PHONY: help setup check format test demo fuzz bench clean
+
+help: ## print this help
+	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: $(VENV)/.ready ## make .venv with the pinned development environment
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("unity-dsl needs Python 3.11 or newer; set PYTHON=…")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (the first time takes minutes: it fetches torch)"
+	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint constraints.txt
+	@touch $@
+
+check: setup ## lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## format Python, .uop and .udl files in place
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/unityc fmt ops/*.uop examples/*.udl
+
+test: setup ## the whole test suite
+	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+demo: setup ## compile examples/digits.udl for 2 devices, train it on 2 local ranks, check it
+	rm -rf $(DEMO)
+	$(BIN)/unityc examples/digits.udl --output $(DEMO) --machine local --devices 2
+	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 $(DEMO)/train.py --data digits --require-accuracy 0.95
+	$(BIN)/unityc check $(DEMO) --ranks 2
+
+fuzz: setup ## check random models under random plans on 1, 2 and 4 ranks (FUZZ_CASES=200)
+	UNITY_FUZZ_CASES=$(FUZZ_CASES) $(BIN)/python -m pytest -q tests/fuzz
+
+bench: setup ## measure again every figure that is quoted, into bench/results/
+	$(BIN)/python bench/startup_time.py
+	$(BIN)/python bench/compile_time.py
+
+clean: ## remove build results and caches, keep .venv
+	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find unity_dsl tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,61 @@
+"""What every benchmark shares: times of fresh processes, the name of the hardware, the file of results."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def hardware() -> dict[str, str | int]:
+    """Processor, usable cores and versions; nothing that identifies the machine itself."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        model = names[0] if names else model
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {"cpu": model, "cores": cores, "python": platform.python_version(), "system": platform.system()}
+
+
+def time_command(command: Sequence[str], repetitions: int, warmup: int = 1) -> dict[str, float | int]:
+    """Wall-clock seconds of a command in fresh processes; the first runs only warm the disk cache.
+
+    Raises CalledProcessError when the command fails: a benchmark never reports the time of a failure.
+    """
+    times = []
+    for _ in range(warmup + repetitions):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        times.append(time.perf_counter() - start)
+    kept = times[warmup:]
+    rounded = {"median": median(kept), "least": min(kept), "most": max(kept)}
+    return {**{name: round(value, 3) for name, value in rounded.items()}, "repetitions": repetitions}
+
+
+def write_results(name: str, command: str, results: Mapping[str, Any]) -> Path:
+    """`bench/results/NAME.json`: the numbers, how to get them again, and on what they were measured."""
+    document = {"command": command, "unity_dsl": version("unity-dsl"), "hardware": hardware(), "seconds": results}
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    return path
+
+
+def print_table(results: Mapping[str, Mapping[str, float | int]]) -> None:
+    """Median, least and most seconds by name."""
+    width = max(map(len, results))
+    print(f"{'':<{width}}  median   least    most  seconds")
+    for name, row in results.items():
+        print(f"{name:<{width}}  {row['median']:6.3f}  {row['least']:6.3f}  {row['most']:6.3f}")

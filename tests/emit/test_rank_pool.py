@@ -1,0 +1,80 @@
+"""Processes that stand for ranks: cases run in groups of their own, and a failure is told and survived."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from unity_dsl.emit.rank_pool import RankError, RankPool
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[RankPool]:
+    with RankPool(3) as ranks:
+        yield ranks
+
+
+def add_up(rank: int, ranks: int, number: float) -> float:
+    import torch
+    import torch.distributed as dist
+
+    total = torch.tensor(number + rank)
+    if ranks > 1:
+        dist.all_reduce(total)
+    return float(total)
+
+
+def fail_on(rank: int, ranks: int, culprit: int, how: str) -> int:
+    import torch
+    import torch.distributed as dist
+
+    if rank == culprit:
+        match how:
+            case "raises":
+                raise ValueError("seven is not prime")
+            case "exits":
+                os._exit(7)
+            case "is killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "leaves":
+                raise SystemExit(3)
+            case "hangs":
+                time.sleep(60)
+    dist.all_reduce(torch.ones(1))
+    return rank
+
+
+def test_cases_run_on_any_number_of_ranks(pool: RankPool) -> None:
+    for ranks in (2, 1, 3, 2, 1):
+        expected = sum(0.5 + rank for rank in range(ranks))
+        assert pool.run(add_up, 0.5, ranks=ranks) == [expected] * ranks
+
+
+def test_more_ranks_than_there_are(pool: RankPool) -> None:
+    with pytest.raises(ValueError, match="no 4 ranks"):
+        pool.run(add_up, 0.5, ranks=4)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("raises", "ValueError: seven is not prime"),
+        ("exits", "exit code 7"),
+        ("is killed", "signal 9"),
+        ("leaves", "SystemExit: 3"),
+        ("hangs", "no end within"),
+    ],
+)
+def test_a_failure_names_the_rank_and_the_pool_recovers(pool: RankPool, how: str, message: str) -> None:
+    with pytest.raises(RankError) as caught:
+        pool.run(fail_on, 1, how, ranks=2, seconds=4.0 if how == "hangs" else 60.0)
+    assert message in str(caught.value)
+    if how != "hangs":
+        assert caught.value.rank == 1
+    if how == "raises":
+        assert "fail_on" in caught.value.trace
+    assert pool.run(add_up, 1.0, ranks=2) == [3.0, 3.0]

@@ -1,0 +1,344 @@
+"""The training entry: it trains as plain torch would, on any number of ranks, stops cleanly and goes on anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.compare import load_program
+from unity_dsl.emit.write import write_program
+
+MODEL = """
+model tiny[b = 16, h = 32, p = 0]
+  input x: f32[b, 64]
+  input target: int<10>[b]
+  weight w1: f32[h, 64] ~ normal(0.1)
+  weight b1: f32[h] ~ zeros
+  weight w2: f32[10, h] ~ normal(0.1)
+  h1 = dropout(relu(linear(x, w1) + b1); p = p)
+  logits = linear(h1, w2)
+  loss cross_entropy(logits, target)
+  output logits
+"""
+
+
+class Programs:
+    """The model compiled for some ranks, each once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "tiny.udl").write_text(MODEL.lstrip())
+
+    def out(self, ranks: int, **settings: float) -> Path:
+        name = f"out_{ranks}_" + "_".join(f"{key}{value}" for key, value in settings.items()).replace(".", "")
+        out = self.folder / name
+        if not out.exists():
+            request = Request(
+                self.folder / "tiny.udl",
+                settings=settings,
+                devices=ranks,
+                strategy="data_parallel",
+                pins=("w1=S0",) if ranks > 1 else (),
+            )
+            compilation = compile_model(request)
+            write_program(compilation.plan, compilation.library, compilation.sources, request, out)
+        return out
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return Programs(tmp_path_factory.mktemp("programs"))
+
+
+# ---------------------------------------------------------------------------------------------- running
+
+
+def start(out: Path, ranks: int, *arguments: object) -> list[subprocess.Popen[str]]:
+    """train.py on so many ranks, from another folder, as torchrun starts it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    environment |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "PYTHONPATH": ""}
+    command = [sys.executable, str(out / "train.py"), "--device", "cpu", *map(str, arguments)]
+    return [
+        subprocess.Popen(
+            command,
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=out.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def train(out: Path, ranks: int, *arguments: object) -> str:
+    """Train to the end; what the first rank printed."""
+    processes = start(out, ranks, *arguments)
+    texts = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0] * ranks, texts
+    return texts[0][0]
+
+
+def losses(log: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+
+
+# ---------------------------------------------------------------------------------------------- training
+
+
+RECIPE = (
+    *("--steps", 6, "--optimizer", "sgd", "--lr", 0.5, "--momentum", 0.9, "--weight-decay", 0.01, "--clip", 0.4),
+    *("--accumulate", 2, "--warmup", 2, "--schedule", "cosine", "--seed", 3, "--dtype", "float64"),
+)
+
+
+def expected_losses(out: Path) -> list[float]:
+    """The same recipe written with torch alone."""
+    import torch
+    from torch.nn import functional as F
+
+    with load_program(out) as program, modules(out) as (data, _, _):
+        model = program.Model(None, dtype=torch.float64)
+        model.initialise(3)
+        w1, b1, w2 = (dict(model.named_parameters())[name].detach().clone() for name in ("w1", "b1", "w2"))
+        batches = [data.synthetic(program.INPUTS, 3, position, "train") for position in range(12)]
+    weights = [tensor.requires_grad_() for tensor in (w1, b1, w2)]
+    optimizer = torch.optim.SGD(
+        [{"params": [w1, w2], "weight_decay": 0.01}, {"params": [b1]}], lr=0.5, momentum=0.9
+    )
+    rates = [0.25, 0.5] + [0.25 * (1 + torch.cos(torch.tensor(torch.pi * k / 4)).item()) for k in range(4)]
+    found = []
+    for step in range(6):
+        optimizer.zero_grad()
+        parts = []
+        for batch in batches[2 * step : 2 * step + 2]:
+            logits = F.linear(torch.relu(F.linear(batch["x"].double(), w1, b1)), w2)
+            parts.append(F.cross_entropy(logits, batch["target"]))
+        total = torch.stack(parts).mean()
+        total.backward()
+        torch.nn.utils.clip_grad_norm_(weights, 0.4)
+        for group in optimizer.param_groups:
+            group["lr"] = rates[step]
+        optimizer.step()
+        found.append(total.item())
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("bucket", [0, 25])
+def test_training_is_what_torch_alone_would_do(programs: Programs, tmp_path: Path, ranks: int, bucket: int) -> None:
+    log = tmp_path / "log"
+    train(programs.out(ranks), ranks, *RECIPE, "--log-file", log, "--bucket-mb", bucket)
+    assert losses(log) == pytest.approx(expected_losses(programs.out(1)), rel=1e-9)
+    last = json.loads(log.read_text().splitlines()[-1])
+    assert set(last) == {"step", "loss", "lr", "grad_norm", "seconds"} and last["step"] == 6
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_training_goes_on_with_another_number_of_ranks(programs: Programs, tmp_path: Path, optimizer: str) -> None:
+    """Data, dropout, learning rate and the optimizer's state go on where they stopped: the losses are those of one run."""
+    recipe = ("--optimizer", optimizer, "--lr", 0.01, "--schedule", "linear", "--steps", 8, "--clip", 1, "--seed", 5)
+    whole, parted, saved = tmp_path / "whole", tmp_path / "parted", tmp_path / "saved"
+    train(programs.out(1, p=0.2), 1, *recipe, "--log-file", whole)
+    stopped = start(programs.out(2, p=0.2), 2, *recipe, "--log-file", tmp_path / "l", "--checkpoint", saved, "--save-every", 3)
+    for process in stopped:
+        process.communicate(timeout=120)
+    (saved / "latest").write_text("step-00000003\n")
+    parted.write_text("".join((tmp_path / "l").read_text().splitlines(keepends=True)[:3]))
+    # The seed is the checkpoint's, whatever the second run is told.
+    train(programs.out(1, p=0.2), 1, *recipe, "--seed", 1, "--log-file", parted, "--checkpoint", saved, "--resume")
+    assert losses(parted) == pytest.approx(losses(whole), abs=1e-5)
+    assert len(losses(whole)) == 8 and sorted(os.listdir(saved)) == ["latest", *(f"step-0000000{n}" for n in (3, 6, 8))]
+
+
+@pytest.mark.parametrize(("ranks", "told"), [(1, 0), (2, 1)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_every_rank_with_a_checkpoint(
+    programs: Programs, tmp_path: Path, ranks: int, told: int, number: signal.Signals
+) -> None:
+    log = tmp_path / "log"
+    processes = start(
+        programs.out(ranks), ranks, "--steps", 10**6, "--checkpoint", tmp_path / "saved", "--log-file", log
+    )
+    wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 2, processes)
+    processes[told].send_signal(number)
+    texts = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [130] * ranks, texts
+    assert not any("Traceback" in text for pair in texts for text in pair)
+    last = json.loads(log.read_text().splitlines()[-1])["step"]
+    assert (tmp_path / "saved" / "latest").read_text() == f"step-{last:08d}\n"
+    assert f"stopped after step {last}" in texts[0][0]
+
+
+def wait_for(condition: Callable[[], bool], processes: list[subprocess.Popen[str]]) -> None:
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit and all(process.poll() is None for process in processes)
+        time.sleep(0.05)
+
+
+def test_another_number_of_ranks_is_refused(programs: Programs) -> None:
+    (process,) = start(programs.out(2), 1)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 2 and "runs on 2 ranks, not 1" in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data", "nowhere"), "give synthetic, digits or package.module:function"),
+        (("--data", "os:nothing"), "has no attribute 'nothing'"),
+        (("--resume",), "--resume needs --checkpoint"),
+        (("--accumulate", 0), "--accumulate must be at least 1"),
+    ],
+)
+def test_wrong_options_are_told(programs: Programs, arguments: tuple[object, ...], message: str) -> None:
+    (process,) = start(programs.out(1), 1, *arguments)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2 and message in error and "Traceback" not in error
+
+
+def test_digits_are_learnt_from_a_data_function_of_the_users_too(programs: Programs, tmp_path: Path) -> None:
+    hook = programs.folder / "mine.py"
+    hook.write_text("def batches(*key):\n    from data import digits\n    return digits(*key)\n")
+    told = train(programs.out(1), 1, "--data", "mine:batches", "--steps", 300, "--lr", 0.01)
+    assert float(told.rsplit("test accuracy", 1)[1]) > 0.9
+
+
+# ---------------------------------------------------------------------------------------------- data
+
+
+@contextmanager
+def modules(out: Path) -> Iterator[tuple[ModuleType, ModuleType, ModuleType]]:
+    """data.py, checkpoint.py and train.py of a program, as a part of its package."""
+    from importlib import import_module
+
+    with load_program(out) as program:
+        package = program.__name__.rpartition(".")[0]
+        yield tuple(import_module(f"{package}.{name}") for name in ("data", "checkpoint", "train"))  # type: ignore[misc]
+
+
+class Spec:
+    def __init__(self, shape: tuple[int, ...], integer_range: int | None = None) -> None:
+        self.shape, self.integer_range = shape, integer_range
+
+
+def digits_inputs(rows: int) -> Mapping[str, Spec]:
+    return {"pixels": Spec((rows, 8, 8)), "label": Spec((rows,), 10)}
+
+
+def test_synthetic_data_depends_on_seed_and_step_alone(programs: Programs) -> None:
+    with modules(programs.out(1)) as (data, _, _):
+        inputs = {"x": Spec((3, 2)), "ids": Spec((500,), 7)}
+        first = data.synthetic(inputs, 0, 4, "train")
+        assert all((first[name] == data.synthetic(inputs, 0, 4, "train")[name]).all() for name in inputs)
+        for other in ((1, 4, "train"), (0, 5, "train"), (0, 3, "test")):
+            assert (first["x"] != data.synthetic(inputs, *other)["x"]).all()
+        assert set(first["ids"].tolist()) == set(range(7))
+        assert data.synthetic(inputs, 0, data.SYNTHETIC_TEST_BATCHES, "test") is None
+
+
+def test_digits_are_passed_through_whole_and_never_leak(programs: Programs) -> None:
+    import torch
+
+    with modules(programs.out(1)) as (data, _, _):
+        images, _, train_set, test_set = data._digits(0)
+        assert not set(train_set.tolist()) & set(test_set.tolist())
+        assert len(train_set) + len(test_set) == len(images) == 1797
+        rows = 100
+        places = torch.cat([data._positions(0, step * rows, rows, len(train_set)) for step in range(30)])
+        for start in range(0, len(places) - len(train_set), len(train_set)):
+            assert sorted(places[start : start + len(train_set)].tolist()) == list(range(len(train_set)))
+        sizes = []
+        while (batch := data.digits(digits_inputs(rows), 0, len(sizes), "test")) is not None:
+            assert batch["pixels"].shape == (len(batch["label"]), 8, 8)
+            sizes.append(len(batch["label"]))
+        assert sum(sizes) == len(test_set) and sizes == [100, 100, 100, 59]
+        with pytest.raises(data.DataError):
+            data.digits({"x": Spec((4, 63)), "y": Spec((4,), 10)}, 0, 0, "train")
+
+
+def test_accuracy_counts_every_row_once(programs: Programs) -> None:
+    """The last, short batch is filled up; a model that is right on the first rows only shows whether copies count."""
+    import torch
+
+    class Right(torch.nn.Module):
+        device, dtype = torch.device("cpu"), torch.float32
+
+        def forward(self, x: Any, target: Any) -> Any:
+            right = torch.nn.functional.one_hot(target, 10).float()
+            right[x[:, 0] == 0] = 0.0
+            return torch.tensor(1.0), {"logits": right}
+
+    def batches(inputs: Any, seed: int, step: int, split: str) -> Any:
+        rows = (16, 5)[step] if step < 2 else None
+        if rows is None:
+            return None
+        x = torch.zeros(rows, 64)
+        x[: (16, 1)[step]] = 1.0
+        return {"x": x, "target": torch.full((rows,), 9)}
+
+    with modules(programs.out(1)) as (_, _, entry):
+        loss, accuracy = entry.evaluate(Right(), batches, 0)
+    assert loss == 1.0 and accuracy == 17 / 21
+
+
+# ---------------------------------------------------------------------------------------------- checkpoints run nothing
+
+
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.system, ("touch trapped",))
+
+
+def test_a_checkpoint_cannot_run_code(programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
+
+    monkeypatch.chdir(tmp_path)
+    with modules(programs.out(1)) as (_, checkpoint, entry):
+        model = entry.Model(None)
+        optimizer = torch.optim.AdamW(model.parameters())
+        checkpoint.prepare(optimizer, "adamw")
+        progress = {"step": 1, "position": 1}
+        folder = checkpoint.save(tmp_path, model, None, optimizer, progress)
+        assert checkpoint.read_progress(folder) == progress
+        checkpoint.load(folder, model, None, optimizer)
+        index = folder / ".metadata"
+        metadata = pickle.loads(index.read_bytes())
+        key = next(iter(metadata.state_dict_metadata))
+
+        def refused(content: object) -> None:
+            index.write_bytes(content if isinstance(content, bytes) else pickle.dumps(content))
+            with pytest.raises(checkpoint.CheckpointError):
+                checkpoint.load(folder, model, None, optimizer)
+
+        refused(Trap())
+        refused(Metadata({"x": Trap()}))  # type: ignore[dict-item]
+        refused({"x": 1})
+        refused(b"")
+        refused(b"garbage")
+        changed = {**metadata.state_dict_metadata, key: BytesStorageMetadata()}
+        refused(Metadata(changed, storage_data=metadata.storage_data))
+        places = {place: type(info)("../../" + info.relative_path, *list(vars(info).values())[1:])
+                  for place, info in metadata.storage_data.items()}  # fmt: skip
+        refused(Metadata(metadata.state_dict_metadata, storage_data=places))
+        refused(Metadata({name: found for name, found in metadata.state_dict_metadata.items() if name != key}))
+    assert not (tmp_path / "trapped").exists()

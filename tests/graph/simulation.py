@@ -1,0 +1,124 @@
+"""All devices of a mesh in one process: what steps, transfers and layouts mean, in NumPy. The tests' reference."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+from unity_dsl.graph.conversion import Step, StepKind
+from unity_dsl.graph.exchange import held_indices, transfers
+from unity_dsl.graph.layout import Invariant, Layout, Mesh, Partial, Replicate, Shard, nest
+from unity_dsl.index.library import load_library
+
+LIBRARY = load_library()
+
+Locals = list[np.ndarray]
+
+
+def encode(tensor: np.ndarray, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> Locals:
+    """Local tensors of a layout: copies, slices, and random terms of a sum along Partial axes."""
+    partial = layout.where(Partial)
+    degree = mesh.degree(partial)
+    terms = [rng.integers(-9, 9, tensor.shape).astype(float) for _ in range(degree - 1)]
+    terms.append(tensor - sum(terms, np.zeros_like(tensor)))
+    held = []
+    for rank in range(mesh.size):
+        here = mesh.coordinates(rank)
+        number = 0
+        for axis in partial:
+            number = number * mesh.axes[axis].degree + here[axis]
+        held.append(take(terms[number], layout, mesh, here))
+    return held
+
+
+def take(tensor: np.ndarray, layout: Layout, mesh: Mesh, here: tuple[int, ...]) -> np.ndarray:
+    for dim, extent in enumerate(tensor.shape):
+        index = held_indices(layout, dim, extent, mesh, here, LIBRARY)
+        tensor = np.where(
+            np.expand_dims(index >= 0, tuple(d for d in range(tensor.ndim) if d != dim)), tensor.take(index, dim), 0.0
+        )
+    return tensor
+
+
+def decode(held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> np.ndarray:
+    """The tensor that the local tensors stand for; asserts that copies agree."""
+    total = np.full(shape, np.nan)
+    copied = [axis for axis, kind in enumerate(layout.kinds) if isinstance(kind, Invariant | Replicate)]
+    sums: dict[tuple[int, ...], np.ndarray] = {}
+    for rank, local in enumerate(held):
+        here = mesh.coordinates(rank)
+        copy = tuple(here[axis] for axis in copied)
+        index = np.ix_(*(held_indices(layout, dim, extent, mesh, here, LIBRARY) for dim, extent in enumerate(shape)))
+        sums.setdefault(copy, np.zeros(shape))[index] += local
+    for value in sums.values():
+        assert np.isnan(total).all() or np.allclose(total, value), "copies differ"
+        total = value
+    return total
+
+
+def run(steps: tuple[Step, ...], held: Locals, mesh: Mesh, shape: tuple[int, ...]) -> Locals:
+    for step in steps:
+        held = run_step(step, held, mesh, shape)
+    return held
+
+
+def run_step(step: Step, held: Locals, mesh: Mesh, shape: tuple[int, ...]) -> Locals:
+    if step.kind is StepKind.EXCHANGE:
+        assert step.source is not None and step.target is not None
+        return run_transfers(step.source, step.target, held, mesh, shape)
+    out: list[np.ndarray] = [np.empty(0)] * mesh.size
+    for rank in range(mesh.size):
+        group = group_of(rank, step.axes, mesh)
+        out[rank] = _apply(step, held, group, group.index(rank))
+    return out
+
+
+def group_of(rank: int, axes: tuple[int, ...], mesh: Mesh) -> list[int]:
+    here = list(mesh.coordinates(rank))
+    group = []
+    for choice in product(*(range(mesh.axes[axis].degree) for axis in axes)):
+        for axis, coordinate in zip(axes, choice, strict=True):
+            here[axis] = coordinate
+        group.append(mesh.rank(here))
+    return group
+
+
+def _apply(step: Step, held: Locals, group: list[int], position: int) -> np.ndarray:
+    local = held[group[position]]
+    size = len(group)
+    match step.kind:
+        case StepKind.SLICE:
+            return np.split(local, size, step.dim)[position]
+        case StepKind.MASK:
+            return local if position == 0 else np.zeros_like(local)
+        case StepKind.PAD:
+            blocks = [np.zeros_like(local)] * size
+            blocks[position] = local
+            return np.concatenate(blocks, step.dim)
+        case StepKind.ALL_GATHER:
+            return np.concatenate([held[member] for member in group], step.dim)
+        case StepKind.ALL_REDUCE:
+            return np.sum([held[member] for member in group], axis=0)
+        case StepKind.REDUCE_SCATTER:
+            return np.split(np.sum([held[member] for member in group], axis=0), size, step.dim)[position]
+        case StepKind.ALL_TO_ALL:
+            return np.concatenate([np.split(held[m], size, step.to_dim)[position] for m in group], step.dim)
+    raise AssertionError(step)
+
+
+def run_transfers(source: Layout, target: Layout, held: Locals, mesh: Mesh, shape: tuple[int, ...]) -> Locals:
+    out = []
+    for rank in range(mesh.size):
+        here = mesh.coordinates(rank)
+        local = tuple(len(held_indices(target, dim, extent, mesh, here, LIBRARY)) for dim, extent in enumerate(shape))
+        out.append(np.zeros(local))
+    for transfer in transfers(source, target, shape, mesh, LIBRARY):
+        out[transfer.taker][np.ix_(*transfer.put_at)] += held[transfer.giver][np.ix_(*transfer.taken_from)]
+    return out
+
+
+def layouts(rank: int, mesh: Mesh) -> list[Layout]:
+    """Every layout, in mesh order."""
+    kinds = (Invariant(), Replicate(), Partial(), *(Shard(dim) for dim in range(rank)))
+    return [nest(choice) for choice in product(kinds, repeat=len(mesh.axes))]

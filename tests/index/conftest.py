@@ -1,0 +1,12 @@
+"""The shipped library, loaded once, and short ways to declare and call operators."""
+
+from __future__ import annotations
+
+import pytest
+
+from unity_dsl.index.library import Library, load_library
+
+
+@pytest.fixture(scope="session")
+def library() -> Library:
+    return load_library()

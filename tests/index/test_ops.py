@@ -1,0 +1,328 @@
+"""Every shipped declaration against torch, in float64, at random shapes: its equations, its native line, derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from unity_dsl.index.evaluate import evaluate
+from unity_dsl.index.instance import Instance
+from unity_dsl.index.instantiate import Binding, Shape, instantiate
+from unity_dsl.index.library import Library
+from unity_dsl.index.term import call, substitute
+from unity_dsl.syntax.ast import (
+    DimDecl,
+    Expr,
+    FunctionDecl,
+    Name,
+    NativeArgument,
+    NativeCall,
+    NativeList,
+    Number,
+    OperatorDecl,
+    Read,
+    Size,
+    Statement,
+    TensorDecl,
+)
+
+Random = np.random.Generator
+Tensors = list[torch.Tensor]
+
+
+@dataclass
+class Case:
+    """Operands of one call, and what torch makes of them. `ranges` are the bounds of integer operands, by position."""
+
+    inputs: Tensors
+    reference: Callable[..., torch.Tensor]
+    attributes: Mapping[str, int | float] = field(default_factory=dict)
+    ranges: Mapping[int, int] = field(default_factory=dict)
+    binding: Binding | None = None
+
+    def instance(self, operator: OperatorDecl) -> Instance:
+        shapes = [Shape(tuple(t.shape), self.ranges.get(n)) for n, t in enumerate(self.inputs)]
+        return instantiate(operator, shapes, self.attributes, binding=self.binding)
+
+
+def normal(random: Random, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(random.standard_normal(shape))
+
+
+def sizes(random: Random, count: int) -> list[int]:
+    return [int(size) for size in random.integers(1, 5, count)]
+
+
+def any_shape(random: Random) -> list[int]:
+    return sizes(random, int(random.integers(0, 4)))
+
+
+def unary(reference: Callable[..., torch.Tensor], **attributes: float) -> Callable[[Random], Case]:
+    return lambda random: Case([normal(random, *any_shape(random))], reference, attributes)
+
+
+def broadcast(reference: Callable[..., torch.Tensor]) -> Callable[[Random], Case]:
+    def made(random: Random) -> Case:
+        full = any_shape(random)
+        shapes = []
+        for _ in range(2):
+            kept = full[int(random.integers(0, len(full) + 1)) :]
+            shapes.append([size if random.random() < 0.6 else 1 for size in kept])
+        return Case([normal(random, *shape) for shape in shapes], reference)
+
+    return made
+
+
+def linear(random: Random) -> Case:
+    i, o = sizes(random, 2)
+    return Case([normal(random, *any_shape(random), i), normal(random, o, i)], F.linear)
+
+
+def matmul(random: Random) -> Case:
+    batch, (m, k, n) = any_shape(random), sizes(random, 3)
+    return Case([normal(random, *batch, m, k), normal(random, *batch, k, n)], torch.matmul)
+
+
+def embedding(random: Random) -> Case:
+    v, d = sizes(random, 2)
+    ids = torch.from_numpy(random.integers(0, v, any_shape(random)))
+    return Case([torch.as_tensor(ids), normal(random, v, d)], F.embedding, ranges={0: v})
+
+
+def causal_mask(random: Random) -> Case:
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        later = torch.ones(x.shape[-2:], dtype=torch.bool).triu(1)
+        return x.masked_fill(later, -torch.inf)
+
+    return Case([normal(random, *any_shape(random), *sizes(random, 2))], reference)
+
+
+def softmax(random: Random) -> Case:
+    x = 300 * normal(random, *any_shape(random), *sizes(random, 1))
+    return Case([x], lambda x: torch.softmax(x, -1))
+
+
+def layer_norm(random: Random) -> Case:
+    (c,) = sizes(random, 1)
+    inputs = [normal(random, *any_shape(random), c), normal(random, c), normal(random, c)]
+    return Case(inputs, lambda x, g, b: F.layer_norm(x, [c], g, b, 0.01), {"eps": 0.01})
+
+
+def mse(random: Random) -> Case:
+    shape = any_shape(random)
+    return Case([normal(random, *shape), normal(random, *shape)], F.mse_loss)
+
+
+def cross_entropy(random: Random) -> Case:
+    shape, c = any_shape(random), sizes(random, 1)[0]
+    target = torch.as_tensor(random.integers(0, c, shape))
+
+    def reference(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.nll_loss(torch.log_softmax(x, -1).reshape(-1, c), target.reshape(-1))
+
+    return Case([30 * normal(random, *shape, c), target], reference, ranges={1: c})
+
+
+def masked_cross_entropy(random: Random) -> Case:
+    case = cross_entropy(random)
+    mask = torch.as_tensor(random.integers(0, 2, case.inputs[1].shape))
+
+    def reference(x: torch.Tensor, target: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        losses = -torch.log_softmax(x, -1).gather(-1, target[..., None])[..., 0]
+        return (losses * mask).sum() / max(int(mask.sum()), 1)
+
+    return Case([*case.inputs, mask], reference, ranges={**case.ranges, 2: 2})
+
+
+def padding_mask(random: Random) -> Case:
+    b, h, s, t = sizes(random, 4)
+    mask = torch.as_tensor(random.integers(0, 2, (b, t)))
+    inputs = [normal(random, b, h, s, t), mask]
+    return Case(inputs, lambda x, mask: x - 1e4 * (1 - mask)[:, None, None], ranges={1: 2})
+
+
+def project(random: Random) -> Case:
+    (i,) = sizes(random, 1)
+    x, w = normal(random, *any_shape(random), i), normal(random, *any_shape(random), i)
+    return Case([x, w], lambda x, w: torch.tensordot(x, w, dims=([-1], [-1])))
+
+
+def root_scale(random: Random) -> Case:
+    (k,) = sizes(random, 1)
+    return Case([normal(random, *any_shape(random), k)], lambda x: x / k**0.5)
+
+
+def concat(random: Random) -> Case:
+    shape = sizes(random, int(random.integers(1, 4)))
+    dim = int(random.integers(-len(shape), len(shape)))
+    other = list(shape)
+    other[dim] = int(random.integers(1, 5))
+    return Case([normal(random, *shape), normal(random, *other)], lambda x, y: torch.cat([x, y], dim), {"dim": dim})
+
+
+def cut(random: Random) -> Case:
+    shape = sizes(random, int(random.integers(1, 4)))
+    dim = int(random.integers(-len(shape), len(shape)))
+    start = int(random.integers(0, shape[dim]))
+    stop = int(random.integers(start + 1, shape[dim] + 1))
+    attributes = {"dim": dim, "start": start, "stop": stop}
+    return Case([normal(random, *shape)], lambda x: x.narrow(dim, start, stop - start), attributes)
+
+
+def pattern(reference: Callable[[torch.Tensor], torch.Tensor], keeps: bool = False) -> Callable[[Random], Case]:
+    """`x[b, (h k), s, 1] -> [s, (h b)]`, or with `k` kept; the reference sees x as [s, h, b, k]."""
+
+    def made(random: Random) -> Case:
+        b, h, k, s = sizes(random, 4)
+        source = ((("b", b),), (("h", h), ("k", k)), (("s", s),), ())
+        target = ((("s", s),), (("h", h), ("b", b)), *(((), (("k", k),)) if keeps else ()))
+
+        def whole(x: torch.Tensor) -> torch.Tensor:
+            y = reference(x.reshape(b, h, k, s).permute(3, 1, 0, 2))
+            return y.reshape(s, h * b, 1, k) if keeps else y.reshape(s, h * b)
+
+        return Case([normal(random, b, h * k, s, 1)], whole, binding=Binding(source, target))
+
+    return made
+
+
+CASES: dict[str, Callable[[Random], Case]] = {
+    "add": broadcast(torch.add),
+    "sub": broadcast(torch.sub),
+    "mul": broadcast(torch.mul),
+    "div": broadcast(torch.div),
+    "scale": unary(lambda x: x * 1.5, factor=1.5),
+    "shift": unary(lambda x: x - 2, by=-2),
+    "relu": unary(F.relu),
+    "gelu": unary(F.gelu),
+    "gelu_tanh": unary(lambda x: F.gelu(x, approximate="tanh")),
+    "tanh": unary(torch.tanh),
+    "sigmoid": unary(torch.sigmoid),
+    "exp": unary(torch.exp),
+    "causal_mask": causal_mask,
+    "linear": linear,
+    "matmul": matmul,
+    "embedding": embedding,
+    "reciprocal": unary(torch.reciprocal),
+    "padding_mask": padding_mask,
+    "masked_cross_entropy": masked_cross_entropy,
+    "project": project,
+    "root_scale": root_scale,
+    "softmax": softmax,
+    "layer_norm": layer_norm,
+    "mse": mse,
+    "cross_entropy": cross_entropy,
+    "concat": concat,
+    "slice": cut,
+    "rearrange": pattern(lambda x: x, keeps=True),
+    "reduce_sum": pattern(lambda x: x.sum(-1)),
+    "reduce_mean": pattern(lambda x: x.mean(-1)),
+    "reduce_max": pattern(lambda x: x.amax(-1)),
+}
+ELSEWHERE = {"dropout"}
+EQUATIONS_ONLY = {
+    *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
+    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale"),
+}
+"""Operators without a native line."""
+SEEDS = range(8)
+
+
+def test_every_shipped_operator_has_a_case(library: Library) -> None:
+    assert set(library.operators) == set(CASES) | ELSEWHERE
+    assert {name for name, decl in library.operators.items() if decl.torch is None} == EQUATIONS_ONLY
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", CASES)
+def test_equations_are_what_torch_computes(name: str, seed: int, library: Library) -> None:
+    case = CASES[name](np.random.default_rng(seed))
+    expected = case.reference(*case.inputs).numpy()
+    instance = case.instance(library.operators[name])
+    (found,) = evaluate(instance, [t.numpy() for t in case.inputs], library)
+    assert found.shape == expected.shape == instance.shape(instance.outputs[0])
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in EQUATIONS_ONLY])
+def test_the_native_line_agrees_with_the_equations(name: str, seed: int, library: Library) -> None:
+    operator = library.operators[name]
+    case = CASES[name](np.random.default_rng(seed))
+    instance = case.instance(operator)
+    assert operator.torch is not None
+    names = {tensor.name: value for tensor, value in zip(operator.inputs, case.inputs, strict=True)}
+    native = run(operator.torch, {**names, **instance.attributes}, instance.sizes)
+    (found,) = evaluate(instance, [t.numpy() for t in case.inputs], library)
+    np.testing.assert_allclose(native.numpy(), found, rtol=1e-12, atol=1e-12)
+
+
+def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+    match argument:
+        case NativeCall(function, arguments, keywords):
+            module, name = function.split(".")
+            native = getattr({"F": F, "torch": torch}[module], name)
+            given = {key: run(value, names, sizes) for key, value in keywords}
+            return native(*(run(part, names, sizes) for part in arguments), **given)
+        case NativeList(items):
+            return [run(item, names, sizes) for item in items]
+        case Name(name):
+            return names[name]
+        case Size(name):
+            return sizes[name]
+        case Number(value):
+            return value
+
+
+# ---------------------------------------------------------------------------------------------- element functions
+
+POSITIVE = {"log", "sqrt", "rsqrt", "pow"}
+FUNCTIONS = (
+    *("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "sin", "cos", "abs"),
+    *("maximum", "minimum", "relu", "pow"),
+)
+
+
+def test_every_shipped_function_is_tested(library: Library) -> None:
+    assert set(library.functions) == set(FUNCTIONS)
+
+
+def pointwise(expr: Expr, parameters: tuple[str, ...], points: list[np.ndarray], library: Library) -> np.ndarray:
+    """A term of a function's parameters at points."""
+    value = substitute(expr, {name: Read(name, (Name("n"),)) for name in parameters})
+    inputs = tuple(TensorDecl(name, (DimDecl("n"),)) for name in parameters)
+    output = TensorDecl("result", (DimDecl("n"),))
+    operator = OperatorDecl("pointwise", inputs, (), (output,), (), (Statement("result", (Name("n"),), value),))
+    (found,) = evaluate(instantiate(operator, [Shape(p.shape) for p in points], {}), points, library)
+    return found
+
+
+def points(function: FunctionDecl) -> list[np.ndarray]:
+    """Random points, kinks and ties included."""
+    random = np.random.default_rng(7)
+    found = [np.concatenate([random.standard_normal(200), [0.0, 0.0, 1.0, -1.0]]) for _ in function.parameters]
+    if len(found) == 2:
+        found[1][:20] = found[0][:20]
+    return [abs(p) + 0.1 if function.name in POSITIVE else p for p in found]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_and_their_derivatives_are_torch_s(name: str, library: Library) -> None:
+    function = library.functions[name]
+    at = points(function)
+    inputs = [torch.from_numpy(p).requires_grad_() for p in at]
+    names = dict(zip(function.parameters, inputs, strict=True))
+    assert function.torch is not None
+    native = run(function.torch, names, {})
+    applied = call(name, *map(Name, function.parameters))
+    np.testing.assert_allclose(pointwise(applied, function.parameters, at, library), native.detach(), rtol=1e-12)
+    gradients = torch.autograd.grad(native.sum(), inputs)
+    for (parameter, derivative), expected in zip(function.derivatives, gradients, strict=True):
+        found = pointwise(derivative, function.parameters, at, library)
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12, err_msg=f"{name} by {parameter}")

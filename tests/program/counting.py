@@ -1,0 +1,43 @@
+"""Collectives that a program runs, forwards and backwards, counted on a rank. Imported by the ranks of a pool."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from unity_dsl.emit.compare import load_program
+
+
+def count_collectives(rank: int, ranks: int, program: str, bucket_bytes: int) -> tuple[Counter[str], Counter[str]]:
+    """Names of collectives over more than a scalar, in the forward and in the backward pass."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Count(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: Counter[str] = Counter()
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            namespace, _, name = func._schema.name.partition("::")
+            tensors = [a for a in args if isinstance(a, torch.Tensor)]
+            if namespace == "_c10d_functional" and name != "wait_tensor" and any(t.numel() > 1 for t in tensors):
+                self.found[name.removesuffix("_")] += 1
+            return func(*args, **(kwargs or {}))
+
+    with load_program(Path(program)) as module:
+        model = module.Model(module.build_mesh("cpu"), bucket_bytes=bucket_bytes)
+        model.initialise(0)
+        batch = {}
+        for name, spec in module.INPUTS.items():
+            if spec.integer_range is None:
+                batch[name] = torch.randn(spec.shape)
+            else:
+                batch[name] = torch.randint(spec.integer_range, spec.shape)
+        forward, backward = Count(), Count()
+        with forward:
+            loss, _ = model(**batch)
+        with backward:
+            loss.backward()
+            model.synchronise()
+    return forward.found, backward.found

@@ -1,0 +1,273 @@
+"""The command line: every bad input of tests/cases/cli_error is told in one diagnostic and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.cli import run
+from unity_dsl.syntax.codes import CODES
+
+ROOT = Path(__file__).parent.parent
+CASES = sorted(path for path in (ROOT / "tests" / "cases" / "cli_error").iterdir())
+UNITYC = str(Path(sys.executable).parent / "unityc")
+
+MODEL = """\
+model tiny[b = 8, d = 16, classes = 4]
+  preset small: d = 8
+  input x: f32[b, d]
+  input target: int<classes>[b]
+  weight w: f32[classes, d] ~ normal(0.02)
+  logits = linear(x, w)
+  loss cross_entropy(logits, target)
+  output logits
+"""
+
+
+def deep_expression(folder: Path) -> None:
+    depth = 10_000
+    text = MODEL.replace("linear(x, w)", "relu(" * depth + "linear(x, w)" + ")" * depth)
+    (folder / "model.udl").write_text(text)
+
+
+def deep_operator(folder: Path) -> None:
+    depth = 10_000
+    (folder / "my_ops").mkdir()
+    body = "(" * depth + "x[b..]" + ")" * depth
+    (folder / "my_ops" / "deep.uop").write_text(f"op deep(x: [b..]) -> y: [b..]\n  y[b..] = {body}\n")
+
+
+def deep_repeat(folder: Path) -> None:
+    lines = [f"{' ' * (i + 1)}repeat 2 as r{i}" for i in range(1_000)]
+    (folder / "model.udl").write_text("\n".join(["model tiny[b = 8]", *lines]) + "\n")
+
+
+GENERATED: dict[str, Callable[[Path], object]] = {
+    "binary_file": lambda folder: (folder / "model.udl").write_bytes(bytes(range(256)) * 8),
+    "not_utf8": lambda folder: (folder / "model.udl").write_bytes("# modèle\n".encode("latin-1") + MODEL.encode()),
+    "ten_megabytes": lambda folder: (folder / "model.udl").write_text(MODEL + "# padding\n" * 1_000_000),
+    "nesting_10000_deep": deep_expression,
+    "nesting_10000_deep_operator": deep_operator,
+    "repeats_1000_deep": deep_repeat,
+}
+"""Inputs that are too large or too odd to be kept as files."""
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_bad_input_is_told_in_one_diagnostic(case: Path, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if (case / "input").exists():
+        shutil.copytree(case / "input", workplace, dirs_exist_ok=True)
+    if case.name in GENERATED:
+        GENERATED[case.name](workplace)
+    before = contents(workplace)
+    program, *arguments = shlex.split((case / "command").read_text())
+    assert program == "unityc"
+
+    assert run(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    text = printed.err.replace(f"{workplace}{os.sep}", "").replace(f"{ROOT}{os.sep}", "")
+    assert len(re.findall(r"error\[(E\d{3})\]", text)) == 1, text
+    assert "Traceback" not in text
+    assert len(text) < 2000, "a diagnostic fits a screen"
+    assert contents(workplace) == before, "nothing half-written"
+
+    golden(case / "expected", text)
+
+
+def test_every_generated_case_has_its_folder() -> None:
+    assert set(GENERATED) <= {case.name for case in CASES}
+
+
+def test_every_code_that_is_raised_is_explained_and_every_explained_one_is_raised() -> None:
+    texts = [path.read_text() for path in (ROOT / "unity_dsl").rglob("*.py") if path.name != "codes.py"]
+    raised = {code for text in texts for code in re.findall(r"\"(E\d{3})\"", text)}
+    assert raised == set(CODES)
+
+
+def test_every_code_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    for code in CODES:
+        assert run(["explain", code.lower()]) == 0
+        assert capsys.readouterr().out.startswith(f"{code}: ")
+
+
+# ---------------------------------------------------------------------------------------------- compile
+
+
+@pytest.fixture
+def model(workplace: Path) -> Path:
+    path = workplace / "model.udl"
+    path.write_text(MODEL)
+    return path
+
+
+def test_compile_prints_a_summary_and_writes_the_program(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["model.udl", "-o", "out", "--devices", "2"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "tiny on 2 devices of local" in printed.out
+    assert {"model.py", "parallel.py", "train.py", "plan.json"} <= {path.name for path in Path("out").iterdir()}
+
+
+def test_compile_json_is_one_document(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["compile", "model.udl", "-o", "out", "--devices", "4", "--preset", "small", "--set", "b=16", "--json"]
+    assert run(arguments) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["mesh"] == {"a": 2, "b": 2}
+    assert summary["parameters"] == {"b": 16, "d": 8, "classes": 4}
+    assert list(summary["layouts"]) == ["w"]
+    assert all(Path(path).exists() for path in summary["files"])
+    parts = summary["cost"]
+    assert parts["seconds"] == pytest.approx(parts["compute"] + parts["communication"] + parts["update"])
+
+
+def test_the_mesh_says_how_many_devices(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["model.udl", "-o", "out", "--mesh", "2,2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["devices"] == 4
+
+
+def test_a_pin_is_kept(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for layout in ("S0", "S1", "I"):
+        assert run(["model.udl", "-o", f"out-{layout}", "--devices", "2", "--pin", f"w={layout}", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["layouts"] == {"w": layout}
+
+
+def test_compiling_twice_gives_the_same_files(model: Path) -> None:
+    assert run(["model.udl", "-o", "out", "--devices", "2"]) == 0
+    first = contents(Path("out"))
+    assert run(["model.udl", "-o", "out", "--devices", "2"]) == 0
+    assert contents(Path("out")) == first
+
+
+def test_an_edited_program_is_kept_unless_forced(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["model.udl", "-o", "out"]) == 0
+    with (Path("out") / "train.py").open("a") as file:
+        file.write("# mine\n")
+    edited = contents(Path("out"))
+    assert run(["model.udl", "-o", "out"]) == 2
+    assert "error[E402]" in capsys.readouterr().err
+    assert contents(Path("out")) == edited
+    assert run(["model.udl", "-o", "out", "--force"]) == 0
+    assert "# mine" not in (Path("out") / "train.py").read_text()
+
+
+def test_a_failed_compile_leaves_an_earlier_program_alone(model: Path) -> None:
+    assert run(["model.udl", "-o", "out"]) == 0
+    before = contents(Path("out"))
+    model.write_text(MODEL.replace("linear", "liner"))
+    assert run(["model.udl", "-o", "out"]) == 2
+    assert contents(Path("out")) == before
+
+
+# ---------------------------------------------------------------------------------------------- other commands
+
+
+def test_list_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {
+        "ops": {"linear", "softmax", "partition"},
+        "machines": {"local", "summit", "dgx-a100", "dgx-h100", "h200"},
+        "strategies": {"auto", "data_parallel", "single"},
+    }
+    for kind, names in expected.items():
+        assert run(["list", kind]) == 0
+        assert names <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_explain_speaks_of_every_declaration(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("softmax", "partition", "relu", "exp"):
+        assert run(["explain", name]) == 0
+        assert name in capsys.readouterr().out
+
+
+def test_fmt_formats_in_place_and_check_only_tells(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model.write_text(MODEL.replace("x: f32[b, d]", "x :f32[b,d]"))
+    assert run(["fmt", "--check", "model.udl"]) == 1
+    assert capsys.readouterr().out == "would format model.udl\n"
+    assert run(["fmt", "model.udl"]) == 0
+    assert model.read_text() == MODEL
+    assert run(["fmt", "--check", "model.udl"]) == 0
+    assert [path.name for path in Path().iterdir()] == ["model.udl"]
+
+
+def test_fmt_writes_nothing_where_one_file_is_faulty(model: Path) -> None:
+    model.write_text(MODEL.replace("x: f32[b, d]", "x :f32[b,d]"))
+    before = model.read_text()
+    Path("faulty.udl").write_text("model [\n")
+    assert run(["fmt", "model.udl", "faulty.udl"]) == 2
+    assert model.read_text() == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["model.udl", "--set", "d"],
+        ["model.udl", "--mesh", "two"],
+        ["model.udl", "--devices", "two"],
+        ["model.udl", "--nothing"],
+        ["fmt", "model.txt"],
+        ["chek", "out"],
+        [],
+    ],
+    ids=" ".join,
+)
+def test_misuse_of_the_command_line_is_told_with_code_2(
+    arguments: list[str], model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    assert "Usage: unityc" in capsys.readouterr().err
+    assert [path.name for path in Path().iterdir()] == ["model.udl"]
+
+
+# ---------------------------------------------------------------------------------------------- failures of ours
+
+
+def test_a_fault_of_ours_is_one_line(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_: object) -> None:
+        raise KeyError("a thing\nthat should be there")
+
+    monkeypatch.setattr("unity_dsl.compile.compile_model", break_down)
+    assert run(["model.udl"]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("unityc: internal error: KeyError")
+    assert "UNITY_DEBUG=1" in second
+    monkeypatch.setenv("UNITY_DEBUG", "1")
+    with pytest.raises(KeyError):
+        run(["model.udl"])
+
+
+def test_interruption_has_its_own_code(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unity_dsl.compile.compile_model", interrupt)
+    assert run(["model.udl"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_closed_pipe_is_no_fault() -> None:
+    command = f"set -o pipefail; {shlex.quote(UNITYC)} list ops | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)

@@ -1,0 +1,122 @@
+"""The architecture, enforced: the order of the stages, what is loaded when, and the size of files."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "unity_dsl"
+STAGES = (
+    *("syntax", "index", "graph", "prove", "rules", "machine", "search", "emit", "frontend", "report"),
+    *("compile", "cli"),
+)
+BELOW_ALL = ("resources", "__init__")
+"""Modules that every stage may import and that import no stage."""
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def stage_of(parts: tuple[str, ...]) -> str:
+    """The stage of a dotted name inside the package: `("index", "term")` is of `index`, the package itself of none."""
+    return parts[0] if parts and parts[0] != "__init__" else "__init__"
+
+
+def stages_imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and stage of every import of this package, those inside functions and for types alone included."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            targets = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = (*base, *(node.module.split(".") if node.module else ()))
+            targets = [(*module, alias.name) for alias in node.names] if len(module) == 1 else [module]
+        else:
+            continue
+        for target in targets:
+            if target[0] == "unity_dsl":
+                known = target[1:] if target[1:2] and is_module(target[1]) else ()
+                yield node.lineno, stage_of(known)
+
+
+def is_module(name: str) -> bool:
+    return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_a_stage_imports_only_those_before_it(path: Path) -> None:
+    own = stage_of(path.relative_to(PACKAGE).with_suffix("").parts)
+    allowed = (*BELOW_ALL, *STAGES[: STAGES.index(own) + 1]) if own in STAGES else BELOW_ALL
+    wrong = [f"line {line}: {own} imports {stage}" for line, stage in stages_imported(path) if stage not in allowed]
+    assert not wrong
+
+
+def test_every_part_of_the_package_is_a_stage() -> None:
+    parts = {path.stem if path.is_file() else path.name for path in PACKAGE.iterdir() if path.suffix in ("", ".py")}
+    assert parts - {"__pycache__", "data"} <= {*STAGES, *BELOW_ALL}
+
+
+def test_the_import_walk_sees_imports() -> None:
+    """An empty walk would make the order test pass whatever the imports are."""
+    seen = {stage for path in MODULES for _, stage in stages_imported(path)}
+    assert {"syntax", "index", "graph", "machine", "search", "emit", "compile", "resources"} <= seen
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_torch_and_z3_are_imported_inside_functions(path: Path) -> None:
+    for node in ast.parse(path.read_text()).body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not {name.split(".")[0] for name in names} & {"torch", "z3", "triton"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["compile", "--help"], ["explain", "softmax"]], ids=" ".join)
+def test_a_command_without_ranks_loads_no_torch(arguments: list[str]) -> None:
+    assert not loaded_by(arguments) & {"torch", "z3", "triton", "sklearn", "scipy", "sympy"}
+
+
+def test_a_compile_loads_no_torch(tmp_path: Path) -> None:
+    model = str(ROOT / "examples" / "digits.udl")
+    loaded = loaded_by([model, "-o", str(tmp_path / "out"), "--devices", "2"])
+    assert not loaded & {"torch", "z3", "triton", "sklearn", "scipy", "sympy"}
+
+
+def test_help_loads_no_stage() -> None:
+    assert not {name for name in loaded_by(["--help"], whole=True) if name.startswith("unity_dsl.index")}
+
+
+def loaded_by(arguments: list[str], whole: bool = False) -> set[str]:
+    """The modules in a fresh process after one command."""
+    program = (
+        "import sys; from unity_dsl.cli import run; code = run(sys.argv[1:]); "
+        "print(*sys.modules, sep='\\n', file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    names = set(done.stderr.split())
+    return names if whole else {name.split(".")[0] for name in names}
+
+
+TEXTS = [
+    path
+    for folder in ("unity_dsl", "tests", "bench", "codegen", "grammar", "ops", "examples")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in (".py", ".j2", ".lark", ".uop", ".udl")
+]
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    lengths = {path.relative_to(ROOT).as_posix(): path.read_text().count("\n") for path in TEXTS}
+    assert len(lengths) > 50
+    assert not {name: length for name, length in lengths.items() if length >= 500}
+
+
+def test_there_is_no_catch_all_module() -> None:
+    names = {part for path in TEXTS for part in path.relative_to(ROOT).with_suffix("").parts}
+    assert not names & {"utils", "util", "helpers", "helper", "managers", "manager", "common", "misc"}

@@ -1,0 +1,248 @@
+"""The documents are true: their commands run, their texts compile, their tables and figures are what the code says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.graph.conversion import StepKind, convert
+from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard
+from unity_dsl.index.library import library_of
+from unity_dsl.syntax.format import format_model, format_ops
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.parse_ops import parse_ops
+from unity_dsl.syntax.span import Source
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/language.md",
+    "docs/layouts.md",
+    "docs/program.md",
+    "bench/README.md",
+)
+SHARED = ("README.md",)
+"""The documents whose named files (`my_ops/rms_norm.uop`, `tiny.udl`) every other document's commands may use."""
+
+NOT_RUN = {
+    "make setup": "it would make an environment inside the test of an environment; the test runs in its result",
+    "make check": "it is the other half of what runs this test",
+    "make test": "it is what runs this test",
+    "make demo": "its three commands are run, with fewer steps, by the tests of examples and emission",
+    "make bench": "it takes minutes, and its times would be those of a busy machine",
+    "git ": "it looks at the work of a person",
+    ".venv/bin/python -m pytest": "pytest inside pytest",
+}
+"""Commands that are only looked at, by how they begin. The make targets among them are run dry."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: `kind` is the first word after the fence, `name` the second (the file that it is)."""
+
+    document: str
+    line: int
+    kind: str
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.document}:{self.line}"
+
+
+def blocks(document: str) -> Iterator[Block]:
+    text = (ROOT / document).read_text()
+    for match in re.finditer(r"^```(\w+) ?([\w./]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield Block(document, text[: match.start()].count("\n") + 1, *match.groups())
+
+
+ALL = [block for document in DOCUMENTS for block in blocks(document)]
+
+
+def of_kind(kind: str) -> list[Block]:
+    found = [block for block in ALL if block.kind == kind]
+    assert found
+    return found
+
+
+def test_every_block_is_of_a_known_kind() -> None:
+    assert {block.kind for block in ALL} <= {"sh", "uop", "udl", "text", "python", "json"}
+    fences = sum((ROOT / document).read_text().count("```") for document in DOCUMENTS)
+    assert fences == 2 * len(ALL), "a fence that the tests do not see"
+
+
+# ---------------------------------------------------------------------------------------------- commands
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the named files of the documents, and links to those of the checkout."""
+    folder = tmp_path_factory.mktemp("reader")
+    for name in ("ops", "examples", "tests", "bench", ".venv"):
+        if (ROOT / name).exists():
+            (folder / name).symlink_to(ROOT / name)
+    for block in ALL:
+        if block.name:
+            path = folder / block.name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(block.text)
+    return folder
+
+
+def commands(block: Block) -> list[str]:
+    """The lines of a block, continued ones joined."""
+    return [line for line in block.text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("block", of_kind("sh"), ids=str)
+def test_the_commands_of_the_documents_run(block: Block, workplace: Path) -> None:
+    for command in commands(block):
+        if any(command.startswith(start) for start in NOT_RUN):
+            if command.startswith("make "):
+                run(f"{command} --dry-run PYTHON={sys.executable}", ROOT)
+            continue
+        run(command, workplace)
+
+
+def run(command: str, folder: Path) -> None:
+    """By a shell, with the commands of this environment first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def test_what_is_not_run_is_still_there() -> None:
+    lines = [command for block in of_kind("sh") for command in commands(block)]
+    assert not {start for start in NOT_RUN if not any(line.startswith(start) for line in lines)}
+
+
+# ---------------------------------------------------------------------------------------------- texts
+
+
+def shipped(*names: str) -> list[Source]:
+    return [Source(name, (ROOT / "ops" / name).read_text()) for name in names]
+
+
+@pytest.mark.parametrize("block", of_kind("uop"), ids=str)
+def test_operators_in_documents_are_valid_and_formatted(block: Block) -> None:
+    source = Source(str(block), block.text)
+    assert parse_ops(source).declarations
+    library_of([*shipped("functions.uop"), source])
+    assert format_ops(source) == block.text
+
+
+@pytest.mark.parametrize("block", of_kind("udl"), ids=str)
+def test_models_in_documents_compile_and_are_formatted(block: Block, workplace: Path) -> None:
+    source = Source(str(block), block.text)
+    parse_model(source)
+    assert format_model(source) == block.text
+    (workplace / "snippet.udl").write_text(block.text)
+    run(f"unityc snippet.udl --ops my_ops -o snippet-{block.line}/ --devices 2", workplace)
+
+
+def test_operators_that_documents_repeat_are_the_shipped_ones() -> None:
+    """A shipped operator that is shown must be shown as it is (its comment may be left out)."""
+    library = library_of(shipped(*(path.name for path in sorted((ROOT / "ops").glob("*.uop")))))
+    compared = 0
+    for block in of_kind("uop"):
+        for shown in parse_ops(Source(str(block), block.text)).declarations:
+            real = {**library.operators, **library.parallels}.get(shown.name)
+            if real is not None:
+                assert shown.inputs == real.inputs and shown.outputs == real.outputs, f"{block}: {shown.name}"
+                assert getattr(shown, "statements", ()) == getattr(real, "statements", ()), f"{block}: {shown.name}"
+                compared += 1
+    assert compared > 3
+
+
+# ---------------------------------------------------------------------------------------------- tables and figures
+
+WORDS = {
+    StepKind.ALL_REDUCE: "all-reduce",
+    StepKind.ALL_GATHER: "all-gather",
+    StepKind.REDUCE_SCATTER: "reduce-scatter",
+    StepKind.ALL_TO_ALL: "all-to-all",
+    StepKind.SLICE: "slice",
+    StepKind.PAD: "zero padding of a slice",
+}
+KINDS: dict[str, Kind] = {
+    "I": Invariant(),
+    "R": Replicate(),
+    "P": Partial(),
+    "S": Shard(0),
+    "S0": Shard(0),
+    "S1": Shard(1),
+}
+
+
+def rows(document: str, header: str) -> list[list[str]]:
+    """The cells of the table that has this header line."""
+    lines = (ROOT / document).read_text().splitlines()
+    found = []
+    for line in lines[lines.index(header) + 2 :]:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip() for cell in line.strip("|").split("|")])
+    assert found
+    return found
+
+
+def test_the_table_of_conversions_is_what_conversions_do() -> None:
+    mesh = Mesh((MeshAxis("a", 2),))
+    for sources, target, forward, backward in rows("docs/layouts.md", "| from | to | forward | backward |"):
+        for source in sources.split(","):
+            name = source.strip(" `")
+            found = convert(Layout((KINDS[name],)), Layout((KINDS[target.strip("`")],)), mesh)
+            for steps, told in ((found.forward, forward), (found.backward, backward)):
+                words = " ".join(WORDS[step.kind] for step in steps) or "nothing"
+                choices = {
+                    part.split(" (`")[0] for part in told.split(", ") if "(" not in part or f"(`{name}`)" in part
+                }
+                assert words in choices, (source, target)
+
+
+def test_the_table_of_kinds_says_which_kind_the_gradient_has() -> None:
+    header = "| kind | value | gradient (cotangent) | meaning |"
+    for name, _, gradient, _ in rows("docs/layouts.md", header):
+        letter = name.split()[0].strip("`")
+        assert type(Layout((KINDS[letter],)).transpose.kinds[0]).__name__ == gradient
+
+
+def test_every_figure_in_the_readme_is_a_measured_one() -> None:
+    """Times and rates in the README stand beside the file of results that holds them."""
+    text = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    for line in text.splitlines():
+        for figure in re.findall(r"(\d+(?:\.\d+)?) (?:s|ms|seconds|milliseconds|GB|MiB)\b", line):
+            named = re.findall(r"bench/results/\w+\.json", line)
+            assert named, f"no source for: {line}"
+            assert any(figure in (ROOT / name).read_text() for name in named), line
+
+
+def test_results_name_their_hardware_and_no_machine() -> None:
+    for path in (ROOT / "bench" / "results").glob("*.json"):
+        document = json.loads(path.read_text())
+        assert {"cpu", "cores", "python"} <= set(document["hardware"])
+        assert not re.search(r"/(home|root|tmp|usr|work)\b", path.read_text())
+
+
+def test_links_inside_the_repository_lead_somewhere() -> None:
+    for document in (*DOCUMENTS, "CHANGELOG.md", "rules/README.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / document).read_text()):
+            if "://" not in target:
+                assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"

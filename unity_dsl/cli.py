@@ -1,0 +1,462 @@
+"""`unityc`: the only part that prints and exits. Everything else it calls raises.
+
+Exit codes: 0 done; 1 a check that failed, or a fault of ours; 2 a fault in the input; 130 interrupted. Only click is
+imported before a command runs, so that help is immediate and a compile loads neither torch nor z3.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import __version__
+
+if TYPE_CHECKING:
+    from .compile import Compilation
+    from .emit.check import CheckReport
+    from .graph.graph import Buffer, Weight
+    from .syntax.diagnostic import Diagnostic
+
+DEBUG = "UNITY_DEBUG"
+
+
+def main() -> None:
+    """Console entry: run, then exit with the code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code, with every failure told on stderr."""
+    from .syntax.diagnostic import InputError
+
+    try:
+        unityc.main(list(arguments), prog_name="unityc", standalone_mode=False)
+        sys.stdout.flush()
+    except InputError as error:
+        show_diagnostic(error.diagnostic)
+        return 2
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("unityc: interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe has left. What the interpreter would still flush at exit has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        click.echo(f"unityc: internal error: {text}\nhelp: this is a fault of unityc; {DEBUG}=1 shows where", err=True)
+        return 1
+    return 0
+
+
+class DefaultCommand(click.Group):
+    """`unityc MODEL.udl …` means `unityc compile MODEL.udl …`."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h", "--version"):
+            close = get_close_matches(args[0], self.commands, n=1, cutoff=0.7)
+            if close and not Path(args[0]).exists():
+                raise click.UsageError(f"no such command: {args[0]}; did you mean `{close[0]}`?", context)
+            args = ["compile", *args]
+        return super().parse_args(context, args)
+
+
+@click.group(
+    cls=DefaultCommand,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="`unityc MODEL.udl -o out/` is short for `unityc compile MODEL.udl -o out/`.",
+)
+@click.version_option(__version__, message="unityc %(version)s")
+def unityc() -> None:
+    """Compile a model to the distributed PyTorch program that trains it."""
+
+
+# ---------------------------------------------------------------------------------------------- compile
+
+
+@unityc.command("compile", short_help="Compile MODEL.udl into a program (the default command).")
+@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.udl")
+@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the program, `out/`.")
+@click.option("--machine", "-m", default="local", metavar="NAME|FILE", show_default=True, help="Hardware to plan for.")
+@click.option("--devices", "-d", type=int, metavar="N", help="World size; by default that of --mesh, else 1.")
+@click.option("--mesh", metavar="2,4", help="Degrees of the mesh axes; by default the prime factors of --devices.")
+@click.option("--strategy", "-s", default="auto", metavar="NAME", show_default=True, help="How to choose the plan.")
+@click.option("--preset", "-p", metavar="NAME", help="A preset of the model.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the model (repeatable).")
+@click.option("--pin", "pins", multiple=True, metavar="NAME=LAYOUT", help="Fix a layout, `w1=S0` (repeatable).")
+@click.option(
+    "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
+)
+@click.option("--force", is_flag=True, help="Overwrite a program that was edited.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def compile_command(
+    model: Path,
+    output: Path | None,
+    machine: str,
+    devices: int | None,
+    mesh: str | None,
+    strategy: str,
+    preset: str | None,
+    settings: tuple[str, ...],
+    pins: tuple[str, ...],
+    ops: tuple[Path, ...],
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Compile MODEL.udl for a machine and write the program that trains it.
+
+    \b
+    unityc examples/digits.udl -o out/ --devices 2
+    unityc examples/bert_large.udl -o out/ --machine dgx-a100 --devices 8
+    unityc model.udl -o out/ --devices 4 --mesh 2,2 --pin 'layer.w=S0,I' --set d=512
+    """
+    from math import prod
+
+    from .compile import Request, compile_model
+    from .emit.write import write_program
+
+    degrees = parse_mesh(mesh)
+    if devices is None:
+        devices = prod(degrees) if degrees else 1
+    request = Request(
+        model=model,
+        settings=dict(map(parse_setting, settings)),
+        preset=preset,
+        machine=machine,
+        devices=devices,
+        mesh=degrees,
+        strategy=strategy,
+        pins=pins,
+        operators=ops,
+    )
+    compilation = compile_model(request)
+    files = write_program(
+        compilation.plan, compilation.library, compilation.sources, request, output or Path("out"), force
+    )
+    if as_json:
+        click.echo(json.dumps(summarise(compilation, files), indent=1))
+    else:
+        show_summary(compilation, files)
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """`d=64` as a name and the text of its value, which the model's own parameter then reads."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise click.BadParameter(f"`{text}` is not NAME=VALUE", param_hint="--set")
+    return name.strip(), value.strip()
+
+
+def parse_mesh(text: str | None) -> tuple[int, ...] | None:
+    """`2,4` or `2x4` as degrees."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(degree) for degree in text.replace("x", ",").split(","))
+    except ValueError:
+        raise click.BadParameter(f"`{text}` is not a list of numbers such as 2,4", param_hint="--mesh") from None
+
+
+def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]:
+    """What was chosen, as plain data: seconds, bytes per device, and the layout of every weight and buffer."""
+    plan = compilation.plan
+    return {
+        "model": plan.model.name,
+        "parameters": plan.model.parameters,
+        "machine": plan.machine,
+        "devices": plan.mesh.size,
+        "mesh": {axis.name: axis.degree for axis in plan.mesh.axes},
+        "strategy": plan.strategy,
+        "cost": {
+            "seconds": plan.cost.seconds,
+            "compute": plan.cost.compute,
+            "communication": plan.cost.communication,
+            "update": plan.cost.update,
+            "memory": plan.cost.memory,
+        },
+        "layouts": stored_layouts(compilation),
+        "notes": list(plan.notes),
+        "files": [str(path) for path in files],
+    }
+
+
+def stored_layouts(compilation: Compilation) -> dict[str, str]:
+    """The layout in which each weight is stored; one entry for a repeat (`layer.*.w`) where its iterations agree."""
+    from .graph.plan import PlannedGraph, PlannedSegment
+
+    def collect(graph: PlannedGraph, prefix: str) -> dict[str, str]:
+        stored: tuple[Weight | Buffer, ...] = (*graph.graph.weights, *graph.graph.buffers)
+        found = {prefix + item.value.name: str(graph.values[item.value.name].produced) for item in stored}
+        for step in graph.steps:
+            if isinstance(step, PlannedSegment):
+                for part in step.runs:
+                    last = part.first + part.count - 1
+                    whole = len(step.runs) == 1
+                    place = "*" if whole else str(part.first) if part.count == 1 else f"{part.first}-{last}"
+                    found |= collect(part.body, f"{prefix}{step.segment.name}.{place}.")
+        return found
+
+    return collect(compilation.plan.graph, "")
+
+
+def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
+    """A few lines for people."""
+    plan, cost = compilation.plan, compilation.plan.cost
+    axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
+    devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
+    parts = {"compute": cost.compute, "communication": cost.communication, "update": cost.update}
+    lines = [
+        (
+            "plan",
+            f"{plan.model.name} on {devices} of {plan.machine}{', mesh ' + axes if axes else ''}, {plan.strategy}",
+        ),
+        ("predicted", f"{duration(cost.seconds)} a step: " + ", ".join(f"{k} {duration(v)}" for k, v in parts.items())),
+        ("memory", f"{cost.memory / 2**20:.1f} MiB a device"),
+    ]
+    by_layout: dict[str, list[str]] = {}
+    for name, layout in stored_layouts(compilation).items():
+        by_layout.setdefault(layout, []).append(name)
+    lines += [(f"weights {layout}", ", ".join(names)) for layout, names in sorted(by_layout.items()) if layout]
+    lines += [("note", note) for note in plan.notes]
+    lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
+    show_lines(lines)
+
+
+def duration(seconds: float) -> str:
+    """Three significant digits in s, ms or µs."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+# ---------------------------------------------------------------------------------------------- check
+
+
+@unityc.command("check", short_help="Run a compiled program against its single-device reference.")
+@click.argument("out", type=click.Path(path_type=Path), metavar="OUT")
+@click.option("--ranks", "-n", type=int, metavar="N", help="World size; by default that of the program.")
+@click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True, help="SGD steps to compare.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of weights and data.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: bool) -> None:
+    """Run the program in OUT on local ranks and compare it with its model on one device.
+
+    Same initial weights, same data: the loss, every gradient, and the parameters after some SGD steps are compared, in
+    float64 (the test of correctness) and in float32. Exit code 1 where they differ.
+    """
+    from .emit.check import check
+
+    report = check(out, ranks, steps=steps, seed=seed)
+    if as_json:
+        click.echo(json.dumps(report.to_json()))
+    else:
+        show_report(report)
+    if not report.ok:
+        raise click.exceptions.Exit(1)
+
+
+def show_report(report: CheckReport) -> None:
+    """The largest relative errors, and the verdict."""
+    errors = {"loss": report.loss_rel_err, "gradients": report.grad_rel_err, "parameters": report.param_rel_err}
+    ranks = "1 rank" if report.ranks == 1 else f"{report.ranks} ranks"
+    lines = [
+        ("float64", ", ".join(f"{name} {error:.1e}" for name, error in errors.items()) + f"; largest: {report.worst}"),
+        ("float32", f"{report.float32_err:.1e}; on one device {report.float32_single_device_err:.1e}"),
+    ]
+    if report.recompiled:
+        lines.append(("note", f"the program is for another world size: its texts were compiled again for {ranks}"))
+    if report.edited:
+        lines.append(("note", f"edited since they were written: {', '.join(report.edited)}"))
+    verdict = "equals its model" if report.ok else "does NOT equal its model"
+    show_lines([*lines, ("verdict", f"the program on {ranks} {verdict}")])
+
+
+# ---------------------------------------------------------------------------------------------- explain, list, fmt
+
+
+@unityc.command("explain", short_help="Explain an operator, a parallel op, an element function or an error code.")
+@click.argument("name", metavar="NAME|CODE")
+@click.option(
+    "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
+)
+def explain_command(name: str, ops: tuple[Path, ...]) -> None:
+    """Say what is derived from the declaration NAME, or what the error CODE means.
+
+    \b
+    unityc explain softmax
+    unityc explain E012
+    """
+    from .syntax.codes import CODES
+
+    if name.upper() in CODES:
+        code = CODES[name.upper()]
+        click.echo(f"{name.upper()}: {code.title}\n\n{click.wrap_text(code.text, width=100)}")
+        return
+    click.echo(explain_declaration(name, ops))
+
+
+def explain_declaration(name: str, ops: Sequence[Path]) -> str:
+    """The text about one declaration of the library. Raises E031 for an unknown name."""
+    from .index.describe import describe_function, describe_operator, describe_parallel
+    from .index.library import load_library
+    from .syntax.codes import CODES
+    from .syntax.diagnostic import fail, suggest
+
+    library = load_library(ops)
+    if name in library.operators:
+        return describe_operator(library.operators[name], library)
+    if name in library.parallels:
+        return describe_parallel(library.parallels[name])
+    if name in library.functions:
+        return describe_function(library.functions[name])
+    known = (*library.operators, *library.parallels, *library.functions, *CODES)
+    hint = suggest(name, known) or "`unityc list ops` names all operators"
+    raise fail("E031", f"there is no operator, element function or error code called `{name}`", help=hint)
+
+
+@unityc.command("list", short_help="List ops, machines, strategies or examples.")
+@click.argument("kind", type=click.Choice(["ops", "machines", "strategies", "examples"]))
+@click.option(
+    "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
+)
+def list_command(kind: str, ops: tuple[Path, ...]) -> None:
+    """Print one line for each operator, machine, strategy or shipped example."""
+    listings = {
+        "ops": lambda: list_operators(ops),
+        "machines": list_machines,
+        "strategies": list_strategies,
+        "examples": list_examples,
+    }
+    rows = listings[kind]()
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        click.echo(f"{name:<{width}}  {text}".rstrip())
+
+
+def list_operators(ops: Sequence[Path]) -> list[tuple[str, str]]:
+    """Operators, then parallel ops, each with the first line of its doc comment."""
+    from .index.library import load_library
+
+    library = load_library(ops)
+    declarations = [*library.operators.values(), *library.parallels.values()]
+    return [(declaration.name, first_line(declaration.doc)) for declaration in declarations]
+
+
+def list_machines() -> list[tuple[str, str]]:
+    """Shipped machines with how many devices each has."""
+    from .machine.machine import load_machine
+    from .resources import folder
+
+    machines = [load_machine(path.stem) for path in sorted(folder("machines").glob("*.toml"))]
+    rows = []
+    for machine in machines:
+        levels = ", ".join(f"{level.size} by {level.name}" for level in machine.levels)
+        rows.append((machine.name, f"{machine.devices} devices: {levels}"))
+    return rows
+
+
+def list_strategies() -> list[tuple[str, str]]:
+    """Strategies with what each does."""
+    from .search.solve import STRATEGIES
+
+    return [(name, first_line(strategy.__doc__ or "")) for name, strategy in STRATEGIES.items()]
+
+
+def list_examples() -> list[tuple[str, str]]:
+    """Paths of the shipped models, ready to be compiled, with the first line of their doc comments."""
+    from .resources import folder
+    from .syntax.parse_model import parse_model
+    from .syntax.read import read_source
+
+    paths = sorted(folder("examples").glob("*.udl"))
+    return [(str(path), first_line(parse_model(read_source(path)).model.doc)) for path in paths]
+
+
+def first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]
+
+
+@unityc.command("fmt", short_help="Format .uop and .udl files in place.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILES")
+@click.option("--check", "only_check", is_flag=True, help="Change nothing; exit code 1 where a file is not formatted.")
+def format_command(files: tuple[Path, ...], only_check: bool) -> None:
+    """Write FILES in the one standard form. Comments are kept; the meaning is not touched."""
+    from .syntax.format import format_model, format_ops
+    from .syntax.read import read_source
+
+    formats = {".uop": format_ops, ".udl": format_model}
+    for path in files:
+        if path.suffix not in formats:
+            raise click.BadParameter(f"`{path}` is neither .uop nor .udl", param_hint="FILES")
+    sources = {path: read_source(path) for path in files}
+    changed = {path: text for path, source in sources.items() if (text := formats[path.suffix](source)) != source.text}
+    for path, text in changed.items():
+        if not only_check:
+            replace_file(path, text)
+        click.echo(f"{'would format' if only_check else 'formatted'} {path}")
+    if only_check and changed:
+        raise click.exceptions.Exit(1)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Give a file new contents in one step: an interruption leaves the old ones. Raises E030 where it cannot."""
+    from .syntax.diagnostic import fail
+
+    # A link keeps pointing to the file: what it points to is replaced, not the link.
+    target = path.resolve()
+    new = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        shutil.copymode(target, new)
+        os.replace(new, target)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise fail("E030", f"cannot write `{path}`: {error.strerror or error}") from None
+
+
+# ---------------------------------------------------------------------------------------------- printing
+
+
+def show_lines(lines: Sequence[tuple[str, str]]) -> None:
+    """Labels in a column, bold on a terminal; never folded, so that output can be piped."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    width = max(len(label) for label, _ in lines)
+    for label, text in lines:
+        console.print(Text.assemble((f"{label:<{width}}  ", "bold"), text))
+
+
+def show_diagnostic(diagnostic: Diagnostic) -> None:
+    """One fault of the input on stderr, coloured on a terminal."""
+    from .syntax.render import render
+
+    text = render(diagnostic).rstrip("\n")
+    if not sys.stderr.isatty():
+        click.echo(text, err=True)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    styled = Text(text)
+    styled.highlight_regex(r"error\[E\d+\]", "bold red")
+    styled.highlight_regex(r"(?m)^ *\| *\^.*$", "red")
+    styled.highlight_regex(r"(?m)^(help|note):", "bold cyan")
+    Console(stderr=True, highlight=False, soft_wrap=True).print(styled)

@@ -1,0 +1,57 @@
+"""From what the user asked for to a plan: the stages in order, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .emit.plan_file import Sources
+from .graph.build import build_model
+from .graph.plan import Plan
+from .index.library import Library, library_of, library_sources
+from .machine.machine import machine_source, read_machine
+from .machine.mesh import build_mesh
+from .search.pin import parse_pin
+from .search.solve import search
+from .syntax.parse_model import parse_model
+from .syntax.read import read_source
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile, for what, and how to choose.
+
+    `settings` and `preset` choose the model's parameters. `pins` are as written, `w1=S0,I`. `operators` are folders of
+    the user's own `.uop` files.
+    """
+
+    model: Path
+    settings: Mapping[str, str | int | float] = field(default_factory=dict)
+    preset: str | None = None
+    machine: str = "local"
+    devices: int = 1
+    mesh: tuple[int, ...] | None = None
+    strategy: str = "auto"
+    pins: Sequence[str] = ()
+    operators: Sequence[Path] = ()
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A plan, with the texts and the library it came from: what writing the program needs."""
+
+    plan: Plan
+    library: Library
+    sources: Sources
+
+
+def compile_model(request: Request) -> Compilation:
+    """Read, build and plan a model. Raises InputError for any fault in what the user gave; writes nothing."""
+    sources = Sources(read_source(request.model), library_sources(request.operators), machine_source(request.machine))
+    machine = read_machine(sources.machine)
+    mesh = build_mesh(machine, request.devices, request.mesh)
+    library = library_of(sources.operators)
+    model = build_model(parse_model(sources.model), library, request.settings, request.preset)
+    plan = search(model, mesh, machine, library, request.strategy, dict(map(parse_pin, request.pins)))
+    return Compilation(plan, library, sources)

@@ -1,0 +1,403 @@
+"""Torch text of one operator on local tensors: the declaration's own call, or its equations one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Protocol
+
+from ..graph.layout import Mesh
+from ..graph.typing import Along, InnerReduce, InnerReplicate, TypedOperator, type_operator
+from ..index.classify import gradient_free
+from ..index.instance import Equation, Instance, Operand
+from ..index.library import Library
+from ..index.term import free_axes, reads
+from ..syntax.ast import Apply, Expr, Name, Number, ReductionKind, Size
+from .cuts import global_positions, local_positions
+from .names import Names
+from .piece import Binding, Piece, Sort, align, number, permute, reshape, union
+from .space import Bound, Space, native_text
+
+
+class Collectives(Protocol):
+    """Names of what the operator needs of parallel.py; asking for one has it written there."""
+
+    def replicate(self, axes: tuple[int, ...]) -> str:
+        """Invariant to Replicate: free forwards, an all-reduce backwards."""
+
+    def reduce(self, axes: tuple[int, ...]) -> str:
+        """Partial to Invariant: an all-reduce forwards, free backwards."""
+
+    def reduce_over(self, kind: ReductionKind, free: bool) -> str:
+        """A reduction that is no sum, over local dimensions and a group; `free` of gradient or not."""
+
+    def group(self, axes: tuple[int, ...]) -> str:
+        """The attribute of the groups' object that spans these mesh axes, major first."""
+
+
+@dataclass
+class Place:
+    """Where in the program an operator's text stands.
+
+    `state` is what holds groups, seed, step, dtype and device (`self` or `model`), `site` the text of the random site.
+    `random` records that `uniform` is called.
+    """
+
+    names: Names
+    mesh: Mesh
+    library: Library
+    collectives: Collectives
+    state: str
+    site: str = "0"
+    random: bool = False
+
+
+def operator_text(
+    instance: Instance, typed: TypedOperator, arguments: Sequence[str], results: Sequence[str], place: Place
+) -> list[str]:
+    """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
+    if typed.native and instance.native and instance.operator.torch is not None:
+        named = {name: number(value).code for name, value in instance.attributes.items()}
+        named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
+        call = native_text(instance.operator.torch, named, lambda size: _size(instance, typed, size))
+        return [f"{', '.join(results)} = {call}"]
+    if not instance.evaluation:
+        return _Equations(instance, typed, arguments, results, place).lines(instance.equations)
+    training = _Equations(instance, typed, arguments, results, place).lines(instance.equations)
+    evaluated = replace(instance, equations=instance.evaluation, evaluation=())
+    evaluation = _Equations(evaluated, _typed_again(evaluated, typed, place), arguments, results, place)
+    return [
+        f"if {'self'}.training:",
+        *(f"    {line}" for line in training),
+        "else:",
+        *(f"    {line}" for line in evaluation.lines(evaluated.equations)),
+    ]
+
+
+def _typed_again(instance: Instance, typed: TypedOperator, place: Place) -> TypedOperator:
+    """The operator outside training under the same configuration; its results must be laid out as in training."""
+    found = type_operator(instance, typed.configuration, place.mesh, place.library)
+    if isinstance(found, str):
+        raise ValueError(f"{instance.name} outside training: {found}")
+    if found.results != typed.results or found.arguments != typed.arguments:
+        raise ValueError(f"{instance.name} outside training has other layouts than in training")
+    return replace(found, native=False)
+
+
+def _size(instance: Instance, typed: TypedOperator, size: Size) -> int:
+    """`|c|` or `|b..|` in a native call, on this device."""
+    if not size.rest:
+        return typed.local_sizes[size.name]
+    return prod(typed.local_sizes[axis] for axis in _rest_axes(instance, size.name))
+
+
+def _rest_axes(instance: Instance, name: str) -> Iterator[str]:
+    """The axes of a rest group, in an instance that no pattern has renamed."""
+    for declared, operand in zip(instance.operator.inputs, instance.inputs, strict=True):
+        rests = [dim for dim in declared.dims if dim.rest]
+        if len(rests) == 1 and rests[0].name == name:
+            before = declared.dims.index(rests[0])
+            after = len(declared.dims) - before - 1
+            yield from (axis for dim in operand.dims[before : len(operand.dims) - after] for axis in dim)
+            return
+    raise ValueError(f"{instance.name}: no input says which axes `{name}..` stands for")
+
+
+class _Equations:
+    """The equations of one operator as statements, in order."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        typed: TypedOperator,
+        arguments: Sequence[str],
+        results: Sequence[str],
+        place: Place,
+    ) -> None:
+        self.instance = instance
+        self.typed = typed
+        self.place = place
+        self.text: list[str] = []
+        self.results = dict(zip((output.name for output in instance.outputs), results, strict=True))
+        self.stem = results[0]
+        self.free = gradient_free(instance)
+        self.positions: dict[tuple[str, bool], Piece] = {}
+        self.replicated: dict[tuple[str, tuple[int, ...]], str] = {}
+        floats = [t for o, t in zip(instance.inputs, arguments, strict=True) if o.integer_range is None]
+        state = place.state
+        self.space = Space(
+            instance.sizes,
+            typed.local_sizes,
+            place.library,
+            dtype=f"{floats[0]}.dtype" if floats else f"{state}.dtype",
+            device=f"{arguments[0]}.device" if arguments else f"{state}.device",
+            keep=self.keep,
+            position=lambda axis: self.position(axis, held=False),
+            offset=lambda axis: self.position(axis, held=True),
+            random=self.random,
+        )
+        for operand, text in zip(instance.inputs, arguments, strict=True):
+            self.space.variables[operand.name] = text, operand
+
+    def lines(self, equations: Sequence[Equation]) -> list[str]:
+        for count, equation in enumerate(equations):
+            self.equation(count, equation)
+        return self.text
+
+    # ------------------------------------------------------------------------------------------ small things
+
+    def keep(self, name: str, code: str) -> str:
+        """Bind a text to a variable of its own."""
+        variable = self.place.names.fresh(name)
+        self.text.append(f"{variable} = {code}")
+        return variable
+
+    def position(self, axis: str, *, held: bool) -> Piece:
+        """The positions of an axis's local slice: in the slice itself (`held`), or in the whole axis."""
+        divided = self.typed.divided.get(axis, ())
+        held = held or not divided
+        if (axis, held) not in self.positions:
+            if held:
+                code = f"torch.arange({self.typed.local_sizes[axis]}, device={self.space.device})"
+            else:
+                inner = self.position(axis, held=True)
+                code = global_positions(inner.code, self._cuts(axis), self.place.library).code
+            self.positions[axis, held] = Piece(self.keep(axis, code), (axis,), Sort.INT)
+        return self.positions[axis, held]
+
+    def _cuts(self, axis: str) -> list[tuple[str, int, int, str]]:
+        """How an axis is cut, major first: declared op, degree, extent that it cuts, text of this device's index."""
+        extent = self.instance.sizes[axis]
+        cuts = []
+        for mesh_axis in self.typed.divided.get(axis, ()):
+            role = self.typed.configuration[mesh_axis]
+            assert isinstance(role, Along)
+            degree = self.place.mesh.axes[mesh_axis].degree
+            index = f"{self.place.state}.groups.{self.place.collectives.group((mesh_axis,))}.index"
+            cuts.append((role.by, degree, extent, index))
+            extent //= degree
+        return cuts
+
+    def random(self, positions: str) -> str:
+        self.place.random = True
+        state = self.place.state
+        return f"uniform({positions}, {state}.seed, {state}.step, {self.place.site})"
+
+    # ------------------------------------------------------------------------------------------ one equation
+
+    def equation(self, count: int, equation: Equation) -> None:
+        target, space = equation.target, self.space
+        space.order = equation.space
+        space.bound = {}
+        space.detached = target.name in self.free
+        outside = dict(space.variables)
+        for found in self.typed.inner:
+            if isinstance(found, InnerReplicate) and found.equation == count:
+                self.replicate(found)
+        inner = next((f for f in self.typed.inner if isinstance(f, InnerReduce) and f.equation == count), None)
+        variable = self.results.get(target.name) or self.place.names.fresh(f"{self.stem}_{target.name}")
+        if equation.kind is ReductionKind.SUM:
+            piece = self.sum(equation)
+        elif equation.kind is None:
+            piece = space.piece(equation.value)
+        else:
+            piece = self.reduce(equation, inner)
+        shaped = self.shaped(piece, target)
+        if inner is not None and inner.kind is ReductionKind.SUM:
+            name = self.place.collectives.reduce(inner.axes)
+            shaped = f"parallel.{name}({shaped}, {self.place.state}.groups)"
+        self.text.append(f"{variable} = {shaped}")
+        space.variables = {**outside, target.name: (variable, target)}
+
+    def replicate(self, inner: InnerReplicate) -> None:
+        """Read a tensor through its conversion to Replicate, which equations share."""
+        name, operand = self.space.variables[inner.operand]
+        key = (inner.operand, inner.axes)
+        if key not in self.replicated:
+            function = self.place.collectives.replicate(inner.axes)
+            wanted = name if name.isidentifier() else inner.operand
+            self.replicated[key] = self.keep(f"{wanted}_r", f"parallel.{function}({name}, {self.place.state}.groups)")
+        self.space.variables[inner.operand] = self.replicated[key], operand
+
+    def shaped(self, piece: Piece, target: Operand) -> str:
+        """The text of an equation's value in the target's local shape."""
+        local, space = self.typed.local_sizes, self.space
+        sizes = [local[axis] for axis in target.axes]
+        shape = [prod(local[axis] for axis in dim) for dim in target.dims]
+        if piece.sort is Sort.NUMBER:
+            return f"torch.full(({''.join(f'{size}, ' for size in shape)}), {piece.code}, dtype={space.dtype}, device={space.device})"
+        piece = space.float(piece) if target.integer_range is None else piece
+        own = [axis for axis in target.axes if axis in piece.axes]
+        if len(own) < len(target.axes):
+            piece = align(piece, target.axes, leading=True)
+            piece = Piece(f"{piece.atom}.expand({', '.join(map(str, sizes))})", target.axes, piece.sort)
+        piece = permute(piece, target.axes)
+        if shape != sizes:
+            piece = reshape(piece, shape, tuple(map(str, shape)))
+        return piece.code
+
+    # ------------------------------------------------------------------------------------------ reductions
+
+    def sum(self, equation: Equation) -> Piece:
+        """A sum: guards set some of its axes, then it is a contraction, or a sum over the axes that are left."""
+        factors, scale = _product(equation.value, self.instance.sizes)
+        over = list(equation.over)
+        masks = []
+        for axis in equation.over:
+            guard = _guard(factors, axis)
+            if guard is not None:
+                factors.remove(guard[0])
+                masks += self.bind(axis, guard[1])
+                over.remove(axis)
+        space = self.space
+        pieces = [space.piece(factor) for factor in factors] + masks
+        pieces = [piece for piece in pieces if piece.value != 1 or piece.sort is not Sort.NUMBER]
+        free = [axis for axis in equation.target.axes if any(axis in piece.axes for piece in pieces)]
+        summed = [axis for axis in over if any(axis in piece.axes for piece in pieces)]
+        for axis in over:
+            if axis not in summed:
+                scale.append(("*", self.typed.local_sizes[axis]))
+        if len(pieces) > 1 and summed and not all(set(piece.axes) >= {*free, *summed} for piece in pieces):
+            total = _einsum([space.tensor(piece) for piece in pieces], free)
+        else:
+            total = number(1) if not pieces else pieces[0]
+            for piece in pieces[1:]:
+                total = space.arithmetic("*", [total, piece])
+            if summed:
+                total = _reduced(space.tensor(total), "sum", summed)
+        for operator, value in _folded(scale):
+            total = space.arithmetic(operator, [total, number(value)])
+        return total
+
+    def bind(self, axis: str, value: Expr) -> list[Piece]:
+        """Set a summed axis to what a guard says; the mask of where that lies in the local slice, if not everywhere."""
+        space = self.space
+        wanted = space.piece(value)
+        size, cuts = self.instance.sizes[axis], self._cuts(axis)
+        low, high = self._range(value)
+        if not cuts and low >= 0 and high < size:
+            space.bound[axis] = Bound(wanted, wanted)
+            return []
+        place = Piece(self.keep(axis, local_positions(wanted, cuts, size, self.keep)), wanted.axes, Sort.INT)
+        held = self.typed.local_sizes[axis]
+        inside = self.keep(f"{axis}_here", f"({place.code} >= 0) & ({place.code} < {held})")
+        clamped = self.keep(axis, f"{place.code}.clamp(0, {held - 1})")
+        space.bound[axis] = Bound(Piece(clamped, wanted.axes, Sort.INT), wanted)
+        return [Piece(inside, wanted.axes, Sort.BOOL)]
+
+    def _range(self, value: Expr) -> tuple[float, float]:
+        """Bounds of a guard's term: those of an integer tensor's values, else of an index expression."""
+        from ..index.term import interval
+        from ..syntax.ast import Read
+
+        if isinstance(value, Read):
+            _, operand = self.space.variables[value.tensor]
+            return (0, operand.integer_range - 1) if operand.integer_range is not None else (-1, float("inf"))
+        try:
+            return interval(value, self.instance.sizes)
+        except ValueError:
+            return -1, float("inf")
+
+    def reduce(self, equation: Equation, inner: InnerReduce | None) -> Piece:
+        """max, min and prod, over a group as well where the axis is divided."""
+        assert equation.kind is not None
+        space = self.space
+        piece = space.tensor(space.piece(equation.value))
+        missing = [axis for axis in equation.over if axis not in piece.axes]
+        if missing and equation.kind is ReductionKind.PROD:
+            count = prod(self.typed.local_sizes[axis] for axis in missing)
+            piece = space.function("torch.pow", [piece, number(count)])
+        over = [axis for axis in equation.over if axis in piece.axes]
+        if inner is None:
+            return _reduced(piece, equation.kind.value, over) if over else piece
+        collectives, kept = self.place.collectives, tuple(axis for axis in piece.axes if axis not in over)
+        group = f"{self.place.state}.groups.{collectives.group(inner.axes)}"
+        function = collectives.reduce_over(equation.kind, space.detached)
+        dims = ", ".join(str(piece.axes.index(axis)) for axis in over)
+        return Piece(f"parallel.{function}({piece.code}, ({dims}{',' if len(over) == 1 else ''}), {group})", kept)
+
+
+def _product(value: Expr, sizes: Mapping[str, int]) -> tuple[list[Expr], list[tuple[str, int | float]]]:
+    """The factors of a product that depend on something, and the numbers it is multiplied with and divided by."""
+    match value:
+        case Number(value=amount):
+            return [], [("*", amount)]
+        case Size(name=name):
+            return [], [("*", sizes[name])]
+        case Apply("*", (left, right)):
+            factors, scale = _product(left, sizes)
+            others, more = _product(right, sizes)
+            return factors + others, scale + more
+        case Apply("/", (left, right)):
+            others, divisors = _product(right, sizes)
+            if not others:
+                factors, scale = _product(left, sizes)
+                swapped = {"*": "/", "/": "*"}
+                return factors, scale + [(swapped[operator], amount) for operator, amount in divisors]
+        case Apply("neg", (inner,)):
+            factors, scale = _product(inner, sizes)
+            return factors, [("*", -1), *scale]
+    return [value], []
+
+
+def _folded(scale: Sequence[tuple[str, int | float]]) -> list[tuple[str, int | float]]:
+    """At most one multiplication and one division."""
+    times = prod(amount for operator, amount in scale if operator == "*")
+    divisor = prod(amount for operator, amount in scale if operator == "/")
+    found: list[tuple[str, int | float]] = [("*", times)] if times != 1 else []
+    return [*found, ("/", divisor)] if divisor != 1 else found
+
+
+def _guard(factors: Sequence[Expr], axis: str) -> tuple[Expr, Expr] | None:
+    """A factor `[v == e]` with e free of v, and e."""
+    for factor in factors:
+        if isinstance(factor, Apply) and factor.function == "==":
+            for side, other in (factor.arguments, factor.arguments[::-1]):
+                if isinstance(side, Name) and side.name == axis and axis not in free_axes(other) and _is_integer(other):
+                    return factor, other
+    return None
+
+
+def _is_integer(expr: Expr) -> bool:
+    """Whether a term is a read or integer arithmetic (a read of floats never equals an index on purpose)."""
+    match expr:
+        case Name() | Size():
+            return True
+        case Number(value=value):
+            return isinstance(value, int)
+        case Apply(function=function, arguments=arguments):
+            return function in {"+", "-", "*", "//", "%", "neg"} and all(map(_is_integer, arguments))
+    return len(list(reads(expr))) == 1
+
+
+def _einsum(pieces: Sequence[Piece], free: Sequence[str]) -> Piece:
+    """A contraction; each axis has a letter, its first one where that is free."""
+    letters: dict[str, str] = {}
+    for piece in pieces:
+        for axis in piece.axes:
+            if axis not in letters:
+                candidates = (*axis.lower(), *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+                letters[axis] = next(c for c in candidates if c.isascii() and c.isalpha() and c not in letters.values())
+    terms = ",".join("".join(letters[axis] for axis in piece.axes) for piece in pieces)
+    result = "".join(letters[axis] for axis in free)
+    return Piece(f'torch.einsum("{terms}->{result}", {", ".join(piece.code for piece in pieces)})', tuple(free))
+
+
+def _reduced(piece: Piece, kind: str, over: Sequence[str]) -> Piece:
+    kept = tuple(axis for axis in piece.axes if axis not in over)
+    dims = [piece.axes.index(axis) for axis in over]
+    if kind == "prod":
+        code = piece.atom + "".join(f".prod({dim})" for dim in sorted(dims, reverse=True))
+        return Piece(code, kept, piece.sort)
+    method = {"sum": "sum", "max": "amax", "min": "amin"}[kind]
+    if not kept:
+        text = ""
+    elif dims == [len(piece.axes) - 1]:
+        text = "-1"
+    else:
+        text = str(dims[0]) if len(dims) == 1 else f"({', '.join(map(str, dims))})"
+    return Piece(f"{piece.atom}.{method}({text})", kept, piece.sort)
+
+
+_ = (Binding, union)

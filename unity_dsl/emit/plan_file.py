@@ -1,0 +1,297 @@
+"""`plan.json`: what was compiled, from which texts, and what was chosen.
+
+It holds the texts themselves, so that an out/ can be checked, or compiled for another number of devices, on a machine
+that has none of the sources. The hash covers those texts: a plan whose hash does not match is stale and refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path, PurePath
+from typing import Any, Protocol
+
+from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ..graph.typing import Along, Configuration, Linearly, Role
+from ..syntax.diagnostic import fail
+from ..syntax.span import Source
+
+FORMAT = 1
+NAME = "plan.json"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Every text that a plan depends on. `operators` are in the order in which the library read them."""
+
+    model: Source
+    operators: tuple[Source, ...]
+    machine: Source
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over all texts, each with its role and length, so that no text can be moved into another."""
+        digest = sha256(f"unity-dsl plan {FORMAT}".encode())
+        texts = [("model", self.model), *(("ops", source) for source in self.operators), ("machine", self.machine)]
+        for role, source in texts:
+            content = source.text.encode()
+            digest.update(f"\n{role} {len(content)}\n".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+
+class Choices(Protocol):
+    """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`."""
+
+    @property
+    def settings(self) -> Mapping[str, str | int | float]: ...
+    @property
+    def preset(self) -> str | None: ...
+    @property
+    def devices(self) -> int: ...
+    @property
+    def mesh(self) -> tuple[int, ...] | None: ...
+    @property
+    def strategy(self) -> str: ...
+    @property
+    def pins(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True)
+class PlanFile:
+    """What can be read back from a `plan.json`: enough to compile again, and to notice edited files."""
+
+    sources: Sources
+    settings: Mapping[str, str | int | float]
+    preset: str | None
+    devices: int
+    mesh: tuple[int, ...] | None
+    strategy: str
+    pins: tuple[str, ...]
+    degrees: tuple[int, ...]
+    files: Mapping[str, str]
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks that the program beside the plan runs on."""
+        size = 1
+        for degree in self.degrees:
+            size *= degree
+        return size
+
+
+def render_plan_file(plan: Plan, sources: Sources, choices: Choices, files: Mapping[str, str], version: str) -> str:
+    """The text of `plan.json`. `files` are the other files of the program, by name, with their texts."""
+    names = _public_names(sources)
+    document = {
+        "format": FORMAT,
+        "unity_dsl": version,
+        "hash": sources.hash,
+        "model": plan.model.name,
+        "parameters": dict(plan.model.parameters),
+        "machine": plan.machine,
+        "mesh": [asdict(axis) for axis in plan.mesh.axes],
+        "strategy": plan.strategy,
+        "request": {
+            "settings": dict(choices.settings),
+            "preset": choices.preset,
+            "devices": choices.devices,
+            "mesh": None if choices.mesh is None else list(choices.mesh),
+            "strategy": choices.strategy,
+            "pins": list(choices.pins),
+        },
+        "cost": {**asdict(plan.cost), "seconds": plan.cost.seconds},
+        "notes": list(plan.notes),
+        "graph": _describe_graph(plan.graph),
+        "files": {name: digest(text.encode()) for name, text in sorted(files.items())},
+        "sources": {
+            "model": {"name": names[0], "text": sources.model.text},
+            "ops": [{"name": n, "text": s.text} for n, s in zip(names[1:-1], sources.operators, strict=True)],
+            "machine": {"name": names[-1], "text": sources.machine.text},
+        },
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 of a file, by which an edited one is noticed."""
+    return sha256(content).hexdigest()
+
+
+def load_plan_file(out: Path) -> PlanFile:
+    """Read `plan.json` of a compiled folder.
+
+    Raises E403 where there is none, E404 where it is not what `unityc` writes, E405 where it is stale.
+    """
+    path = out / NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise fail("E404", f"{path} is not text: {error.reason}", help=_COMPILE_AGAIN) from None
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+        raise fail("E403", f"no plan in {out}: {reason}", help="give the folder that `unityc MODEL -o` wrote") from None
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise fail("E404", f"{path} is not JSON", help=_COMPILE_AGAIN) from None
+    found = document.get("format") if isinstance(document, dict) else None
+    if isinstance(found, int) and found != FORMAT:
+        message = f"{path} has format {found}, this version reads format {FORMAT}"
+        raise fail("E405", message, help=_COMPILE_AGAIN)
+    try:
+        plan = _read(document)
+    except _Garbled as error:
+        raise fail("E404", f"{path}: {error}", help=_COMPILE_AGAIN) from None
+    if document.get("hash") != plan.sources.hash:
+        message = f"{path} is stale: its hash is not that of the texts it holds"
+        raise fail("E405", message, help=_COMPILE_AGAIN)
+    return plan
+
+
+_COMPILE_AGAIN = "compile the model again"
+
+
+# ---------------------------------------------------------------------------------------------- writing
+
+
+def _public_names(sources: Sources) -> list[str]:
+    """File names without their folders (which tell about the machine), made different from each other."""
+    used: set[str] = set()
+    names = []
+    for source in (sources.model, *sources.operators, sources.machine):
+        path = PurePath(source.name)
+        name, count = path.name or "text", 2
+        while name in used:
+            name = f"{path.stem}-{count}{path.suffix}"
+            count += 1
+        used.add(name)
+        names.append(name)
+    return names
+
+
+def _describe_graph(graph: PlannedGraph) -> dict[str, Any]:
+    return {
+        "values": {name: _describe_value(value) for name, value in graph.values.items()},
+        "weights": {w.value.name: str(graph.values[w.value.name].produced) for w in graph.graph.weights},
+        "steps": [_describe_step(step) for step in graph.steps],
+    }
+
+
+def _describe_value(planned: PlannedValue) -> dict[str, Any]:
+    description: dict[str, Any] = {
+        "shape": list(planned.value.shape),
+        "dtype": planned.value.dtype,
+        "layout": str(planned.produced),
+    }
+    if planned.materialised:
+        description["materialised"] = [
+            {"layout": str(m.layout), "from": str(m.source)} for m in planned.materialised
+        ]
+    return description
+
+
+def _describe_step(step: PlannedNode | PlannedSegment) -> dict[str, Any]:
+    if isinstance(step, PlannedSegment):
+        runs = [{"first": r.first, "count": r.count, "body": _describe_graph(r.body)} for r in step.runs]
+        return {"repeat": step.segment.name, "count": step.segment.count, "runs": runs}
+    node, typed = step.node, step.typed
+    return {
+        "node": node.name,
+        "operator": node.instance.name,
+        "line": node.span.line if node.span else None,
+        "arguments": [value.name for value in node.arguments],
+        "results": [value.name for value in node.results],
+        "configuration": describe_configuration(typed.configuration),
+        "layouts": [str(layout) for layout in (*typed.arguments, *typed.results)],
+        "native": typed.native,
+    }
+
+
+def describe_configuration(configuration: Configuration) -> list[str]:
+    """One word per mesh axis: the divided axis of the operator, `I`, `R`, or which operands are partial."""
+    return [_describe_role(role) for role in configuration]
+
+
+def _describe_role(role: Role) -> str:
+    if isinstance(role, Along):
+        return f"along {role.axis}" if role.by == "partition" else f"along {role.axis} by {role.by}"
+    if isinstance(role, Linearly):
+        return "linearly " + " ".join(map(str, role.operands))
+    return str(role.kind)
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+class _Garbled(Exception):
+    """A `plan.json` that lacks what it must have, said in words."""
+
+
+def _read(document: object) -> PlanFile:
+    top = _table(document, "the file")
+    request = _table(top.get("request"), "request")
+    sources = _table(top.get("sources"), "sources")
+    settings = _table(request.get("settings"), "request.settings")
+    files = _table(top.get("files"), "files")
+    mesh = request.get("mesh")
+    preset = request.get("preset")
+    return PlanFile(
+        sources=Sources(
+            _source(sources.get("model"), "sources.model"),
+            tuple(_source(item, "sources.ops") for item in _list(sources.get("ops"), "sources.ops")),
+            _source(sources.get("machine"), "sources.machine"),
+        ),
+        settings={name: _setting(value, name) for name, value in settings.items()},
+        preset=None if preset is None else _text(preset, "request.preset"),
+        devices=_count(request.get("devices"), "request.devices"),
+        mesh=None if mesh is None else tuple(_count(n, "request.mesh") for n in _list(mesh, "request.mesh")),
+        strategy=_text(request.get("strategy"), "request.strategy"),
+        pins=tuple(_text(pin, "request.pins") for pin in _list(request.get("pins"), "request.pins")),
+        degrees=tuple(_count(_table(a, "mesh").get("degree"), "mesh") for a in _list(top.get("mesh"), "mesh")),
+        files={_file_name(name): _text(value, f"files.{name}") for name, value in files.items()},
+    )
+
+
+def _table(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Garbled(f"{where} is not a table")
+    return value
+
+
+def _list(value: object, where: str) -> Iterable[object]:
+    if not isinstance(value, list):
+        raise _Garbled(f"{where} is not a list")
+    return value
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise _Garbled(f"{where} is not a text")
+    return value
+
+
+def _count(value: object, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise _Garbled(f"{where} is not a positive number")
+    return value
+
+
+def _setting(value: object, where: str) -> str | int | float:
+    if not isinstance(value, str | int | float):
+        raise _Garbled(f"setting {where} is neither a number nor a text")
+    return value
+
+
+def _file_name(name: str) -> str:
+    """Names are of files in the folder itself: a plan must not make us touch anything outside it."""
+    if PurePath(name).name != name or name in (".", ".."):
+        raise _Garbled(f"`{name}` is not the name of a file in the folder")
+    return name
+
+
+def _source(value: object, where: str) -> Source:
+    table = _table(value, where)
+    return Source(_text(table.get("name"), f"{where}.name"), _text(table.get("text"), f"{where}.text"))

@@ -1,0 +1,212 @@
+"""Processes that stand for ranks, spawned once and used for case after case.
+
+A case is a function that the first n of them run together, in a process group of their own. Importing torch takes
+seconds, a case a fraction of one: that is why they are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from .check import CheckReport
+
+GRACE = 5.0
+"""Seconds that the other ranks get to end after one has failed: they normally see its connections close."""
+
+
+class RankError(Exception):
+    """A case failed on a rank: it raised (`trace` is its traceback), died, or did not end in time."""
+
+    def __init__(self, rank: int, reason: str, trace: str = "") -> None:
+        super().__init__(f"rank {rank}: {reason}" + (f"\n{trace}" if trace else ""))
+        self.rank = rank
+        self.reason = reason
+        self.trace = trace
+
+
+@dataclass(frozen=True)
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+
+
+@dataclass(frozen=True)
+class _Case:
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    rank: int
+    ranks: int
+    store: str
+    seconds: float
+
+
+class RankPool:
+    """Up to `size` ranks on this machine, each one process with one thread. Used as a context manager.
+
+    A rank is started when a case first needs it. After a failure the ranks that took part are replaced, so that the
+    next case finds a sound pool.
+    """
+
+    def __init__(self, size: int = 4) -> None:
+        self.size = size
+        self._workers: list[_Worker] = []
+        self._folder = Path(tempfile.mkdtemp(prefix="unity-ranks-"))
+        self._cases = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process."""
+        self._discard(len(self._workers))
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def run(self, function: Callable[..., Any], *arguments: Any, ranks: int, seconds: float = 300.0) -> list[Any]:
+        """`function(rank, ranks, *arguments)` on every rank, a gloo group joining them; what each returned, in order.
+
+        The function is one that a process can import by name; arguments and results are pickled. Raises RankError, and
+        ValueError for more ranks than the pool has.
+        """
+        if not 1 <= ranks <= self.size:
+            raise ValueError(f"a pool of {self.size} has no {ranks} ranks")
+        while len(self._workers) < ranks:
+            self._workers.append(_start(len(self._workers)))
+        self._cases += 1
+        store = str(self._folder / f"store-{self._cases}")
+        for rank, worker in enumerate(self._workers[:ranks]):
+            worker.connection.send(_Case(function, arguments, rank, ranks, store, seconds))
+        try:
+            return self._collect(ranks, seconds)
+        except BaseException:
+            self._discard(ranks)
+            raise
+
+    def check(self, out: Path, ranks: int | None = None, steps: int = 3, seed: int = 0) -> CheckReport:
+        """`emit.check.check` on these ranks."""
+        from .check import check
+
+        return check(out, ranks, steps, seed, pool=self)
+
+    def _collect(self, ranks: int, seconds: float) -> list[Any]:
+        results: dict[int, Any] = {}
+        failures: list[RankError] = []
+        deadline = time.monotonic() + seconds
+        while len(results) + len(failures) < ranks:
+            waiting = [r for r in range(ranks) if r not in results and all(f.rank != r for f in failures)]
+            handles = {self._workers[rank].connection: rank for rank in waiting}
+            ready = wait(list(handles), timeout=max(0.0, deadline - time.monotonic()))
+            if not ready:
+                if failures:
+                    break
+                late = ", ".join(map(str, waiting))
+                raise RankError(waiting[0], f"no end within {seconds:.0f} s (ranks still at work: {late})")
+            for handle in ready:
+                rank = handles[handle]  # type: ignore[index]
+                try:
+                    done, value = self._workers[rank].connection.recv()
+                except (EOFError, ConnectionResetError):
+                    failures.append(RankError(rank, self._epitaph(rank)))
+                else:
+                    if done:
+                        results[rank] = value
+                    else:
+                        failures.append(RankError(rank, *value))
+            if failures:
+                deadline = min(deadline, time.monotonic() + GRACE)
+        if failures:
+            raise _cause(failures)
+        return [results[rank] for rank in range(ranks)]
+
+    def _epitaph(self, rank: int) -> str:
+        process = self._workers[rank].process
+        process.join(GRACE)
+        code = process.exitcode
+        return f"the process died, {f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'}"
+
+    def _discard(self, count: int) -> None:
+        """End the first `count` processes; those after them move up, and any process serves as any rank."""
+        gone, self._workers = self._workers[:count], self._workers[count:]
+        for worker in gone:
+            worker.connection.close()
+            worker.process.kill()
+        for worker in gone:
+            worker.process.join()
+
+
+def _cause(failures: list[RankError]) -> RankError:
+    """The failure that is not itself a consequence of another rank's end (a lost connection)."""
+    lost = ("Connection closed by peer", "Connection reset", "connectFullMesh", "recv_socket", "Broken pipe")
+    causes = [failure for failure in failures if not any(text in str(failure) for text in lost)]
+    return (causes or failures)[0]
+
+
+def _start(number: int) -> _Worker:
+    from multiprocessing import get_context
+
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True, name=f"rank-{number}")
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        process.start()
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+    theirs.close()
+    return _Worker(process, ours)
+
+
+def _serve(connection: Connection) -> None:
+    """Life of one rank: run cases until the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import sys
+
+    import torch
+
+    torch.set_num_threads(1)
+    sys.dont_write_bytecode = True
+    while True:
+        try:
+            case = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            answer = (True, _run(case))
+        except BaseException as error:
+            answer = (False, (f"{type(error).__name__}: {error}", traceback.format_exc()))
+        connection.send(answer)
+
+
+def _run(case: _Case) -> Any:
+    from datetime import timedelta
+
+    import torch.distributed as dist
+
+    if case.ranks == 1:
+        return case.function(case.rank, case.ranks, *case.arguments)
+    store = dist.FileStore(case.store, case.ranks)
+    limit = timedelta(seconds=case.seconds)
+    dist.init_process_group("gloo", store=store, rank=case.rank, world_size=case.ranks, timeout=limit)
+    try:
+        return case.function(case.rank, case.ranks, *case.arguments)
+    finally:
+        dist.destroy_process_group()

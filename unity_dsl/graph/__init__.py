@@ -1,0 +1,1 @@
+"""Computation graph and parallel computation graph: tensors, layouts, operators and parallel ops."""

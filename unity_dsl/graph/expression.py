@@ -1,0 +1,283 @@
+"""Tensor expressions of a model: operator calls, infix arithmetic, views; each call becomes a node of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..index.instantiate import instantiate
+from ..index.library import Library
+from ..index.pattern import takes_pattern
+from ..index.shape import Binding, Shape
+from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, Name, Number, OperatorDecl, View
+from ..syntax.diagnostic import Label, fail, suggest
+from ..syntax.span import Span
+from .graph import Buffer, Input, Node, Segment, Value, Weight
+from .parameters import Numeric, calculate, fold, whole
+from .pattern import bind, lost_axes
+from .scope import Names, Scope
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is the same everywhere in a model. `dtype` is that of what an operator without float operands returns."""
+
+    library: Library
+    blocks: Mapping[str, BlockDecl]
+    parameters: Mapping[str, Numeric]
+    declared: Mapping[str, Span | None]
+    written: frozenset[str]
+    dtype: str
+
+
+@dataclass
+class Draft:
+    """A graph that is being built."""
+
+    names: Names
+    inputs: list[Input] = field(default_factory=list)
+    weights: list[Weight] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    steps: list[Node | Segment] = field(default_factory=list)
+    paths: dict[str, Span | None] = field(default_factory=dict)
+
+    def claim(self, path: str, span: Span | None) -> None:
+        """Reserve the dotted name of a stored tensor or of a repeat: names are the leaves of a tree of modules.
+
+        Raises E206 where another has the same name, or one is inside the other.
+        """
+        for other, first in self.paths.items():
+            if path == other or path.startswith(f"{other}.") or other.startswith(f"{path}."):
+                notes = () if first is None else (Label(first, f"`{other}` is declared here"),)
+                clash = (
+                    "declared twice"
+                    if path == other
+                    else f"a name inside `{min(path, other, key=len)}`, which is taken"
+                )
+                help = "weights are named after what a block's call is assigned to: assign to another name"
+                message = f"`{max(path, other, key=len)}` is {clash}"
+                raise fail("E206", message, span, help=help if "." in path else "", notes=notes)
+        self.paths[path] = span
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a statement stands: the graph it adds to and the names it sees."""
+
+    program: Program
+    draft: Draft
+    scope: Scope
+
+
+# ---------------------------------------------------------------------------------------------- expressions
+
+
+def tensor(place: Place, expr: ModelExpr, target: str | None = None) -> Value:
+    """The tensor an expression stands for; the node that makes it is named `target`. Raises E223 for a number."""
+    value = evaluate(place, expr, target)
+    if isinstance(value, Value):
+        return value
+    help = "numbers are parameters: `model name[…]`, `block name[…]`"
+    raise fail("E223", f"a tensor must stand here, not the number {value:g}", expr.span, help=help)
+
+
+def evaluate(place: Place, expr: ModelExpr, target: str | None = None) -> Value | Numeric:
+    """A tensor, or a number where only numbers and parameters are combined."""
+    match expr:
+        case Name():
+            return place.scope.look_up(expr)
+        case Number(value=value):
+            return value
+        case Binary():
+            return _binary(place, expr, target)
+        case View():
+            return _view(place, expr, target)
+        case Call():
+            results = call(place, expr, () if target is None else (target,))
+            if len(results) != 1:
+                names = ", ".join(f"`{v.name}`" for v in results)
+                message = f"`{expr.function}` returns {len(results)} tensors ({names}), one is needed here"
+                raise fail("E212", message, expr.span, help="assign them first: `a, b = …`")
+            return results[0]
+
+
+def _binary(place: Place, expr: Binary, target: str | None) -> Value | Numeric:
+    """Infix sugar: tensors by broadcasting operators, a tensor with a number by `scale` and `shift`."""
+    left, right = evaluate(place, expr.left), evaluate(place, expr.right)
+    match left, right:
+        case Value(), Value():
+            names = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
+            return _infix(place, names[expr.operator], (left, right), {}, expr.span, target)
+        case Value(), int() | float():
+            return _with_number(place, left, expr.operator, right, expr.span, target)
+        case int() | float(), Value():
+            return _number_with(place, left, expr.operator, right, expr.span, target)
+        case int() | float(), int() | float():
+            return calculate(expr.operator, left, right, expr.span)
+    raise AssertionError(expr)
+
+
+def _with_number(
+    place: Place, left: Value, operator: str, right: Numeric, span: Span | None, target: str | None
+) -> Value:
+    match operator:
+        case "+":
+            return _infix(place, "shift", (left,), {"by": right}, span, target)
+        case "-":
+            return _infix(place, "shift", (left,), {"by": -right}, span, target)
+        case "*":
+            return _infix(place, "scale", (left,), {"factor": right}, span, target)
+    return _infix(place, "scale", (left,), {"factor": calculate("/", 1.0, right, span)}, span, target)
+
+
+def _number_with(
+    place: Place, left: Numeric, operator: str, right: Value, span: Span | None, target: str | None
+) -> Value:
+    match operator:
+        case "+":
+            return _infix(place, "shift", (right,), {"by": left}, span, target)
+        case "*":
+            return _infix(place, "scale", (right,), {"factor": left}, span, target)
+        case "-":
+            negative = _infix(place, "scale", (right,), {"factor": -1}, span, target if left == 0 else None)
+            return negative if left == 0 else _infix(place, "shift", (negative,), {"by": left}, span, target)
+    inverse = _infix(place, "reciprocal", (right,), {}, span, target if left == 1 else None)
+    return inverse if left == 1 else _infix(place, "scale", (inverse,), {"factor": left}, span, target)
+
+
+def _infix(
+    place: Place,
+    name: str,
+    arguments: Sequence[Value],
+    attributes: Mapping[str, Numeric],
+    span: Span | None,
+    target: str | None,
+) -> Value:
+    operator = find_operator(place, name, span)
+    return apply(place, operator, arguments, attributes, span, () if target is None else (target,))[0]
+
+
+def _view(place: Place, view: View, target: str | None) -> Value:
+    """A rearrangement; one that changes nothing is none."""
+    operand = tensor(place, view.operand)
+    binding = bind(view, operand, place.scope.numbers)
+    lost = lost_axes(binding)
+    if lost:
+        names = ", ".join(f"`{name}`" for name in lost)
+        help = f"reduce it: `reduce_sum({view.span.text})`" if view.span is not None else "reduce it by an operator"
+        raise fail("E215", f"the result of a view must keep every axis: {names} is missing", view.span, help=help)
+    if binding.source == binding.target:
+        return operand
+    operator = find_operator(place, "rearrange", view.span)
+    targets = () if target is None else (target,)
+    return apply(place, operator, (operand,), {}, view.span, targets, binding)[0]
+
+
+# ---------------------------------------------------------------------------------------------- calls
+
+
+def call(place: Place, expr: Call, targets: Sequence[str] = ()) -> tuple[Value, ...]:
+    """The results of an operator call, or of `split`.
+
+    Raises E210 (unknown operator), E211 (a block inside an expression) and what instantiating raises.
+    """
+    if expr.function in place.program.blocks:
+        help = f"`y = {expr.function}(…)`; its weights are then named `y.…`"
+        raise fail("E211", f"block `{expr.function}` is called inside an expression", expr.span, help=help)
+    attributes = {name: fold(value, place.scope.numbers) for name, value in expr.attributes}
+    if expr.function == "split" and "split" not in place.program.library.operators:
+        return _split(place, expr, targets)
+    operator = find_operator(place, expr.function, expr.span)
+    binding = None
+    if len(expr.arguments) == 1 and isinstance(expr.arguments[0], View) and _names_axes(operator):
+        view = expr.arguments[0]
+        operand = tensor(place, view.operand)
+        binding = bind(view, operand, place.scope.numbers)
+        arguments = [operand]
+    else:
+        arguments = [tensor(place, argument) for argument in expr.arguments]
+    return apply(place, operator, arguments, attributes, expr.span, targets, binding)
+
+
+def _names_axes(operator: OperatorDecl) -> bool:
+    """Whether a pattern at the call says which axes are kept and which are reduced: `reduce_sum(x: [k.., r..])`."""
+    groups = takes_pattern(operator)
+    return groups is not None and groups[1] is not None
+
+
+def find_operator(place: Place, name: str, span: Span | None) -> OperatorDecl:
+    """Raises E210 with the nearest name."""
+    library, blocks = place.program.library, place.program.blocks
+    if name not in library.operators:
+        help = suggest(name, [*library.operators, *blocks, "split"])
+        raise fail("E210", f"no operator or block `{name}`", span, help=help)
+    return library.operators[name]
+
+
+def apply(
+    place: Place,
+    operator: OperatorDecl,
+    arguments: Sequence[Value],
+    attributes: Mapping[str, Numeric],
+    span: Span | None,
+    targets: Sequence[str] = (),
+    binding: Binding | None = None,
+) -> tuple[Value, ...]:
+    """Add a node. Results are named after `targets`, else after the operator. Raises E217 where float types differ."""
+    dtype = _result_dtype(place, operator.name, arguments, span)
+    shapes = [Shape(value.shape, value.integer_range, value.span) for value in arguments]
+    instance = instantiate(operator, shapes, attributes, binding=binding, span=span)
+    results = []
+    for position, output in enumerate(instance.outputs):
+        name = _name_result(place, operator.name, position, len(instance.outputs), targets)
+        kind = dtype if output.integer_range is None else "int"
+        results.append(Value(name, instance.shape(output), kind, output.integer_range, span=span))
+    place.draft.steps.append(Node(results[0].name, instance, tuple(arguments), tuple(results), span=span))
+    return tuple(results)
+
+
+def _name_result(place: Place, operator: str, position: int, count: int, targets: Sequence[str]) -> str:
+    names, prefix = place.draft.names, place.scope.prefix
+    if len(targets) == count:
+        return names.after(targets[position])
+    return names.numbered(prefix + operator)
+
+
+def _result_dtype(place: Place, name: str, arguments: Sequence[Value], span: Span | None) -> str:
+    """The one float type of the operands."""
+    floats = [value for value in arguments if value.dtype != "int"]
+    for value in floats[1:]:
+        if value.dtype != floats[0].dtype:
+            notes = [Label(v.span, f"`{v.name}` is {v.dtype}") for v in (floats[0], value) if v.span is not None]
+            message = f"`{name}` mixes {floats[0].dtype} (`{floats[0].name}`) and {value.dtype} (`{value.name}`)"
+            raise fail("E217", message, span, help="declare both with one type", notes=notes)
+    return floats[0].dtype if floats else place.program.dtype
+
+
+def _split(place: Place, expr: Call, targets: Sequence[str]) -> tuple[Value, ...]:
+    """`split(x; dim=1, parts=2)`: equal slices along one dimension.
+
+    Raises E211 (attributes), E205 (parts) or E214 (a dimension that does not exist or does not divide).
+    """
+    given = dict(expr.attributes)
+    if len(expr.arguments) != 1 or set(given) != {"dim", "parts"}:
+        raise fail("E211", "`split` takes one tensor, `dim` and `parts`", expr.span, help="`split(x; dim=1, parts=2)`")
+    operand = tensor(place, expr.arguments[0])
+    dim = fold(given["dim"], place.scope.numbers)
+    parts = whole(given["parts"], place.scope.numbers, "`parts`")
+    rank = len(operand.shape)
+    if dim != int(dim) or not -rank <= dim < rank:
+        raise fail("E214", f"`split`: dim = {dim} is not one of the {rank} dimensions of `{operand.name}`", expr.span)
+    size = operand.shape[int(dim)]
+    if size % parts:
+        notes = () if operand.span is None else (Label(operand.span, f"`{operand.name}` comes from here"),)
+        message = f"`split`: {parts} parts do not divide dimension {int(dim)} of size {size}"
+        raise fail("E214", message, expr.span, notes=notes)
+    step = size // parts
+    operator = find_operator(place, "slice", expr.span)
+    results = []
+    for part in range(parts):
+        attributes = {"dim": int(dim) % rank, "start": part * step, "stop": (part + 1) * step}
+        named = (targets[part],) if len(targets) == parts else ()
+        results += apply(place, operator, (operand,), attributes, expr.span, named)
+    return tuple(results)

@@ -1,0 +1,141 @@
+"""The computation graph of a model: values, operators at their shapes, parameters, repeated segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from ..index.instance import Instance
+from ..syntax.ast import Initialiser
+from ..syntax.span import Span
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the graph. `name` is unique within its graph and a Python identifier save for dots.
+
+    `needs_gradient` is false for integers, inputs and what is computed from them alone: such a tensor has no cotangent.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f32"
+    integer_range: int | None = None
+    needs_gradient: bool = True
+    span: Span | None = None
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+
+DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "int": 8}
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor that the data gives at each step."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A trained parameter. Within a repeat it stands for one tensor per iteration: `layer.{i}.name`."""
+
+    value: Value
+    initialiser: Initialiser
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """State that is not trained."""
+
+    value: Value
+    initialiser: Initialiser
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator applied to values. `arguments` bind the instance's inputs by position, `results` its outputs.
+
+    `site` numbers the random sites of the model (dropout), 0 where there is none.
+    """
+
+    name: str
+    instance: Instance
+    arguments: tuple[Value, ...]
+    results: tuple[Value, ...]
+    site: int = 0
+    span: Span | None = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A repeated part. Iteration i+1 reads, as `entry`, what iteration i left in `exit`; the first reads `initial`.
+
+    `captured` are the values from outside that every iteration reads unchanged (masks, tied weights). `results` are what
+    the code after the repeat sees: one per carried value, the last iteration's exit.
+    """
+
+    name: str
+    count: int
+    body: Graph
+    initial: tuple[Value, ...]
+    entry: tuple[Value, ...]
+    exit: tuple[Value, ...]
+    results: tuple[Value, ...]
+    captured: tuple[Value, ...]
+    span: Span | None = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Steps in an order in which every value is made before it is read."""
+
+    inputs: tuple[Input, ...]
+    weights: tuple[Weight, ...]
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Node | Segment, ...]
+
+    def nodes(self) -> Iterator[Node]:
+        """Every operator, those of repeated bodies once."""
+        for step in self.steps:
+            if isinstance(step, Segment):
+                yield from step.body.nodes()
+            else:
+                yield step
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model at chosen parameters: its graph, what it minimises and what else it returns.
+
+    `output_names` are the names under which `outputs` are returned; a value keeps its own name in the graph.
+    """
+
+    name: str
+    graph: Graph
+    loss: Value
+    outputs: tuple[Value, ...]
+    parameters: dict[str, int | float]
+    output_names: tuple[str, ...] = ()
+    span: Span | None = None
+
+    def weights(self) -> Iterator[tuple[str, Weight]]:
+        """Every weight under its full name, repeated ones once per iteration."""
+        yield from _weights(self.graph, "")
+
+
+def _weights(graph: Graph, prefix: str) -> Iterator[tuple[str, Weight]]:
+    for weight in graph.weights:
+        yield prefix + weight.value.name, weight
+    for step in graph.steps:
+        if isinstance(step, Segment):
+            for iteration in range(step.count):
+                yield from _weights(step.body, f"{prefix}{step.name}.{iteration}.")

@@ -1,0 +1,90 @@
+"""The parallel computation graph: every operator with its configuration, every value with its layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .graph import Graph, Model, Node, Segment, Value
+from .layout import Layout, Mesh
+from .typing import TypedOperator
+
+
+@dataclass(frozen=True)
+class Materialised:
+    """One layout in which a value exists, made from another (`source`)."""
+
+    layout: Layout
+    source: Layout
+
+
+@dataclass(frozen=True)
+class PlannedValue:
+    """A value with the layout it is produced (or stored) in, and those it is converted to, sources first.
+
+    A consumer reads the layout its operator asks for: `produced` or one of `materialised`.
+    """
+
+    value: Value
+    produced: Layout
+    materialised: tuple[Materialised, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedNode:
+    node: Node
+    typed: TypedOperator
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive iterations of a segment that share one plan. With count > 1 the exits' layouts equal the entries'."""
+
+    first: int
+    count: int
+    body: PlannedGraph
+
+
+@dataclass(frozen=True)
+class PlannedSegment:
+    segment: Segment
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class PlannedGraph:
+    """`values` by name: inputs, weights, buffers, entries of a segment and results of nodes.
+
+    A segment's body sees captured values in the layouts they have outside (`produced` there) and converts them itself.
+    """
+
+    graph: Graph
+    values: Mapping[str, PlannedValue]
+    steps: tuple[PlannedNode | PlannedSegment, ...]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted seconds of one training step, by what they are spent on, and bytes held per device."""
+
+    compute: float = 0.0
+    communication: float = 0.0
+    update: float = 0.0
+    memory: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.compute + self.communication + self.update
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the search found and the emitter writes down."""
+
+    model: Model
+    mesh: Mesh
+    machine: str
+    strategy: str
+    graph: PlannedGraph
+    cost: Cost
+    notes: tuple[str, ...] = field(default=())

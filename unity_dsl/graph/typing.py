@@ -1,0 +1,364 @@
+"""The typing rule of operators: which layouts its operands must have, and which its results then have.
+
+Per mesh axis exactly one role:
+
+- all operands Invariant, then the results are Invariant; or all Replicate, then Replicate;
+- the mesh axis divides an axis of the operator: operands that have the axis are Shard, the others Replicate (Invariant
+  where no equation that reads them runs over the axis); a result that has it is Shard, one that sums over it Partial;
+- a set of operands in which the operator is jointly homogeneous-linear is Partial, the others Replicate, the results
+  Partial.
+
+Invariant meets another kind nowhere else: that is what keeps a redundant computation from contributing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from ..index.classify import AxisKind, classify, gradient_free, linear_operands, local_native
+from ..index.instance import Equation, Instance, Operand
+from ..index.library import Library
+from ..index.term import reads
+from ..syntax.ast import ReductionKind
+from .exchange import bijective, is_cut
+from .layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
+
+
+@dataclass(frozen=True, order=True)
+class Uniformly:
+    """Every operand and result is Invariant, or every one is Replicate."""
+
+    kind: Invariant | Replicate
+
+    def __str__(self) -> str:
+        return str(self.kind)
+
+
+@dataclass(frozen=True, order=True)
+class Along:
+    """The mesh axis divides this axis of the operator; `by` names the parallel op that cuts the slices."""
+
+    axis: str
+    by: str = "partition"
+
+    def __str__(self) -> str:
+        return self.axis if self.by == "partition" else f"{self.by}({self.axis})"
+
+
+@dataclass(frozen=True, order=True)
+class Linearly:
+    """These operands (by position) are Partial and pass through."""
+
+    operands: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"P{','.join(map(str, self.operands))}"
+
+
+Role = Uniformly | Along | Linearly
+Configuration = tuple[Role, ...]
+"""One role per mesh axis."""
+
+
+@dataclass(frozen=True)
+class InnerReduce:
+    """The result of an equation is reduced at once over mesh axes: Partial to Invariant."""
+
+    equation: int
+    axes: tuple[int, ...]
+    kind: ReductionKind
+
+
+@dataclass(frozen=True)
+class InnerReplicate:
+    """An Invariant tensor is read by an equation that runs over a divided axis: Invariant to Replicate.
+
+    Free forwards, an all-reduce backwards; absent for a tensor that carries no gradient.
+    """
+
+    equation: int
+    operand: str
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TypedOperator:
+    """An operator under a configuration.
+
+    `local_sizes` gives each axis's length on one device, `divided` the mesh axes that divide it, major first. `native`
+    says that the declaration's torch call on local slices is what the equations compute there; otherwise the equations
+    are emitted, with the collectives of `inner`.
+    """
+
+    configuration: Configuration
+    arguments: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+    local_sizes: Mapping[str, int]
+    divided: Mapping[str, tuple[int, ...]]
+    inner: tuple[InnerReduce | InnerReplicate, ...] = ()
+    native: bool = True
+
+
+class Typing:
+    """The typing rule of one instance on one mesh; what depends on neither configuration nor sizes is found once."""
+
+    def __init__(self, instance: Instance, mesh: Mesh, library: Library) -> None:
+        self.instance = instance
+        self.mesh = mesh
+        self.library = library
+        self.classes = classify(instance, library)
+        self.linear = linear_operands(instance)
+        self.detached = gradient_free(instance)
+        self.always_native = local_native(instance, library, ())
+        self.native_along = {axis for axis in self.classes if local_native(instance, library, (axis,))}
+        self.outputs = {output.name for output in instance.outputs}
+        self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
+        self._reasons: dict[tuple[Role, int], str | None] = {}
+        self._kinds: dict[Role, tuple[list[Kind], list[Kind]]] = {}
+        self._inner_of: dict[tuple[Role, ...], tuple[InnerReduce | InnerReplicate, ...]] = {}
+
+    # ------------------------------------------------------------------------------------------ one axis
+
+    def blocked(self, role: Role, axis: int) -> str | None:
+        """Why a mesh axis cannot have a role, in words; None if it can."""
+        key = (role, self.mesh.axes[axis].degree)
+        if key not in self._reasons:
+            self._reasons[key] = self._find_reason(role, key[1])
+        return self._reasons[key]
+
+    def _find_reason(self, role: Role, degree: int) -> str | None:
+        match role:
+            case Linearly(operands=operands) if operands not in self.linear:
+                return f"{self.instance.name} is not jointly linear in these operands"
+            case Along(axis=name, by=by):
+                found = self.classes.get(name)
+                if found is None:
+                    return f"{self.instance.name} has no axis `{name}`"
+                if found.kind is AxisKind.BLOCKED:
+                    return f"axis `{name}` of {self.instance.name} cannot be divided: {found.reason}"
+                declaration = self.library.parallels.get(by)
+                if declaration is None or not is_cut(declaration):
+                    return f"`{by}` is not a parallel op that cuts an axis"
+                size = self.instance.sizes[name]
+                if not bijective(declaration, degree, size):
+                    return f"{degree} devices do not divide axis `{name}` of {size}"
+        return None
+
+    def operand_kind(self, role: Role, operand: Operand, position: int) -> Kind:
+        """The kind of an input along a mesh axis with this role; a Shard's place is left at 0."""
+        match role:
+            case Uniformly(kind=kind):
+                return kind if operand.integer_range is None else Invariant()
+            case Linearly(operands=operands):
+                if operand.integer_range is not None:
+                    return Invariant()
+                return Partial() if position in operands else Replicate()
+            case Along(axis=axis, by=by):
+                if (dim := _dim_of(operand, axis)) is not None:
+                    return Shard(dim, by=by)
+                if operand.integer_range is not None:
+                    return Invariant()
+                readers = [e for e in self.instance.equations if operand.name in _read_names(e)]
+                alone = bool(readers) and all(axis in equation.space for equation in readers)
+                return Replicate() if alone else Invariant()
+
+    def result_kind(self, role: Role, output: Operand) -> Kind:
+        match role:
+            case Uniformly(kind=kind):
+                return kind
+            case Linearly():
+                return Partial()
+            case Along(axis=axis, by=by):
+                if (dim := _dim_of(output, axis)) is not None:
+                    return Shard(dim, by=by)
+                equation = self.equation_of(output.name)
+                return Partial() if axis in equation.over and equation.kind is ReductionKind.SUM else Invariant()
+
+    def equation_of(self, name: str) -> Equation:
+        return next(e for e in self.instance.equations if e.target.name == name)
+
+    # ------------------------------------------------------------------------------------------ all axes
+
+    def type(self, configuration: Configuration) -> TypedOperator | str:
+        """The operator under a configuration, or the reason why there is none."""
+        for axis, role in enumerate(configuration):
+            if (reason := self.blocked(role, axis)) is not None:
+                return reason
+        divided = self._divided(configuration)
+        local = dict(self.instance.sizes)
+        for name, axes in divided.items():
+            degree = self.mesh.degree(axes)
+            if local[name] % degree:
+                return f"{degree} devices do not divide axis `{name}` of {local[name]}"
+            local[name] //= degree
+        operands = (*self.instance.inputs, *self.instance.outputs)
+        if (reason := self._unmerged(operands, configuration, divided, local)) is not None:
+            return reason
+        kinds = [self._kinds_of(role) for role in configuration]
+        arguments = tuple(
+            self._layout([given[i] for given, _ in kinds], operand, divided)
+            for i, operand in enumerate(self.instance.inputs)
+        )
+        results = tuple(
+            self._layout([made[i] for _, made in kinds], output, divided)
+            for i, output in enumerate(self.instance.outputs)
+        )
+        inner = self._inner_collectives(configuration)
+        native = not inner and self.always_native and self.native_along.issuperset(divided)
+        return TypedOperator(
+            configuration,
+            arguments,
+            results,
+            local,
+            divided,
+            inner,
+            native and all(role.by == "partition" for role in configuration if isinstance(role, Along)),
+        )
+
+    def _kinds_of(self, role: Role) -> tuple[list[Kind], list[Kind]]:
+        if role not in self._kinds:
+            self._kinds[role] = (
+                [self.operand_kind(role, operand, i) for i, operand in enumerate(self.instance.inputs)],
+                [self.result_kind(role, output) for output in self.instance.outputs],
+            )
+        return self._kinds[role]
+
+    def _inner_collectives(self, configuration: Configuration) -> tuple[InnerReduce | InnerReplicate, ...]:
+        """They depend on the divided axes alone."""
+        key = tuple(role if isinstance(role, Along) else Uniformly(Invariant()) for role in configuration)
+        if key not in self._inner_of:
+            self._inner_of[key] = tuple(self._inner(configuration))
+        return self._inner_of[key]
+
+    def _divided(self, configuration: Configuration) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for axis, role in enumerate(configuration):
+            if isinstance(role, Along):
+                found[role.axis] = (*found.get(role.axis, ()), axis)
+        return found
+
+    def _unmerged(
+        self,
+        operands: Sequence[Operand],
+        configuration: Configuration,
+        divided: Mapping[str, tuple[int, ...]],
+        local: Mapping[str, int],
+    ) -> str | None:
+        """A merged dimension is consumed major factor first, so that every slice of it is a block."""
+        for operand in operands:
+            for dim in operand.dims:
+                for position, name in enumerate(dim[1:], 1):
+                    if name not in divided:
+                        continue
+                    left = [major for major in dim[:position] if local[major] > 1]
+                    if left:
+                        return (
+                            f"axis `{name}` is merged with `{left[0]}` in {operand.name} of {self.instance.name}: "
+                            f"`{left[0]}` has to be divided entirely first"
+                        )
+                    if any(isinstance(r, Along) and r.axis in dim and r.by != "partition" for r in configuration):
+                        return f"a merged dimension of {self.instance.name} is cut by partition only"
+        return None
+
+    def _layout(self, kinds: Sequence[Kind], operand: Operand, divided: Mapping[str, tuple[int, ...]]) -> Layout:
+        """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first."""
+        placed = list(kinds)
+        for dim, factors in enumerate(operand.dims):
+            nesting = [axis for name in factors for axis in divided.get(name, ())]
+            for position, axis in enumerate(nesting):
+                kind = placed[axis]
+                assert isinstance(kind, Shard) and kind.dim == dim
+                placed[axis] = Shard(dim, position, kind.by)
+        return Layout(tuple(placed))
+
+    def _inner(self, configuration: Configuration) -> Iterator[InnerReduce | InnerReplicate]:
+        for number, equation in enumerate(self.instance.equations):
+            for name, axes in self._replicated(equation, configuration).items():
+                if name not in self.detached:
+                    yield InnerReplicate(number, name, axes)
+            reduced = tuple(
+                axis
+                for axis, role in enumerate(configuration)
+                if isinstance(role, Along)
+                and role.axis in equation.over
+                and not (equation.target.name in self.outputs and equation.kind is ReductionKind.SUM)
+            )
+            if reduced and equation.kind is not None:
+                yield InnerReduce(number, reduced, equation.kind)
+
+    def _replicated(self, equation: Equation, configuration: Configuration) -> dict[str, tuple[int, ...]]:
+        """Per tensor an equation reads: the mesh axes along which it is Invariant while the equation is divided."""
+        found = {}
+        for name in _read_names(equation):
+            operand = self.instance.operand(name)
+            if operand.integer_range is not None:
+                continue
+            axes = tuple(
+                axis
+                for axis, role in enumerate(configuration)
+                if isinstance(role, Along)
+                and role.axis in equation.space
+                and _dim_of(operand, role.axis) is None
+                and not self._replicated_from_outside(role, operand)
+            )
+            if axes:
+                found[name] = axes
+        return found
+
+    def _replicated_from_outside(self, role: Along, operand: Operand) -> bool:
+        for position, given in enumerate(self.instance.inputs):
+            if given.name == operand.name:
+                return isinstance(self.operand_kind(role, given, position), Replicate)
+        return False
+
+    # ------------------------------------------------------------------------------------------ choices
+
+    def roles(self, axis: int, needs_gradient: Sequence[bool], weights: Sequence[bool]) -> list[Role]:
+        """The roles worth considering along a mesh axis.
+
+        Replicate differs from Invariant only where something carries a gradient; a weight, which is stored Invariant or
+        Shard, and a tensor without gradient are never Partial.
+        """
+        found: list[Role] = [Uniformly(Invariant())]
+        if any(needs_gradient):
+            found.append(Uniformly(Replicate()))
+        for name in self.classes:
+            found += [Along(name, by) for by in self.cuts if self.blocked(Along(name, by), axis) is None]
+        for operands in self.linear:
+            if all(needs_gradient[i] and not weights[i] for i in operands):
+                found.append(Linearly(operands))
+        return found
+
+
+def _dim_of(operand: Operand, axis: str) -> int | None:
+    return next((dim for dim, factors in enumerate(operand.dims) if axis in factors), None)
+
+
+def _read_names(equation: Equation) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(read.tensor for read in reads(equation.value)))
+
+
+def type_operator(
+    instance: Instance, configuration: Configuration, mesh: Mesh, library: Library
+) -> TypedOperator | str:
+    """The operator under a configuration, or the reason in words why it cannot have it."""
+    return Typing(instance, mesh, library).type(configuration)
+
+
+def configurations(
+    instance: Instance,
+    mesh: Mesh,
+    library: Library,
+    needs_gradient: Sequence[bool],
+    weights: Sequence[bool],
+) -> list[TypedOperator]:
+    """Every legal configuration of an operator, typed, in a fixed order: the all-Invariant one first.
+
+    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter.
+    """
+    typing = Typing(instance, mesh, library)
+    choices = product(*(typing.roles(axis, needs_gradient, weights) for axis in range(len(mesh.axes))))
+    typed = (typing.type(choice) for choice in choices)
+    return [found for found in typed if isinstance(found, TypedOperator)]

@@ -1,0 +1,1 @@
+"""The index calculus: operators instantiated at shapes, and all that follows from their declarations."""

@@ -1,0 +1,152 @@
+"""What may be done with each axis of an operator, derived from its equations.
+
+An axis may be divided over devices when every read that involves it is at the bare axis of the dimension it reads: then
+the slice of the result needs the slice of the operand, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..syntax.ast import Expr, Name, Read, ReductionKind, Size, Uniform
+from .independence import gradient_free
+from .instance import Equation, Instance
+from .library import Library
+from .linearity import linear_operands
+from .term import children, dim_axes, free_axes, reads, walk
+
+__all__ = ["AxisClass", "AxisKind", "classify", "gradient_free", "linear_operands", "local_native"]
+
+
+class AxisKind(StrEnum):
+    MAPPED = "mapped"
+    SUMMED = "summed"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True)
+class AxisClass:
+    """An axis of an operator.
+
+    `positional`: its index is used as a value, so that a slice adds its offset. `sized`: its length is used as a value,
+    always the global one. `inner`: an equation before the last, or one that does not sum, reduces it, so that dividing
+    it takes a collective inside the operator. `reason` says in words why, or what follows.
+    """
+
+    axis: str
+    kind: AxisKind
+    reason: str
+    positional: bool = False
+    sized: bool = False
+    inner: bool = False
+
+
+def classify(instance: Instance, library: Library) -> dict[str, AxisClass]:
+    """Every axis of the instance with its class, in the order in which the equations run over them."""
+    equations = (*instance.equations, *instance.evaluation)
+    blocked = dict(_blocked(instance, equations))
+    positional = {axis for equation in equations for axis in _positional(equation.value)}
+    sized = {node.name for equation in equations for node in walk(equation.value) if isinstance(node, Size)}
+    sized -= _merged_sizes(instance, equations)
+    outputs = {output.name for output in instance.outputs}
+    in_outputs = {axis for output in instance.outputs for axis in output.axes}
+    inner = {
+        axis
+        for equation in equations
+        for axis in equation.over
+        if equation.target.name not in outputs or equation.kind is not ReductionKind.SUM
+    }
+    found = {}
+    for axis in instance.axes:
+        kind, reason = _kind(axis, axis in in_outputs, axis in inner, blocked.get(axis))
+        found[axis] = AxisClass(axis, kind, reason, axis in positional, axis in sized, axis in inner)
+    return found
+
+
+def _kind(axis: str, kept: bool, inner: bool, why_not: str | None) -> tuple[AxisKind, str]:
+    if why_not is not None:
+        return AxisKind.BLOCKED, why_not
+    if kept and inner:
+        return AxisKind.MAPPED, f"`{axis}` stays, and is reduced on the way: a collective inside the operator"
+    if kept:
+        return AxisKind.MAPPED, f"every result at `{axis}` needs its operands at `{axis}` only"
+    if inner:
+        return AxisKind.SUMMED, f"`{axis}` is reduced before the end: a collective inside the operator"
+    return AxisKind.SUMMED, f"the results are sums over `{axis}`: every device has some of the terms"
+
+
+def _blocked(instance: Instance, equations: tuple[Equation, ...]) -> Iterator[tuple[str, str]]:
+    for equation in equations:
+        for read in reads(equation.value):
+            operand = instance.operand(read.tensor)
+            for dim, index in enumerate(read.index):
+                if dim_axes(index, instance.sizes) == operand.dims[dim] and read.fill is None:
+                    continue
+                plain = dim_axes(index, instance.sizes) == operand.dims[dim]
+                if plain and not _outside_possible(instance, read, dim):
+                    continue
+                for axis in dict.fromkeys((*free_axes(index), *operand.dims[dim])):
+                    yield axis, _why_not(axis, read, index)
+
+
+def _outside_possible(instance: Instance, read: Read, dim: int) -> bool:
+    """A bare index never leaves its own dimension, so its fill is for the other indices of the read."""
+    operand = instance.operand(read.tensor)
+    return dim_axes(read.index[dim], instance.sizes) != operand.dims[dim]
+
+
+def _why_not(axis: str, read: Read, index: Expr) -> str:
+    others = [name for name in free_axes(index) if name != axis]
+    where = f"dimension of `{read.tensor}`"
+    if axis not in free_axes(index):
+        return f"a {where} that has `{axis}` is read at other positions than its own"
+    if others:
+        return f"a {where} is read at positions that mix `{axis}` with `{others[0]}`: a slice needs its neighbours"
+    return f"a {where} is read at a position computed from `{axis}`, not at `{axis}` itself"
+
+
+def _positional(expr: Expr) -> Iterator[str]:
+    """Axes whose index is worth something: outside of reads' index positions, or in a random number's counter."""
+    match expr:
+        case Name(name=name):
+            yield name
+        case Uniform(index=index):
+            for part in index:
+                yield from free_axes(part)
+        case Read(fill=fill):
+            if fill is not None:
+                yield from _positional(fill)
+        case _:
+            for child in children(expr):
+                yield from _positional(child)
+
+
+def _merged_sizes(instance: Instance, equations: tuple[Equation, ...]) -> set[str]:
+    """Sizes that occur only inside merged indices `h * |k| + k`, which every slice has its own of."""
+    inside: set[str] = set()
+    outside: set[str] = set()
+    for equation in equations:
+        plain = [
+            index
+            for read in reads(equation.value)
+            for dim, index in enumerate(read.index)
+            if dim_axes(index, instance.sizes) == instance.operand(read.tensor).dims[dim]
+        ]
+        hidden = {id(node) for index in plain for node in walk(index)}
+        for node in walk(equation.value):
+            if isinstance(node, Size):
+                (inside if id(node) in hidden else outside).add(node.name)
+    return inside - outside
+
+
+def local_native(instance: Instance, library: Library, divided: tuple[str, ...]) -> bool:
+    """Whether the declaration's torch call, on the slices that divide these axes, computes what the equations do there.
+
+    It does where it stands for the equations at all and knows of no position, length or reduction of a divided axis.
+    """
+    if not instance.native or instance.operator.torch is None:
+        return False
+    classes = classify(instance, library)
+    return not any(classes[axis].positional or classes[axis].sized or classes[axis].inner for axis in divided)

@@ -1,0 +1,89 @@
+"""An operator at concrete shapes: rest axes expanded, broadcasting resolved, attributes substituted, sizes known.
+
+An instance is what every later stage works on. Its statements speak of named axes; `sizes` gives their lengths, so the
+same statements serve the prover, for which sizes are symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from ..syntax.ast import Expr, OperatorDecl, ReductionKind
+from ..syntax.span import Span
+
+Dim = tuple[str, ...]
+"""The axes of a tensor dimension, major first. One axis, save for merged dimensions; none for a dimension of size 1."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input, output or intermediate of an instance. `integer_range` is the bound of an integer tensor's values."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    integer_range: int | None = None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(axis for dim in self.dims for axis in dim)
+
+
+@dataclass(frozen=True)
+class Equation:
+    """`target[axes] = reduce(kind, over) value`: one statement after cutting, with at most one reduction, outermost.
+
+    `value` holds no Reduce. Its reads name operands of the instance or targets of earlier equations. A read's index has
+    one expression per dimension of what it reads; a merged dimension is read as `h * |k| + k` when the axes are those
+    of the dimension, major first (`dim_index` builds it, `dim_axes` recognises it).
+    """
+
+    target: Operand
+    value: Expr
+    kind: ReductionKind | None = None
+    over: tuple[str, ...] = ()
+    span: Span | None = None
+
+    @property
+    def space(self) -> tuple[str, ...]:
+        """The axes that the equation iterates over: those of its result, then the reduced ones."""
+        return self.target.axes + self.over
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An operator at a shape.
+
+    `equations` end with those of the outputs. `evaluation` replaces them outside training where not empty.
+    `native` says whether the declaration's torch call may stand for the equations (a pattern call binds axes that the
+    native call does not know, so it may not).
+    """
+
+    operator: OperatorDecl
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    sizes: Mapping[str, int]
+    attributes: Mapping[str, int | float]
+    equations: tuple[Equation, ...]
+    evaluation: tuple[Equation, ...] = ()
+    native: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.operator.name
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Every axis the equations iterate over, in order of first appearance."""
+        return tuple(dict.fromkeys(axis for equation in self.equations for axis in equation.space))
+
+    def shape(self, operand: Operand) -> tuple[int, ...]:
+        return tuple(prod(self.sizes[axis] for axis in dim) for dim in operand.dims)
+
+    def operand(self, name: str) -> Operand:
+        """The input, output or intermediate of that name. Raises KeyError."""
+        for operand in (*self.inputs, *self.outputs, *(e.target for e in (*self.equations, *self.evaluation))):
+            if operand.name == name:
+                return operand
+        raise KeyError(name)

@@ -1,0 +1,142 @@
+"""`where` conditions at a call: unknown sizes and ranks are solved forward, then every condition is checked.
+
+An environment maps what is known to its number: sizes and attributes by name, `b..` (the product of rest axes) and
+`rank(f)`. A condition with one unknown, in a place where arithmetic can be undone, determines it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+
+from ..syntax.ast import Apply, Expr, Name, Number, Size
+from .term import walk
+
+Value = int | float
+Environment = dict[str, Value]
+
+
+class Unsolvable(Exception):
+    """An equation over whole numbers has no solution; the argument is what there is none of."""
+
+
+_COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_COMPUTE: Mapping[str, Callable[[Value, Value], Value]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+
+
+def unknown_key(expr: Expr) -> str | None:
+    """The environment's key of a leaf: `c`, `b..` or `rank(f)`; None for anything else."""
+    match expr:
+        case Name(name, rest) | Size(name, rest):
+            return f"{name}.." if rest else name
+        case Apply("rank", (Name(name),)):
+            return f"rank({name})"
+        case _:
+            return None
+
+
+def keys(expr: Expr) -> tuple[str, ...]:
+    """The leaves of a condition, as keys, in the order of the text."""
+    key = unknown_key(expr)
+    if key is not None:
+        return (key,)
+    return tuple(found for part in (expr.arguments if isinstance(expr, Apply) else ()) for found in keys(part))
+
+
+def value_of(expr: Expr, known: Mapping[str, Value]) -> Value | None:
+    """The number an expression of sizes and attributes is worth, or None where something in it is unknown."""
+    if isinstance(expr, Number):
+        return expr.value
+    key = unknown_key(expr)
+    if key is not None:
+        return known.get(key)
+    if not isinstance(expr, Apply):
+        return None
+    values = [value_of(argument, known) for argument in expr.arguments]
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values):
+        return None
+    if expr.function == "neg":
+        return -numbers[0]
+    left, right = numbers
+    if expr.function in _COMPARE:
+        return _COMPARE[expr.function](left, right)
+    if expr.function in ("/", "//", "%") and right == 0:
+        raise Unsolvable("nothing, for it divides by zero,")
+    if expr.function == "/":
+        whole = isinstance(left, int) and isinstance(right, int) and left % right == 0
+        return left // right if whole else left / right
+    return _COMPUTE[expr.function](left, right)
+
+
+def propagate(conditions: tuple[Expr, ...], known: Environment) -> None:
+    """Extend `known` by whatever equations with one unknown determine, until nothing more follows.
+
+    Raises Unsolvable when an equation has no whole solution.
+    """
+    progress = True
+    while progress:
+        progress = False
+        for condition in conditions:
+            if not (isinstance(condition, Apply) and condition.function == "=="):
+                continue
+            left, right = condition.arguments
+            for side, other in ((left, right), (right, left)):
+                value = value_of(other, known)
+                if value is not None and value_of(side, known) is None:
+                    progress |= _solve(side, value, known)
+
+
+def _solve(expr: Expr, value: Value, known: Environment) -> bool:
+    """Undo arithmetic around the one unknown of `expr`, so that `expr == value`. False where that cannot be done."""
+    key = unknown_key(expr)
+    if key is not None:
+        known[key] = value
+        return True
+    if not isinstance(expr, Apply):
+        return False
+    if expr.function == "neg":
+        return _solve(expr.arguments[0], -value, known)
+    left, right = expr.arguments
+    left_value, right_value = value_of(left, known), value_of(right, known)
+    if left_value is None and right_value is not None:
+        unknown, given = left, right_value
+    elif left_value is not None and right_value is None:
+        unknown, given = right, left_value
+    else:
+        return False
+    if expr.function == "+":
+        return _solve(unknown, value - given, known)
+    if expr.function == "-":
+        return _solve(unknown, value + given if unknown is left else given - value, known)
+    return expr.function == "*" and _solve(unknown, _quotient(value, given, unknown), known)
+
+
+def _quotient(value: Value, factor: Value, unknown: Expr) -> Value:
+    if factor == 0 or value % factor != 0:
+        raise Unsolvable(f"no whole number {', '.join(keys(unknown))}")
+    return value // factor
+
+
+def defined_sizes(conditions: tuple[Expr, ...]) -> tuple[str, ...]:
+    """Names that stand alone on one side of an equation: `r == window` gives an axis r that no tensor need have."""
+    equations = [c for c in conditions if isinstance(c, Apply) and c.function == "=="]
+    sides = [side for equation in equations for side in equation.arguments]
+    return tuple(dict.fromkeys(side.name for side in sides if isinstance(side, Name | Size) and not side.rest))
+
+
+def mentions_rank(condition: Expr) -> bool:
+    return any(isinstance(node, Apply) and node.function == "rank" for node in walk(condition))

@@ -1,0 +1,23 @@
+"""Where the declarative folders are: beside the package in a checkout, inside it in an installed wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDERS = frozenset({"grammar", "ops", "rules", "codegen", "machines", "examples"})
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def folder(name: str) -> Path:
+    """The directory of one declarative folder (`ops`, `machines`, …).
+
+    A wheel carries them under `unity_dsl/data`; a checkout has them at its top. Raises FileNotFoundError for an
+    installation that lacks the folder, and KeyError for a name that is none of them.
+    """
+    if name not in FOLDERS:
+        raise KeyError(name)
+    for base in (_PACKAGE / "data", _PACKAGE.parent):
+        if (base / name).is_dir():
+            return base / name
+    raise FileNotFoundError(f"the folder {name}/ is missing from the installation of unity_dsl")

@@ -1,0 +1,1 @@
+"""The cheapest plan: configurations of operators and layouts of tensors."""

@@ -1,0 +1,129 @@
+"""Conversions shared by several readers: a tensor exists in the layout it is produced in and in at most two more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .elimination import Table
+from .network import Link, Network
+from .part import Domains, Layouts, Part, Port, Tensor
+
+
+def two_hops(direct: Table) -> Table:
+    """The cheapest conversions by way of at most one layout between."""
+    best = direct.copy()
+    for middle in range(len(direct)):
+        np.minimum(best, direct[:, middle, None] + direct[None, middle, :], out=best)
+    return best
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The layouts in which a tensor exists, as a variable of the network: `held[s]` are the produced one and two more.
+
+    Where fewer are needed the produced one is repeated.
+    """
+
+    tensor: int
+    variable: int
+    held: Layouts
+
+
+def holdings(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Layouts, Table]:
+    """Every choice of a produced layout and at most two others from those wanted, with the price of making them."""
+    choices = [held_from(root, wanted) for root in produced]
+    held = np.concatenate(choices) if choices else np.zeros((0, 3), dtype=np.intp)
+    return held, price_held(tensor, held)
+
+
+def held_from(root: int, wanted: Layouts) -> Layouts:
+    """The layout `root` alone, with one other, with two others; where fewer are needed the root is repeated."""
+    others = wanted[wanted != root]
+    first, second = np.triu_indices(len(others), 1)
+    alone = np.full((1 + len(others), 3), root, dtype=np.intp)
+    alone[1:, 1] = others
+    pairs = np.full((len(first), 3), root, dtype=np.intp)
+    pairs[:, 1], pairs[:, 2] = others[first], others[second]
+    return np.concatenate([alone, pairs])
+
+
+def price_held(tensor: Tensor, held: Layouts) -> Table:
+    """The cheapest way to make the held layouts: each from the produced one or from the other."""
+    root, first, second = held.T
+    direct = tensor.direct
+    both = np.minimum(
+        direct[root, first] + np.minimum(direct[root, second], direct[first, second]),
+        direct[root, second] + direct[second, first],
+    )
+    return np.where(second == root, tensor.cheapest[root, first], both)
+
+
+def with_returns(tensor: Tensor, held: Layouts, prices: Table) -> Table:
+    """Adds what does not depend on readers: layouts that are always asked for, and leaving the program."""
+    for layout in tensor.fixed:
+        prices = np.where((held == layout).any(axis=1), prices, np.inf)
+    if tensor.leaving is not None:
+        prices = prices + tensor.leaving[held].min(axis=1)
+    return prices
+
+
+def unary(tensor: Tensor) -> Table:
+    """What a tensor with at most one, fixed, reader costs, by produced layout."""
+    if tensor.fixed:
+        return tensor.cheapest[:, tensor.fixed[0]]
+    return tensor.leaving if tensor.leaving is not None else np.zeros(len(tensor.direct))
+
+
+def conversion_link(tensor: Tensor, read: Port, share: float = 1.0) -> Link:
+    """Producer and one reader, at a share of the price of the conversion between them."""
+    produced = tensor.produced
+    return Link(
+        produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], tensor.cheapest * share
+    )
+
+
+def add_tensors(part: Part, domains: Domains, network: Network, limits: Mapping[int, Layouts]) -> list[Holding]:
+    """Adds every tensor's conversions: a link for one reader, a variable of held layouts where they may be shared.
+
+    `limits` gives, for some tensors, the held layouts that are still possible.
+    """
+    found = []
+    for number, tensor in enumerate(part.tensors):
+        if tensor.shared:
+            found.append(_add_holding(number, tensor, domains, network, limits.get(number)))
+            continue
+        for read in tensor.reads:
+            link = conversion_link(tensor, read)
+            masks = domains.masks[link.first], domains.masks[link.second]
+            network.links.append(link.restricted(*masks))
+        if not tensor.reads:
+            port = tensor.produced
+            network.costs[port.variable] = (
+                network.costs[port.variable] + unary(tensor)[port.layouts[domains.masks[port.variable]]]
+            )
+    return found
+
+
+def _add_holding(number: int, tensor: Tensor, domains: Domains, network: Network, limit: Layouts | None) -> Holding:
+    produced = domains.inside(tensor.produced)
+    reads = [domains.inside(read) for read in tensor.reads]
+    wanted = np.unique(np.concatenate([*(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]))
+    if limit is None:
+        held, prices = holdings(tensor, np.unique(produced.layouts), wanted)
+    else:
+        held, prices = limit, price_held(tensor, limit)
+    prices = with_returns(tensor, held, prices)
+    held, prices = held[np.isfinite(prices)], prices[np.isfinite(prices)]
+    variable = network.add(prices, f"{tensor.name} held")
+    network.links.append(_membership(variable, held[:, :1], produced))
+    network.links += [_membership(variable, held, read) for read in reads]
+    return Holding(number, variable, held)
+
+
+def _membership(variable: int, held: Layouts, port: Port) -> Link:
+    """The port's layout is one of those held."""
+    same = np.where(np.eye(port.count, dtype=bool), 0.0, np.inf)
+    return Link(variable, port.variable, held, port.layouts[:, None], same).restricted(None, None)

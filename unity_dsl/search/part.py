@@ -1,0 +1,104 @@
+"""The optimisation problem of one graph: variables, values that are read in layouts, and repeated bodies.
+
+Layouts are numbers here, per value; what they stand for is known to `problem`. A variable is a node's configuration, a
+tensor's storage or, at the border of a body, the layout of a carried value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from .elimination import Table
+from .network import Mask
+
+Layouts = npt.NDArray[np.intp]
+"""A layout number per value of a variable."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """A layout that a variable decides: the one it produces or asks for, of `count` that the tensor may have."""
+
+    variable: int
+    layouts: Layouts
+    count: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor that is produced in one layout and read in others.
+
+    `direct[i, j]` is the price of a conversion, `cheapest` the same by way of at most one layout between. `fixed` are
+    layouts that somebody always asks for; `leaving[i]` is the price of returning the tensor from layout i, once.
+    """
+
+    name: str
+    produced: Port
+    reads: tuple[Port, ...]
+    direct: Table
+    cheapest: Table
+    fixed: tuple[int, ...] = ()
+    leaving: Table | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether conversions may be shared: the price is then not a sum over its readers."""
+        return len(self.reads) + len(self.fixed) + (self.leaving is not None) > 1
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A body executed `count` times. `results` are variables of the outer part whose values are layouts."""
+
+    name: str
+    count: int
+    body: Part
+    initial: tuple[Port, ...]
+    results: tuple[Port, ...]
+    captured: tuple[Port, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """`entries`, `exits` and `captured` are the ports of a body, in the order of its Repeat; empty for a whole model."""
+
+    costs: tuple[Table, ...]
+    names: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
+    repeats: tuple[Repeat, ...] = ()
+    entries: tuple[Port, ...] = ()
+    exits: tuple[Port, ...] = ()
+    captured: tuple[Port, ...] = ()
+
+
+@dataclass
+class Domains:
+    """What is left of each variable's values, in a part and in its repeated bodies."""
+
+    masks: list[Mask]
+    bodies: list[Domains] = field(default_factory=list)
+
+    def intersected(self, other: Domains) -> Domains:
+        masks = [a & b for a, b in zip(self.masks, other.masks, strict=True)]
+        return Domains(masks, [a.intersected(b) for a, b in zip(self.bodies, other.bodies, strict=True)])
+
+    def united(self, other: Domains) -> Domains:
+        masks = [a | b for a, b in zip(self.masks, other.masks, strict=True)]
+        return Domains(masks, [a.united(b) for a, b in zip(self.bodies, other.bodies, strict=True)])
+
+    @property
+    def count(self) -> int:
+        return sum(int(mask.sum()) for mask in self.masks) + sum(body.count for body in self.bodies)
+
+    def inside(self, port: Port) -> Port:
+        """The port, on what is left of its variable."""
+        return Port(port.variable, port.layouts[self.masks[port.variable]], port.count)
+
+
+def everything(part: Part) -> Domains:
+    """The domains before anything is excluded."""
+    masks = [np.isfinite(cost) for cost in part.costs]
+    return Domains(masks, [everything(repeat.body) for repeat in part.repeats])

@@ -1,0 +1,1 @@
+"""Source text to syntax trees: spans, diagnostics, parsers and the formatter."""

@@ -1,0 +1,236 @@
+"""What a syntax error most likely is: the parser's refusal in words.
+
+Broken snippets stand for kinds of errors, as in lark's match_examples. That function compares the whole depth of the
+parser's stack, so that a snippet would not match the same mistake in a second declaration or one bracket further in;
+here the snippet wins whose stack agrees with the error's for the longest stretch from the top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from lark import Token
+from lark.lexer import PatternStr
+
+from .diagnostic import InputError, Label, fail, suggest
+from .grammar import Refusal, grammar, parse_tree
+from .layout import Layout, is_word, lay_out, token_span, unclosed
+from .mistakes import MISTAKES, Mistake
+from .span import Source, Span
+
+COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%"})
+VALUES = frozenset({"NAME", "NUMBER"})
+DESCRIPTIONS = {
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "DOTTED": "a dotted name",
+    "_NL": "the end of the line",
+    "_INDENT": "indented lines",
+    "_DEDENT": "the end of the block",
+    "$END": "the end of the file",
+}
+
+
+@dataclass(frozen=True)
+class _Example:
+    states: tuple[int, ...]
+    token: str
+    mistake: Mistake
+
+
+def diagnose(refusal: Refusal, layout: Layout, language: str) -> InputError:
+    """The diagnostic of a token that the grammar does not allow where it stands. Codes E009 to E029."""
+    case = _Case(refusal, layout, language)
+    mistake = match(refusal, language)
+    return (
+        case.unclosed_bracket()
+        or case.missing_body()
+        or case.unexpected_indent()
+        or (case.fault(mistake) if mistake else None)
+        or case.keyword_as_name()
+        or case.misspelt_keyword()
+        or case.missing_value()
+        or case.missing_separator()
+        or case.anything_else()
+    )
+
+
+def match(refusal: Refusal, language: str) -> Mistake | None:
+    """The mistake whose snippet stopped the parser in the state nearest to this one."""
+    best: tuple[int, int] = (0, 0)
+    found: Mistake | None = None
+    token = _kind(refusal.token)
+    for example in _examples(language):
+        if example.states[-1] != refusal.states[-1] or (example.token != token and not example.mistake.any_token):
+            continue
+        score = (_common_suffix(example.states, refusal.states), int(example.token == token))
+        if score > best:
+            best, found = score, example.mistake
+    return found
+
+
+@cache
+def _examples(language: str) -> tuple[_Example, ...]:
+    examples = []
+    for mistake in MISTAKES[language]:
+        for snippet in mistake.snippets:
+            refusal = parse_tree(lay_out(Source("snippet", snippet), grammar(language)), language)
+            assert isinstance(refusal, Refusal), snippet
+            examples.append(_Example(refusal.states, _kind(refusal.token), mistake))
+    return tuple(examples)
+
+
+def _kind(token: Token) -> str:
+    """Tokens that make the same mistake."""
+    if token in COMPARISONS:
+        return "comparison"
+    return "arithmetic" if token in ARITHMETIC else token.type
+
+
+def _common_suffix(left: tuple[int, ...], right: tuple[int, ...]) -> int:
+    length = 0
+    for a, b in zip(reversed(left), reversed(right), strict=False):
+        if a != b:
+            break
+        length += 1
+    return length
+
+
+@cache
+def _literals(language: str) -> dict[str, str]:
+    """The text of every terminal that is always spelt the same."""
+    terminals = grammar(language).terminals
+    return {t.name: t.pattern.value for t in terminals if isinstance(t.pattern, PatternStr)}
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One refusal. Each method is one reading of it, or None where it does not apply."""
+
+    refusal: Refusal
+    layout: Layout
+    language: str
+
+    @property
+    def source(self) -> Source:
+        return self.layout.source
+
+    @property
+    def token(self) -> Token:
+        return self.refusal.token
+
+    @property
+    def span(self) -> Span:
+        """The refused token; where that is the end of a line or a block, the place behind the last word."""
+        if self.token.type == "_INDENT":
+            return token_span(self.source, self.layout.tokens[self.refusal.position + 1])
+        if not is_word(self.token):
+            previous = self.previous
+            end = 0 if previous is None else previous.end_pos or 0
+            return Span(self.source, end, end)
+        return token_span(self.source, self.token)
+
+    @property
+    def previous(self) -> Token | None:
+        """The last word in front of the refused token."""
+        before = self.layout.tokens[: self.refusal.position]
+        return next((token for token in reversed(before) if is_word(token)), None)
+
+    @property
+    def accepts(self) -> frozenset[str]:
+        return self.refusal.accepts
+
+    def fault(self, mistake: Mistake) -> InputError:
+        return fail(mistake.code, mistake.message, self.span, label=mistake.label, help=mistake.help)
+
+    def unclosed_bracket(self) -> InputError | None:
+        """A word that begins a line, inside a bracket of an earlier line, where nothing like it may stand."""
+        opening: list[Token] = []
+        for token in self.layout.tokens[: self.refusal.position]:
+            if token in ("(", "["):
+                opening.append(token)
+            elif token in (")", "]"):
+                opening.pop()
+        previous = self.previous
+        if not opening or previous is None or (self.token.line or 0) <= (previous.line or 0):
+            return None
+        error = unclosed(self.source, opening[-1]).diagnostic
+        return InputError(replace(error, notes=(Label(self.span, "this line is read as part of it"),)))
+
+    def missing_body(self) -> InputError | None:
+        if self.accepts != {"_INDENT"}:
+            return None
+        header = self.previous
+        assert header is not None
+        first = next(
+            token for token in self.layout.tokens if token.line == header.line and is_word(token)
+        )
+        span = token_span(self.source, first)
+        return fail("E013", f"this `{first}` has no body", span, label="expected indented lines below")
+
+    def unexpected_indent(self) -> InputError | None:
+        if self.token.type != "_INDENT":
+            return None
+        return fail("E014", "unexpected indentation", self.span, label="indented deeper than the line above")
+
+    def keyword_as_name(self) -> InputError | None:
+        if "NAME" not in self.accepts or self.token.type not in _literals(self.language) or not self.token.isalpha():
+            return None
+        return fail("E012", f"`{self.token}` is a keyword", self.span, label="cannot be a name")
+
+    def misspelt_keyword(self) -> InputError | None:
+        """`wieght w: …`: the word that begins the line is nearly a keyword that may begin one."""
+        tokens = self.layout.tokens
+        start = self.refusal.position
+        while start > 0 and is_word(tokens[start - 1]):
+            start -= 1
+        first = (*tokens, self.token)[start]
+        if first.type != "NAME" or self.refusal.position - start > 1:
+            return None
+        hint = suggest(str(first), _line_keywords(self.language))
+        span = token_span(self.source, first)
+        return fail("E010", f"unknown keyword `{first}`", span, label=hint) if hint else None
+
+    def missing_value(self) -> InputError | None:
+        if not self.accepts >= VALUES or self.token.type in VALUES:
+            return None
+        after = f" after `{self.previous}`" if self.previous is not None else ""
+        return fail("E010", f"a value is missing{after}", self.span, label="expected a value")
+
+    def missing_separator(self) -> InputError | None:
+        starts_value = self.token.type in VALUES or self.token in ("(", "[", "@", "|")
+        if not starts_value or "PLUS" not in self.accepts or self.previous is None:
+            return None
+        wanted = "`,` or an operator" if "COMMA" in self.accepts else "an operator"
+        return fail("E010", f"{wanted} is missing after `{self.previous}`", self.span, label=f"expected {wanted}")
+
+    def anything_else(self) -> InputError:
+        named = f"`{self.token}`" if is_word(self.token) else DESCRIPTIONS[self.token.type]
+        return fail("E010", f"unexpected {named}", self.span, label=f"expected {self._expected()}")
+
+    def _expected(self) -> str:
+        """What could stand here: words and signs as they are written, families by name."""
+        literals = _literals(self.language)
+        written = {literals.get(name, "") for name in self.accepts}
+        names: list[str] = []
+        if written >= {"+", "*"}:
+            names.append("an operator")
+            written -= ARITHMETIC
+        if written & COMPARISONS == COMPARISONS:
+            names.append("a comparison")
+            written -= COMPARISONS
+        names += [f"`{text}`" for text in sorted(written - {""})]
+        names += [text for kind, text in DESCRIPTIONS.items() if kind in self.accepts]
+        return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+@cache
+def _line_keywords(language: str) -> tuple[str, ...]:
+    """The keywords that begin a line."""
+    words = {
+        "uop": ("op", "parallel", "fn", "where", "eval", "derivative", "torch", "numpy"),
+        "udl": ("model", "block", "preset", "input", "weight", "buffer", "repeat", "return", "loss", "output"),
+    }
+    return words[language]

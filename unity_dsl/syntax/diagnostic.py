@@ -1,0 +1,53 @@
+"""What the library says about bad input. It never prints and never exits: it raises, the command line renders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from .span import Span
+
+
+@dataclass(frozen=True)
+class Label:
+    """A second place that explains the first: where the other shape came from."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One fault in the user's input.
+
+    `code` is a key of `codes.CODES`; `label` stands under the caret; `help` says what to do.
+    """
+
+    code: str
+    message: str
+    span: Span | None = None
+    label: str = ""
+    help: str = ""
+    notes: tuple[Label, ...] = ()
+
+
+class InputError(Exception):
+    """Raised by every stage for a fault in the user's input; carries one diagnostic."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(f"{diagnostic.span or 'input'}: {diagnostic.code}: {diagnostic.message}")
+        self.diagnostic = diagnostic
+
+
+def fail(
+    code: str, message: str, span: Span | None = None, *, label: str = "", help: str = "", notes: Iterable[Label] = ()
+) -> InputError:
+    """The exception to raise: `raise fail("E012", …, span)`."""
+    return InputError(Diagnostic(code, message, span, label, help, tuple(notes)))
+
+
+def suggest(name: str, candidates: Iterable[str]) -> str:
+    """`did you mean `i`?` for the nearest candidate, or nothing."""
+    close = get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    return f"did you mean `{close[0]}`?" if close else ""

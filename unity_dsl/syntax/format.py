@@ -1,0 +1,198 @@
+"""The one layout of a source: two spaces per block, one way to space every sign, every comment kept.
+
+Works on tokens, not on trees, so that nothing that a tree does not hold can get lost. Line breaks inside brackets stay
+where they are. Laws: format(format(s)) == format(s), and parse(format(s)) == parse(s).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from lark import Token
+
+from .grammar import grammar
+from .layout import Layout, lay_out
+from .parse_model import parse_model
+from .parse_ops import parse_ops
+from .spacing import space_tokens
+from .span import Source
+
+INDENT = 2
+CONTINUATION = 4
+
+
+def format_ops(source: Source) -> str:
+    """The text of a `.uop` file in the one layout. Raises what `parse_ops` raises."""
+    parse_ops(source)
+    return _format(source, "uop")
+
+
+def format_model(source: Source) -> str:
+    """The text of a `.udl` file in the one layout. Raises what `parse_model` raises."""
+    parse_model(source)
+    return _format(source, "udl")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One physical line. `number` is its number in the source; `start` says that a logical line begins here."""
+
+    number: int
+    indent: int
+    tokens: tuple[Token, ...] = ()
+    comment: Token | None = None
+    start: bool = False
+    text: str = ""
+
+
+def _format(source: Source, language: str) -> str:
+    layout = lay_out(source, grammar(language))
+    lines = [replace(line, text=text) for line, text in _spaced(_lines(layout), language)]
+    return "".join(f"{text}\n" for text in _separated(lines, _aligned(lines)))
+
+
+def _lines(layout: Layout) -> list[_Line]:
+    """The physical lines that hold something, with their new indentation."""
+    reader = _Reader(layout)
+    for item in sorted((*layout.tokens, *layout.comments), key=_order):
+        reader.take(item)
+    return reader.finish()
+
+
+def _order(token: Token) -> tuple[int, int]:
+    """By place; a block token, which is empty, goes in front of the word at its place."""
+    return token.start_pos or 0, token.end_pos or 0
+
+
+@dataclass
+class _Reader:
+    """Groups tokens into physical lines while it keeps track of blocks and brackets."""
+
+    layout: Layout
+    lines: list[_Line] = field(default_factory=list)
+    waiting: list[Token] = field(default_factory=list)  # comments on lines of their own, until it is known what follows
+    widths: list[int] = field(default_factory=lambda: [0])  # the original indentation of the open blocks
+    widths_before: list[int] = field(default_factory=lambda: [0])  # the same where the last statement ended
+    brackets: int = 0
+    begun: bool = False
+
+    def take(self, token: Token) -> None:
+        if token.type == "_INDENT":
+            self.widths.append((token.column or 1) - 1)
+        elif token.type == "_DEDENT":
+            self.widths.pop()
+        elif token.type == "_NL":
+            self.begun = False
+            self.widths_before = list(self.widths)
+        elif token.type == "COMMENT":
+            self._comment(token)
+        else:
+            self._word(token)
+
+    def finish(self) -> list[_Line]:
+        self._flush()
+        return self.lines
+
+    def _word(self, token: Token) -> None:
+        self._flush()
+        number = token.line or 0
+        if self.lines and self.lines[-1].number == number:
+            last = self.lines[-1]
+            self.lines[-1] = replace(last, tokens=(*last.tokens, token))
+        else:
+            base = INDENT * (len(self.widths) - 1)
+            inner = self.begun and not (self.brackets == 1 and token in (")", "]"))
+            indent = base + (CONTINUATION if inner else 0)
+            self.lines.append(_Line(number, indent, (token,), start=not self.begun))
+        self.begun = True
+        self.brackets += (token in ("(", "[")) - (token in (")", "]"))
+
+    def _comment(self, token: Token) -> None:
+        if self.lines and self.lines[-1].number == token.line:
+            self.lines[-1] = replace(self.lines[-1], comment=token)
+        elif self.begun:
+            indent = INDENT * (len(self.widths) - 1) + CONTINUATION
+            self.lines.append(_Line(token.line or 0, indent, comment=token))
+        else:
+            self.waiting.append(token)
+
+    def _flush(self) -> None:
+        """Comments between two statements: they go with the block that their own indentation says, if it may be."""
+        after = len(self.widths) - 1
+        for comment in self.waiting:
+            column = (comment.column or 1) - 1
+            within = sum(width <= column for width in self.widths_before) - 1
+            depth = max(after, within) if len(self.widths_before) > len(self.widths) else after
+            self.lines.append(_Line(comment.line or 0, INDENT * depth, comment=comment))
+        self.waiting = []
+
+
+def _spaced(lines: Iterable[_Line], language: str) -> Iterator[tuple[_Line, str]]:
+    """Each line with its words, spaced. Spacing depends on the logical line, so it is worked out over all of it."""
+    group: list[_Line] = []
+    for line in (*lines, None):
+        if group and (line is None or line.start or not group[0].start):
+            yield from _spaced_group(group, language)
+            group = []
+        if line is not None:
+            group.append(line)
+
+
+def _spaced_group(group: list[_Line], language: str) -> Iterator[tuple[_Line, str]]:
+    spaces = iter(space_tokens([token for line in group for token in line.tokens], language))
+    for line in group:
+        text = "".join(" " * next(spaces) + str(token) for token in line.tokens)
+        yield line, " " * line.indent + text.lstrip() if text else ""
+
+
+def _aligned(lines: list[_Line]) -> list[int]:
+    """The column of each line's trailing comment: the same for lines that follow one another."""
+    columns = [len(line.text) + 2 for line in lines]
+    first = 0
+    for position in range(len(lines) + 1):
+        if position == len(lines) or not _joins(lines, position):
+            width = max(columns[first:position], default=0)
+            columns[first:position] = [width] * (position - first)
+            first = position
+    return columns
+
+
+def _joins(lines: list[_Line], position: int) -> bool:
+    """Whether the comments of a line and of the one above it are aligned."""
+    if position == 0:
+        return True
+    above, line = lines[position - 1], lines[position]
+    both = all(part.tokens and part.comment is not None for part in (above, line))
+    return both and line.number == above.number + 1
+
+
+def _separated(lines: list[_Line], columns: list[int]) -> Iterator[str]:
+    """The lines' text, with blank lines as the author set them, at most one, and around declarations with a body."""
+    for position, (line, column) in enumerate(zip(lines, columns, strict=True)):
+        if position and _blank_between(lines, position):
+            yield ""
+        yield _with_comment(line, column)
+
+
+def _with_comment(line: _Line, column: int) -> str:
+    if line.comment is None:
+        return line.text
+    comment = str(line.comment).rstrip()
+    return f"{line.text:<{column}}{comment}" if line.text else " " * line.indent + comment
+
+
+def _blank_between(lines: list[_Line], position: int) -> bool:
+    above, line = lines[position - 1], lines[position]
+    if not line.start and line.tokens:
+        return False  # inside brackets
+    if above.start and _first_word_after(lines, position).indent > above.indent and line.indent > above.indent:
+        return False  # a header and its body
+    if line.number > above.number + 1:
+        return True
+    return above.indent > 0 and _first_word_after(lines, position).indent == 0 and line.indent == 0
+
+
+def _first_word_after(lines: list[_Line], position: int) -> _Line:
+    """The first line from here on that is not a comment only."""
+    return next((line for line in lines[position:] if line.tokens), lines[position])

@@ -1,0 +1,53 @@
+"""The grammars of `grammar/*.lark`, built once per process, and the parse of a laid out text with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedToken
+
+from ..resources import folder
+from .layout import Layout
+from .tables import TABLES, build, load
+
+Node: TypeAlias = Tree[Token]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Where a parse stopped: the token at `position`, the parser's states, the terminals it would have taken."""
+
+    position: int
+    token: Token
+    states: tuple[int, ...]
+    accepts: frozenset[str]
+
+
+@cache
+def grammar(language: str) -> Lark:
+    """The parser of a language (`uop`, `udl`)."""
+    text = grammar_text(language)
+    return load(text, TABLES / f"{language}.json") or build(text)
+
+
+def grammar_text(language: str) -> str:
+    """The text of `grammar/<language>.lark`."""
+    return (folder("grammar") / f"{language}.lark").read_text(encoding="utf-8")
+
+
+def parse_tree(layout: Layout, language: str) -> Node | Refusal:
+    """The concrete tree with every token, or the place where the grammar does not allow the text."""
+    parser = grammar(language).parse_interactive("")
+    end = len(layout.source.text)
+    last = Token("$END", "", end, end_pos=end)
+    for position, token in enumerate((*layout.tokens, last)):
+        try:
+            result: Node = parser.feed_token(token)
+        except UnexpectedToken:  # the parser has made its reductions, and stands where the token does not fit
+            states = tuple(parser.parser_state.state_stack)
+            accepts: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
+            return Refusal(position, token, states, frozenset(accepts))
+    return result

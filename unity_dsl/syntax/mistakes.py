@@ -1,0 +1,461 @@
+"""Broken snippets and what is wrong with them. They choose the words of a syntax error and are the corpus of its test.
+
+A snippet stands for every text that stops the parser in the same state; see `diagnose`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Texts that go wrong in one way. `any_token`: whatever follows, the fault is the same."""
+
+    code: str
+    message: str
+    snippets: tuple[str, ...]
+    label: str = ""
+    help: str = ""
+    any_token: bool = False
+
+
+def _op(*lines: str, header: str = "op f(x: [i], w: [o, i]) -> y: [o]") -> str:
+    return "\n".join([header, *(f"  {line}" for line in lines), ""])
+
+
+def _header(text: str) -> str:
+    return _op("y[i] = x[i]", header=text)
+
+
+def _value(text: str) -> str:
+    return _op(f"y[i] = {text}")
+
+
+def _model(*lines: str, header: str = "model m[d = 4]") -> str:
+    return "\n".join([header, *(f"  {line}" for line in lines), ""])
+
+
+UOP = (
+    # ---------------------------------------------------------------- headers
+    Mistake(
+        "E016",
+        "an operator's outputs follow `->`",
+        (_header("op f(x: [i]) y: [i]"), _header("op f(x: [i])"), _header("parallel f[p](x: [i]) = y: [i]")),
+        "expected `->`",
+        "write `op relu(x: [b..]) -> y: [b..]`",
+        any_token=True,
+    ),
+    Mistake(
+        "E010",
+        "an attribute stands among the tensors",
+        (_header("op f(x: [i], p = 0.1) -> y: [i]"), _header("op f(p = 0.1) -> y: [i]")),
+        "an attribute follows `;`",
+        "write `op dropout(x: [b..]; p = 0.1) -> …`",
+    ),
+    Mistake(
+        "E010",
+        "a tensor is declared without its shape",
+        (
+            _header("op f(x) -> y: [i]"),
+            _header("op f(x, w: [i]) -> y: [i]"),
+            _header("op f(x: [i]) -> y"),
+            _header("op f(x: i) -> y: [i]"),
+            _header("op f(x[i]) -> y: [i]"),
+        ),
+        "expected `: [axes]`",
+        "write `x: [b.., i]`; a scalar is `x: []`",
+    ),
+    Mistake(
+        "E010",
+        "a parallel operator names its device axes in brackets",
+        (_header("parallel f(x: [i]) -> y: [i]"),),
+        "expected `[`",
+        "write `parallel replicate[p](x: [g..]) -> y: [@p, g..]`",
+        any_token=True,
+    ),
+    Mistake(
+        "E010",
+        "a header ends without a colon",
+        (_header("op f(x: [i]) -> y: [i]:"), _op("y[i] = x[i]", "eval:", "  y[i] = x[i]")),
+        "not expected here",
+        "delete the colon",
+    ),
+    Mistake(
+        "E010",
+        "a condition compares two sizes",
+        (
+            _header("op f(x: [i]) -> y: [i] where i"),
+            _header("op f(x: [i]) -> y: [i] where i = 3"),
+            _header("op f(x: [i]) -> y: [i] where i == 3, i"),
+            _op("where i + 1", "y[i] = x[i]"),
+        ),
+        "expected a comparison",
+        "write `where d == p * e`",
+    ),
+    Mistake(
+        "E010",
+        "`where` stands above the statements",
+        (_op("y[i] = x[i]", "where i == 3"), _op("y[i] = x[i]", "torch: F.relu(x)", "where i == 3")),
+        "too late",
+        "move it below the header",
+    ),
+    Mistake(
+        "E010",
+        "a statement below a clause",
+        (_op("y[i] = x[i]", "torch: F.relu(x)", "z[i] = y[i]"),),
+        "too late",
+        "statements come first, `torch:` and `eval` last",
+    ),
+    Mistake(
+        "E010",
+        "an operator needs a statement",
+        (_op("torch: F.relu(x)"), _op("where i == 3", "torch: F.relu(x)"), _op("eval", "  y[i] = x[i]")),
+        "expected a statement above this",
+        "say what the operator computes: `y[b..] = …`",
+    ),
+    Mistake(
+        "E010",
+        "an element function is defined by `=`",
+        (_op("y[i] = x[i]", header="fn f(x)"),),
+        "expected `derivative`, `torch:` or `numpy:`",
+        "write `fn relu(x) = maximum(x, 0)`",
+    ),
+    # ---------------------------------------------------------------- statements
+    Mistake(
+        "E029",
+        "the left side lists its axes",
+        (_op("y = x[i]"), _op("y: x[i]"), _op("y += x[i]")),
+        "expected `[axes]`",
+        "write `y[b.., o] = …`; a scalar is `y[] = …`",
+        any_token=True,
+    ),
+    Mistake(
+        "E029",
+        "left sides have bare axis names only",
+        (
+            _op("y[i + 1] = x[i]"),
+            _op("y[i, j - 1] = x[i]"),
+            _op("y[0] = x[i]"),
+            _op("y[i, 0] = x[i]"),
+            _op("y[i * 2] = x[i]"),
+            _op("y[w[i]] = x[i]"),
+            _op("y[|i|] = x[i]"),
+        ),
+        "not a bare name",
+        "say it on the right: every access is a read",
+    ),
+    Mistake("E010", "`=` is missing", (_op("y[i] x[i]"), _op("y[i]"), _op("y[i] sum(i) x[i]")), "expected `=`"),
+    # ---------------------------------------------------------------- expressions
+    Mistake(
+        "E015",
+        "a reduction without axes",
+        (_value("sum x[i]"), _value("sum[i] x[i]"), _value("sum() x[i]"), _value("1 + max x[i]")),
+        "expected `(axes)`",
+        "write `sum(i) x[i]`; the larger of two values is `maximum(a, b)`",
+        any_token=True,
+    ),
+    Mistake(
+        "E015",
+        "a reduction takes axes, not values",
+        (
+            _value("max(x[i], 0)"),
+            _value("max(0, x[i])"),
+            _value("max(i, 0)"),
+            _value("sum(i + 1) x[i]"),
+            _value("min(i, x[i])"),
+            _value("max(exp(i), 2)"),
+            _value("max((i), 2)"),
+            _value("sum(|i|) 2"),
+        ),
+        "not an axis",
+        "write `sum(i) x[i]`; the larger of two values is `maximum(a, b)`",
+    ),
+    Mistake(
+        "E015",
+        "a reduction of nothing",
+        (
+            _value("sum(i)"),
+            _value("sum(i) + 1"),
+            _value("exp(max(i))"),
+            _value("x[max(i, j)]"),
+            _value("max(i, j) * 2"),
+        ),
+        "expected what is reduced",
+        "write `sum(i) x[i]`; the larger of two values is `maximum(a, b)`",
+    ),
+    Mistake(
+        "E017",
+        "an unfinished size",
+        (_value("x[i] / |c + 1"), _value("|c"), _value("|c * 2|"), _value("|b.. + 1|"), _value("|c d|")),
+        "expected `|`",
+        "the size of an axis is `|c|`, of rest axes `|b..|`",
+        any_token=True,
+    ),
+    Mistake(
+        "E017",
+        "only an axis has a size",
+        (_value("|3|"), _value("|(c)|"), _value("||"), _value("|-x|")),
+        "expected the name of an axis",
+        "the size of an axis is `|c|`; the absolute value is `abs(x)`",
+        any_token=True,
+    ),
+    Mistake(
+        "E018",
+        "a comparison outside brackets",
+        (_value("x[i] > 0"), _value("i == 3"), _value("(x[i] > 0) * 2"), _value("exp(i < 3)"), _value("x[i < 3]")),
+        "not a value by itself",
+        "write `[a > b]`, which is worth 1 or 0",
+    ),
+    Mistake(
+        "E018",
+        "comparisons cannot be chained",
+        (_value("[0 <= i < 3]"), _value("select(0 <= i < 3, 1, 0)"), _header("op f(x: [i]) -> y: [i] where 0 < i < 3")),
+        "a second comparison",
+        "write `[a <= b] * [b < c]`",
+    ),
+    Mistake(
+        "E018",
+        "square brackets in a value hold a comparison",
+        (_value("[i]"), _value("[i + 1] * 2"), _value("[i, j]"), _value("[i = 3]")),
+        "expected a comparison",
+        "write `[a == b]`, worth 1 or 0, or parentheses",
+    ),
+    Mistake(
+        "E010",
+        "`select` begins with a comparison",
+        (_value("select(i, 1, 2)"), _value("select(x[i] * 2, 1, 2)")),
+        "expected a comparison",
+        "write `select(a < b, then, otherwise)`",
+    ),
+    Mistake(
+        "E010",
+        "`select` takes a comparison and two values",
+        (_value("select(i < 3)"), _value("select(i < 3, 1)"), _value("select(i < 3, 1, 2, 3)")),
+        "wrong number of values",
+        "write `select(a < b, then, otherwise)`",
+    ),
+    Mistake(
+        "E010",
+        "nothing follows the value of `else`",
+        (_value("x[i else 0, j]"),),
+        "expected `]`",
+        "`else` is the last entry of a read: `x[i, j else 0]`",
+    ),
+    Mistake(
+        "E010",
+        "there is no power operator",
+        (_value("x[i] ** 2"), _value("2 ** i")),
+        "not part of the language",
+        "write `x * x`, or `exp(a * log(x))`",
+    ),
+    Mistake(
+        "E010",
+        "rest axes are an entry of a read, not a value",
+        (_value("b.. + 1"), _value("x[b.. + 1]"), _value("x[1 + b..]"), _value("exp(b..)")),
+        "expected `,` or `]`",
+        "`b..` stands alone between commas: `x[b.., i]`",
+    ),
+    # ---------------------------------------------------------------- native calls
+    Mistake(
+        "E010",
+        "a native lowering is one call",
+        (_op("y[i] = x[i]", "torch: x + w"), _op("y[i] = x[i]", "torch: x"), _op("y[i] = x[i]", "torch: 3")),
+        "expected a call",
+        "write `torch: torch.add(x, w)`",
+    ),
+)
+
+UDL = (
+    # ---------------------------------------------------------------- headers and declarations
+    Mistake(
+        "E010",
+        "a header ends without a colon",
+        (
+            _model("loss x", header="model m[d = 4]:"),
+            _model("loss x", header="model m:"),
+            _model("return x", header="block m(x):"),
+            _model("repeat 2 as layer:", "  x = x"),
+        ),
+        "not expected here",
+        "delete the colon",
+    ),
+    Mistake(
+        "E010",
+        "a model's parameters stand in square brackets",
+        (_model("loss x", header="model m(d = 4)"),),
+        "expected `[`",
+        "write `model mlp[b = 64, d = 1024]`",
+    ),
+    Mistake(
+        "E010",
+        "a block lists its tensors in parentheses",
+        (_model("return x", header="block m"), _model("return x", header="block m[d]")),
+        "expected `(`",
+        "write `block ffn[hidden](x)`",
+    ),
+    Mistake(
+        "E010",
+        "a repetition has a name",
+        (_model("repeat 2", "  x = x"), _model("repeat d", "  x = x"), _model("repeat d * 2", "  x = x")),
+        "expected `as NAME`",
+        "write `repeat 24 as layer`; the weights inside are named `layer.0.w`, …",
+    ),
+    Mistake(
+        "E010",
+        "a declared tensor has a type",
+        (_model("weight w ~ zeros"), _model("input x"), _model("weight w = zeros"), _model("input x f32[d]")),
+        "expected `:` and a type",
+        "write `weight w: f32[h, d] ~ normal(0.02)`",
+        any_token=True,
+    ),
+    Mistake(
+        "E010",
+        "a type ends with its shape",
+        (_model("input x: f32"), _model("weight w: f32 ~ zeros"), _model("input x: int<4>")),
+        "expected `[sizes]`",
+        "write `f32[b, d]`; a scalar is `f32[]`",
+    ),
+    Mistake(
+        "E025",
+        "an integer tensor says its range",
+        (_model("input x: int[d]"), _model("input x: int")),
+        "expected `<n>`",
+        "write `int<n>[b]`, whose values are 0 to n - 1",
+        any_token=True,
+    ),
+    Mistake(
+        "E025",
+        "only `int` has a range",
+        (_model("input x: f32<4>[d]"),),
+        "not expected here",
+        "dtypes are f64, f32, bf16, f16 and int<n>",
+    ),
+    Mistake(
+        "E010",
+        "an initialiser follows `~`",
+        (_model("weight w: f32[d] = zeros"), _model("weight w: f32[d] zeros"), _model("weight w: f32[d] normal(1)")),
+        "expected `~`",
+        "write `weight w: f32[h, d] ~ normal(0.02)`",
+    ),
+    # ---------------------------------------------------------------- statements
+    Mistake(
+        "E029",
+        "only names are assigned",
+        (_model("x[0] = y"), _model("x[a, b] = y"), _model("a, x[0] = y")),
+        "not a name",
+        "tensors are not changed in place; give the result a name",
+    ),
+    Mistake(
+        "E010",
+        "a value without a name",
+        (_model("relu(x)"), _model("a, relu(x)")),
+        "expected `=`",
+        "write `y = relu(x)`",
+    ),
+    Mistake(
+        "E010",
+        "there is no `+=`",
+        (_model("x += y"), _model("x *= y"), _model("x -= y"), _model("x /= y")),
+        "expected `=`",
+        "write `x = x + y`",
+    ),
+    # ---------------------------------------------------------------- tensors
+    Mistake(
+        "E010",
+        "an attribute stands among the tensors",
+        (_model("a = split(x, dim=1)"), _model("a = iota(n=4)"), _model("a = f[h=2](x, dim=1)")),
+        "an attribute follows `;`",
+        "write `split(x; dim=1, parts=2)`",
+    ),
+    Mistake(
+        "E010",
+        "an attribute has a name",
+        (_model("a = split(x; 1)"), _model("a = split(x; dim)"), _model("a = split(x; dim=1, 2)")),
+        "expected `name=value`",
+        "write `split(x; dim=1, parts=2)`",
+    ),
+    Mistake(
+        "E016",
+        "a view has a pattern on both sides of `->`",
+        (_model("a = x[b, c]"), _model("a = x[0] + 1"), _model("a = f(x[b, (h k)])"), _model("a = f(x)[b, c] * 2")),
+        "expected `->`",
+        "write `x[b, s, (h k)] -> [b, h, s, k]`; a part of a tensor is taken with `slice`",
+        any_token=True,
+    ),
+    Mistake(
+        "E016",
+        "an arrow is followed by a pattern",
+        (_model("a = x[b, c] -> y"), _model("a = x[b, c] ->"), _model("a = f(x)[b] -> (b)")),
+        "expected `[`",
+        "write `x[b, s, (h k)] -> [b, h, s, k]`",
+        any_token=True,
+    ),
+    Mistake(
+        "E010",
+        "a pattern holds names, whole numbers and groups of them",
+        (
+            _model("a = x[b, c + 1] -> [b, c]"),
+            _model("a = x[b + 1] -> [b]"),
+            _model("a = x[b, -1] -> [b]"),
+            _model("a = x[-1] -> [b]"),
+            _model("a = x[3 * b] -> [b]"),
+            _model("a = x[b] -> [b * c]"),
+            _model("a = x[b] -> [-b]"),
+            _model("a = x[()] -> [b]"),
+            _model("a = x[b, ()] -> [b]"),
+        ),
+        "not part of a pattern",
+        "write `x[b, s, (h=heads k)] -> [b, h, s, k]`",
+    ),
+    Mistake(
+        "E010",
+        "the factors of a merged dimension stand in parentheses",
+        (
+            _model("a = x[b, h k] -> [b]"),
+            _model("a = x[b] -> [h k]"),
+            _model("a = x[h k] -> [h]"),
+            _model("a = x[3 k] -> [k]"),
+        ),
+        "expected `,` or `]`",
+        "write `(h k)`, major factor first",
+    ),
+    Mistake(
+        "E010",
+        "the factors of a merged dimension are separated by spaces",
+        (_model("a = x[b, (h, k)] -> [b]"), _model("a = x[b] -> [(h, k)]"), _model("a = x[(h=2, k)] -> [b]")),
+        "no comma here",
+        "write `(h k)`, major factor first",
+    ),
+    Mistake(
+        "E010",
+        "the size of a factor stands in parentheses with it",
+        (_model("a = x[b, k=4] -> [b, k]"), _model("a = x[b] -> [b=4]")),
+        "not expected here",
+        "write `(k=4)`",
+    ),
+    Mistake(
+        "E010",
+        "a block call lists its tensors in parentheses",
+        (_model("a = f[h = 2]"), _model("a = f[h = 2] + 1"), _model("a = f[h = 2] -> [h]")),
+        "expected `(`",
+        "write `ffn[hidden = 64](x)`",
+        any_token=True,
+    ),
+    Mistake(
+        "E010",
+        "there is no power operator",
+        (_model("a = x ** 2"), _model("a = f(x; n=2 ** 3)")),
+        "not part of the language",
+        "write `x * x`",
+    ),
+    Mistake(
+        "E010",
+        "whole division and remainder are for numbers, not tensors",
+        (_model("a = x // 2"), _model("a = x % 2"), _model("a = f(x) // 2"), _model("a = f(x // 2)")),
+        "not expected here",
+        "tensors have `+ - * /`",
+    ),
+)
+
+MISTAKES = {"uop": UOP, "udl": UDL}

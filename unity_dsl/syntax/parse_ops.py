@@ -1,0 +1,267 @@
+"""`.uop`: operators, parallel operators, element functions."""
+
+from __future__ import annotations
+
+from lark import Token
+
+from .ast import (
+    Apply,
+    AttributeDecl,
+    DeviceName,
+    DimDecl,
+    Expr,
+    FunctionDecl,
+    Name,
+    NativeArgument,
+    NativeCall,
+    NativeList,
+    Number,
+    OperatorDecl,
+    OpsFile,
+    ParallelDecl,
+    Read,
+    Reduce,
+    ReductionKind,
+    Select,
+    Size,
+    Statement,
+    TensorDecl,
+    Uniform,
+)
+from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
+from .diagnose import diagnose
+from .diagnostic import Label, fail
+from .grammar import Node, Refusal, grammar, parse_tree
+from .layout import lay_out
+from .span import Source, Span
+
+
+def parse_ops(source: Source) -> OpsFile:
+    """The declarations of a `.uop` text. Raises InputError, codes E005 to E029."""
+    layout = lay_out(source, grammar("uop"))
+    tree = parse_tree(layout, "uop")
+    if isinstance(tree, Refusal):
+        raise diagnose(tree, layout, "uop")
+    declarations = tuple(_OpsBuilder(layout).build_all(tree.children))
+    return OpsFile(declarations, span=Span(source, 0, len(source.text)))
+
+
+class _OpsBuilder(Builder):
+    """One method per rule of grammar/uop.lark."""
+
+    # ---------------------------------------------------------------- declarations
+
+    def op(self, node: Node) -> OperatorDecl:
+        self._check_clauses(trees_of(node, "op_clause"))
+        clauses = {tree_at(clause, 0).data: tree_at(clause, 0) for clause in trees_of(node, "op_clause")}
+        return OperatorDecl(
+            str(tokens_of(node, "NAME")[0]),
+            inputs=self.operands(tree_of(node, "operands")),
+            attributes=self.attributes(tree_of(node, "attributes")),
+            outputs=self.tensors(tree_of(node, "tensors")),
+            conditions=self._conditions(node),
+            statements=tuple(self.build_all(trees_of(node, "statement"))),
+            evaluation=tuple(self.build_all(trees_of(clauses["eval"], "statement"))) if "eval" in clauses else (),
+            torch=self.build(clauses["torch"]) if "torch" in clauses else None,
+            doc=self.doc(node),
+            span=self.span(node),
+        )
+
+    def parallel(self, node: Node) -> ParallelDecl:
+        names = tree_of(node, "names")
+        assert names is not None
+        return ParallelDecl(
+            str(tokens_of(node, "NAME")[0]),
+            degrees=self.names(names),
+            attributes=self.attributes(tree_of(node, "attributes")),
+            inputs=self.operands(tree_of(node, "operands")),
+            outputs=self.tensors(tree_of(node, "tensors")),
+            conditions=self._conditions(node),
+            statements=tuple(self.build_all(trees_of(node, "statement"))),
+            doc=self.doc(node),
+            span=self.span(node),
+        )
+
+    def fn(self, node: Node) -> FunctionDecl:
+        clauses = [tree_at(clause, 0) for clause in trees_of(node, "fn_clause")]
+        self._check_clauses(trees_of(node, "fn_clause"))
+        derivatives = [clause for clause in clauses if clause.data == "derivative"]
+        self.distinct([token_at(clause, 1) for clause in derivatives], "the derivative by")
+        calls = {clause.data: self.build(clause) for clause in clauses if clause.data != "derivative"}
+        names = tree_of(node, "names")
+        assert names is not None
+        equals = tokens_of(node, "EQUAL")
+        return FunctionDecl(
+            str(tokens_of(node, "NAME")[0]),
+            parameters=self.names(names),
+            definition=self.build(tree_at(node, node.children.index(equals[0]) + 1)) if equals else None,
+            derivatives=tuple((str(token_at(clause, 1)), self.build(tree_at(clause, 3))) for clause in derivatives),
+            torch=calls.get("torch"),
+            numpy=calls.get("numpy"),
+            doc=self.doc(node),
+            span=self.span(node),
+        )
+
+    def _check_clauses(self, clauses: list[Node]) -> None:
+        first: dict[str, Node] = {}
+        for clause in clauses:
+            inner = tree_at(clause, 0)
+            kind = str(inner.data)
+            if kind != "derivative" and kind in first:
+                note = Label(self.at(token_at(first[kind], 0)), "first here")
+                raise fail("E024", f"`{kind}` is given twice", self.at(token_at(inner, 0)), notes=[note])
+            first[kind] = inner
+
+    def _conditions(self, node: Node) -> tuple[Expr, ...]:
+        return tuple(condition for where in trees_of(node, "where") for condition in self.build_all(where.children))
+
+    def operands(self, node: Node | None) -> tuple[TensorDecl, ...]:
+        return () if node is None else self.tensors(tree_of(node, "tensors"))
+
+    def tensors(self, node: Node | None) -> tuple[TensorDecl, ...]:
+        return () if node is None else tuple(self.build_all(node.children))
+
+    def tensor(self, node: Node) -> TensorDecl:
+        name, *integer_range = tokens_of(node, "NAME")
+        dims = tree_of(node, "dims")
+        return TensorDecl(
+            str(name),
+            () if dims is None else tuple(self.build_all(dims.children)),
+            str(integer_range[0]) if integer_range else None,
+            span=self.span(node),
+        )
+
+    def dim(self, node: Node) -> DimDecl:
+        (name,) = tokens_of(node, "NAME")
+        broadcast = bool(tokens_of(node, "BROADCAST"))
+        return DimDecl(
+            str(name),
+            rest=broadcast or bool(tokens_of(node, "REST")),
+            broadcast=broadcast,
+            device=name is not node.children[0],
+            span=self.span(node),
+        )
+
+    def names(self, node: Node) -> tuple[str, ...]:
+        names = tokens_of(node, "NAME")
+        self.distinct(names, "the name")
+        return tuple(str(name) for name in names)
+
+    def attributes(self, node: Node | None) -> tuple[AttributeDecl, ...]:
+        if node is None:
+            return ()
+        self.distinct([token_at(attribute, 0) for attribute in trees_of(node, "attribute")], "the attribute")
+        return tuple(self.build_all(node.children))
+
+    def attribute(self, node: Node) -> AttributeDecl:
+        default = tree_of(node, "number")
+        value = None if default is None else self.number(default).value
+        return AttributeDecl(str(token_at(node, 0)), value, span=self.span(node))
+
+    def derivative(self, node: Node) -> Expr:
+        expr: Expr = self.build(tree_at(node, 3))
+        return expr
+
+    def torch(self, node: Node) -> NativeCall:
+        return self.call(tree_at(node, 2))
+
+    def numpy(self, node: Node) -> NativeCall:
+        return self.call(tree_at(node, 2))
+
+    def statement(self, node: Node) -> Statement:
+        equals = node.children.index(tokens_of(node, "EQUAL")[0])
+        return Statement(
+            str(token_at(node, 0)),
+            self.axes(tree_of(node, "axes")),
+            self.build(tree_at(node, equals + 1)),
+            span=self.span(node),
+        )
+
+    def axes(self, node: Node | None) -> tuple[Name | DeviceName, ...]:
+        return () if node is None else tuple(self.build_all(node.children))
+
+    def axis(self, node: Node) -> Name | DeviceName:
+        (name,) = tokens_of(node, "NAME")
+        if name is not node.children[0]:
+            return DeviceName(str(name), span=self.span(node))
+        return Name(str(name), rest=bool(tokens_of(node, "REST")), span=self.span(node))
+
+    # ---------------------------------------------------------------- expressions
+
+    binary = Builder.arithmetic
+    negative = Builder.negation
+
+    def comparison(self, node: Node) -> Apply:
+        return self.arithmetic(node)
+
+    def iverson(self, node: Node) -> Apply:
+        condition = self.comparison(tree_at(node, 1))
+        return Apply(condition.function, condition.arguments, span=self.span(node))
+
+    def reduce(self, node: Node) -> Reduce:
+        axes = self.axes(tree_at(node, 2))
+        return Reduce(ReductionKind(token_at(node, 0)), axes, self.build(tree_at(node, 4)), span=self.span(node))
+
+    def infinity(self, node: Node) -> Number:
+        return Number(float("inf"), span=self.span(node))
+
+    def size(self, node: Node) -> Size:
+        return Size(str(token_at(node, 1)), rest=bool(tokens_of(node, "REST")), span=self.span(node))
+
+    def device(self, node: Node) -> DeviceName:
+        return DeviceName(str(token_at(node, 1)), span=self.span(node))
+
+    def rest(self, node: Node) -> Name:
+        return Name(str(token_at(node, 0)), rest=True, span=self.span(node))
+
+    def read(self, node: Node) -> Read:
+        otherwise = tokens_of(node, "ELSE")
+        fill = self.build(tree_at(node, node.children.index(otherwise[0]) + 1)) if otherwise else None
+        return Read(str(token_at(node, 0)), self._indices(node), fill, span=self.span(node))
+
+    def uniform(self, node: Node) -> Uniform:
+        return Uniform(self._indices(node), span=self.span(node))
+
+    def _indices(self, node: Node) -> tuple[Expr, ...]:
+        indices = tree_of(node, "indices")
+        return () if indices is None else tuple(self.build_all(indices.children))
+
+    def apply(self, node: Node) -> Apply:
+        arguments = tree_of(node, "arguments")
+        values = () if arguments is None else tuple(self.build_all(arguments.children))
+        return Apply(str(token_at(node, 0)), values, span=self.span(node))
+
+    def select(self, node: Node) -> Select:
+        condition, then, otherwise = self.build_all(node.children)
+        return Select(condition, then, otherwise, span=self.span(node))
+
+    # ---------------------------------------------------------------- native calls
+
+    def call(self, node: Node) -> NativeCall:
+        arguments = tree_of(node, "call_arguments")
+        positional: list[NativeArgument] = []
+        keywords: list[tuple[Token, NativeArgument]] = []
+        for argument in [] if arguments is None else trees_of(arguments, "call_argument", "keyword"):
+            if argument.data == "keyword":
+                keywords.append((token_at(argument, 0), self.build(tree_at(argument, 2))))
+            elif keywords:
+                message = "a positional argument after a named one"
+                raise fail("E010", message, self.span(argument), label="move it to the front")
+            else:
+                positional.append(self.build(tree_at(argument, 0)))
+        self.distinct([key for key, _ in keywords], "the argument")
+        return NativeCall(
+            str(token_at(node, 0)),
+            tuple(positional),
+            tuple((str(key), value) for key, value in keywords),
+            span=self.span(node),
+        )
+
+    def native_list(self, node: Node) -> NativeList:
+        items = tree_of(node, "natives")
+        return NativeList(() if items is None else tuple(self.build_all(items.children)), span=self.span(node))
+
+    def number(self, node: Node) -> Number:
+        negative = bool(tokens_of(node, "MINUS"))
+        token = [child for child in node.children if isinstance(child, Token)][-1]
+        return Number(self.literal(token, negative), span=self.span(node))
