@@ -354,8 +354,8 @@ def list_operators(ops: Sequence[Path]) -> list[tuple[str, str]]:
     from .index.library import load_library
 
     library = load_library(ops)
-    declarations = [*library.operators.values(), *library.parallels.values()]
-    return [(declaration.name, first_line(declaration.doc)) for declaration in declarations]
+    operators = [(name, first_line(declaration.doc)) for name, declaration in library.operators.items()]
+    return operators + [(name, first_line(declaration.doc)) for name, declaration in library.parallels.items()]
 
 
 def list_machines() -> list[tuple[str, str]]:
@@ -366,7 +366,7 @@ def list_machines() -> list[tuple[str, str]]:
     machines = [load_machine(path.stem) for path in sorted(folder("machines").glob("*.toml"))]
     rows = []
     for machine in machines:
-        levels = ", ".join(f"{level.size} by {level.name}" for level in machine.levels)
+        levels = " × ".join(f"{level.size} over {level.name}" for level in machine.levels)
         rows.append((machine.name, f"{machine.devices} devices: {levels}"))
     return rows
 

@@ -119,7 +119,7 @@ def test_a_wrong_gradient_is_found(compiled: Callable[..., Path], pool: RankPool
     assert not report.ok and report.grad_rel_err > 0.5 and "gradient" in report.worst
 
 
-_DOUBLE_GRADIENTS = '''
+_DOUBLE_GRADIENTS = """
 
 class Wrong(Model):
     def synchronise(self):
@@ -129,7 +129,7 @@ class Wrong(Model):
 
 
 Model = Wrong
-'''
+"""
 
 
 def test_a_program_that_raises_is_told_with_its_trace(compiled: Callable[..., Path], pool: RankPool) -> None:

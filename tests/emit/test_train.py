@@ -120,9 +120,7 @@ def expected_losses(out: Path) -> list[float]:
         w1, b1, w2 = (dict(model.named_parameters())[name].detach().clone() for name in ("w1", "b1", "w2"))
         batches = [data.synthetic(program.INPUTS, 3, position, "train") for position in range(12)]
     weights = [tensor.requires_grad_() for tensor in (w1, b1, w2)]
-    optimizer = torch.optim.SGD(
-        [{"params": [w1, w2], "weight_decay": 0.01}, {"params": [b1]}], lr=0.5, momentum=0.9
-    )
+    optimizer = torch.optim.SGD([{"params": [w1, w2], "weight_decay": 0.01}, {"params": [b1]}], lr=0.5, momentum=0.9)
     rates = [0.25, 0.5] + [0.25 * (1 + torch.cos(torch.tensor(torch.pi * k / 4)).item()) for k in range(4)]
     found = []
     for step in range(6):
@@ -153,11 +151,13 @@ def test_training_is_what_torch_alone_would_do(programs: Programs, tmp_path: Pat
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_training_goes_on_with_another_number_of_ranks(programs: Programs, tmp_path: Path, optimizer: str) -> None:
-    """Data, dropout, learning rate and the optimizer's state go on where they stopped: the losses are those of one run."""
+    """Data, dropout, learning rate and the optimizer's state go on: the losses are those of one run."""
     recipe = ("--optimizer", optimizer, "--lr", 0.01, "--schedule", "linear", "--steps", 8, "--clip", 1, "--seed", 5)
     whole, parted, saved = tmp_path / "whole", tmp_path / "parted", tmp_path / "saved"
     train(programs.out(1, p=0.2), 1, *recipe, "--log-file", whole)
-    stopped = start(programs.out(2, p=0.2), 2, *recipe, "--log-file", tmp_path / "l", "--checkpoint", saved, "--save-every", 3)
+    stopped = start(
+        programs.out(2, p=0.2), 2, *recipe, "--log-file", tmp_path / "l", "--checkpoint", saved, "--save-every", 3
+    )
     for process in stopped:
         process.communicate(timeout=120)
     (saved / "latest").write_text("step-00000003\n")
@@ -196,7 +196,7 @@ def wait_for(condition: Callable[[], bool], processes: list[subprocess.Popen[str
 
 def test_another_number_of_ranks_is_refused(programs: Programs) -> None:
     (process,) = start(programs.out(2), 1)
-    out, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=60)
     assert process.returncode == 2 and "runs on 2 ranks, not 1" in error and "Traceback" not in error
 
 

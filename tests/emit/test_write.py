@@ -30,9 +30,7 @@ def refusal(files: dict[str, str], out: Path) -> str:
 
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Every file and folder below, hidden and temporary ones too."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
-    }
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def test_a_new_folder_holds_exactly_the_files(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Random legal plans: any configuration of any operator, any storage of any weight, any chain of conversions between."""
+"""Random legal plans: any configuration of any operator, any storage of any weight, any chain of conversions."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _features(graph: PlannedGraph, mesh: Mesh) -> Counter[str]:
     found: Counter[str] = Counter()
     for planned in graph.values.values():
         for made in planned.materialised:
-            conversion = convert(made.source, made.layout, mesh)
+            conversion = convert(made.source, made.layout, mesh, planned.value.shape)
             found.update(f"forward {step.kind}" for step in conversion.forward)
             found.update(f"backward {step.kind}" for step in conversion.backward if planned.value.needs_gradient)
     for step in graph.steps:

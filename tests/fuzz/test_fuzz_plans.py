@@ -27,7 +27,7 @@ from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.render import render
 from unity_dsl.syntax.span import Source
 
-from .evaluate import loss_in_numpy, loss_of_program
+from .evaluate import losses
 from .models import random_model
 from .plans import features, random_plan
 
@@ -67,7 +67,7 @@ def write(plan: Plan, library: Library, folder: Path) -> Path:
     folder.mkdir()
     (folder / "__init__.py").write_text("from .model import Model as Model\n")
     (folder / "model.py").write_text(render_model(plan, library))
-    (folder / "parallel.py").write_text(render_parallel(plan))
+    (folder / "parallel.py").write_text(render_parallel(plan, library))
     return folder
 
 
@@ -77,7 +77,7 @@ def test_a_random_plan_equals_its_model(case: int, pool: RankPool, library: Libr
     text, model, plan, rng = draw(case, library)
     program = write(plan, library, tmp_path / "program")
     reference = write(random_plan(model, Mesh(()), library, rng), library, tmp_path / "reference")
-    expected, found = loss_in_numpy(model, library, reference), loss_of_program(reference)
+    expected, found = losses(model, library, reference)
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-12), describe(case, text)
     try:
         errors = compare(program, reference, plan.mesh.size, pool=pool)

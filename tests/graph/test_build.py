@@ -278,6 +278,14 @@ def test_values_that_trade_places_or_leave_twice_are_copied() -> None:
     assert evaluate_model(model, LIBRARY, {"x": x}, {"w": w}).loss == pytest.approx((expected**2).mean())
 
 
+def test_a_start_that_the_body_never_reads_is_still_there() -> None:
+    model = build(body("p = exp(x)", "repeat 2 as layer", "  p = x * 3", "y = p"))
+    assert "exp" in operators(model.graph)
+    x = np.arange(8.0).reshape(2, 4)
+    found = evaluate_model(model, LIBRARY, {"x": x}, {"w": np.zeros((4, 4))})
+    assert found.loss == pytest.approx((9 * x**2).mean())
+
+
 def test_buffers_and_tied_weights_are_read_where_they_are_named() -> None:
     model = build("""
         model tied[b = 2, v = 3, d = 4]
@@ -408,6 +416,27 @@ def test_a_faulty_model_is_told_in_one_diagnostic(case: Path) -> None:
     if os.environ.get("UNITY_UPDATE"):
         expected.write_text(text)
     assert text == expected.read_text()
+
+
+WORD = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?|[^\w\s]")
+EXAMPLES = [path.read_text() for path in sorted(folder("examples").glob("*.udl"))]
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_text_with_words_exchanged_is_a_model_or_has_a_fault(data: st.DataObject) -> None:
+    """Nothing but an InputError comes out, whatever stands where."""
+    text = data.draw(st.sampled_from(EXAMPLES + [case.read_text() for case in CASES]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        words = list(WORD.finditer(text))
+        here, there = (words[data.draw(st.integers(0, len(words) - 1))] for _ in range(2))
+        text = text[: here.start()] + there.group() + text[here.end() :]
+    try:
+        model = build_model(parse_model(Source("model.udl", text)), LIBRARY)
+    except InputError as error:
+        render(error.diagnostic)
+    else:
+        assert model.loss.shape == ()
 
 
 def test_every_code_for_models_has_a_case() -> None:

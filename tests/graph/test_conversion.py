@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from unity_dsl.graph.conversion import Step, StepKind, convert, move_table
+from unity_dsl.graph.conversion import Step, StepKind, convert, divides, move_table
 from unity_dsl.graph.layout import Layout, Mesh, MeshAxis, Shard, nest
 
 from .simulation import decode, encode, layouts, run, run_transfers
@@ -20,7 +20,7 @@ EIGHT = Mesh((MeshAxis("a", 2), MeshAxis("b", 2), MeshAxis("c", 2)))
 
 def assert_conversion(source: Layout, target: Layout, mesh: Mesh, shape: tuple[int, ...], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    conversion = convert(source, target, mesh)
+    conversion = convert(source, target, mesh, shape)
     value = rng.integers(-9, 9, shape).astype(float)
     held = encode(value, source, mesh, rng)
     converted = run(conversion.forward, held, mesh, shape)
@@ -43,6 +43,13 @@ def test_sampled_pairs_on_three_axes_and_rank_three() -> None:
     for seed in range(300):
         source, target = (every[i] for i in rng.integers(len(every), size=2))
         assert_conversion(source, target, EIGHT, (8, 16, 8), seed)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (4, 6), (2, 2, 3), (3, 4)])
+def test_paths_keep_to_layouts_that_divide(shape: tuple[int, ...]) -> None:
+    every = [layout for layout in layouts(len(shape), FOUR) if divides(layout, shape, FOUR)]
+    for seed, (source, target) in enumerate(product(every, repeat=2)):
+        assert_conversion(source, target, FOUR, shape, seed)
 
 
 def test_nesting_out_of_mesh_order() -> None:
@@ -71,7 +78,7 @@ def test_recognised_collectives(source: str, target: str, forward: list[StepKind
     from unity_dsl.graph.layout import Invariant, Kind, Partial, Replicate
 
     kinds: dict[str, Kind] = {"I": Invariant(), "R": Replicate(), "P": Partial(), "S0": Shard(0), "S1": Shard(1)}
-    conversion = convert(nest([kinds[source]]), nest([kinds[target]]), TWO)
+    conversion = convert(nest([kinds[source]]), nest([kinds[target]]), TWO, (4, 4))
     assert [step.kind for step in conversion.forward] == forward
     assert [step.kind for step in conversion.backward] == backward
 
@@ -80,16 +87,18 @@ def test_same_steps_on_two_axes_are_one_collective() -> None:
     from unity_dsl.graph.layout import Invariant, Partial, Replicate
 
     shards = nest([Shard(0), Shard(0)])
-    assert convert(shards, nest([Invariant()] * 2), FOUR).forward == (Step(StepKind.ALL_GATHER, (0, 1), 0),)
-    assert convert(nest([Partial()] * 2), shards, FOUR).forward == (Step(StepKind.REDUCE_SCATTER, (0, 1), 0),)
-    assert convert(nest([Partial()] * 2), nest([Invariant()] * 2), FOUR).forward == (Step(StepKind.ALL_REDUCE, (0, 1)),)
-    assert convert(nest([Invariant()] * 2), nest([Replicate()] * 2), FOUR).backward == (
+    assert convert(shards, nest([Invariant()] * 2), FOUR, (4, 4)).forward == (Step(StepKind.ALL_GATHER, (0, 1), 0),)
+    assert convert(nest([Partial()] * 2), shards, FOUR, (4, 4)).forward == (Step(StepKind.REDUCE_SCATTER, (0, 1), 0),)
+    assert convert(nest([Partial()] * 2), nest([Invariant()] * 2), FOUR, (4, 4)).forward == (
+        Step(StepKind.ALL_REDUCE, (0, 1)),
+    )
+    assert convert(nest([Invariant()] * 2), nest([Replicate()] * 2), FOUR, (4, 4)).backward == (
         Step(StepKind.ALL_REDUCE, (0, 1)),
     )
 
 
 def test_paths_of_the_table_end_where_they_should() -> None:
-    table = move_table(2, FOUR)
+    table = move_table((4, 4), FOUR)
     for source, target in product(table.layouts[: table.in_order], repeat=2):
         here = source
         for move in table.path(source, target):

@@ -1,4 +1,4 @@
-"""Every shipped declaration against torch, in float64, at random shapes: its equations, its native line, derivatives."""
+"""Every shipped declaration against torch, in float64 at random shapes: equations, native line, derivatives."""
 
 from __future__ import annotations
 

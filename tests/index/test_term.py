@@ -82,7 +82,7 @@ def test_a_merged_index_is_recognised(order: list[str], count: int, sizes: dict[
     assert found is not None
     assert [axis for axis in found if sizes[axis] > 1] == [axis for axis in dim if sizes[axis] > 1]
     assert set(found) == set(dim)
-    here = [at for at in positions({axis: sizes[axis] for axis in dim})]
+    here = positions({axis: sizes[axis] for axis in dim})
     assert [value(index, at, sizes) for at in here] == list(range(len(here)))
 
 

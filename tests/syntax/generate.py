@@ -1,4 +1,4 @@
-"""Random syntax trees with their words, and random layouts of words: an independent writer to check the readers against."""
+"""Random syntax trees with their words, and random layouts of words: an independent writer to check the readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from unity_dsl.syntax.ast import (
 Words = list[str]
 
 # Among them names that begin or end like keywords.
-NAMES = st.sampled_from(["i", "x", "summary", "sum_", "maximum", "opened", "elsewhere", "info", "int8", "as_", "E5", "_"])
+NAMES = st.sampled_from(
+    ["i", "x", "summary", "sum_", "maximum", "opened", "elsewhere", "info", "int8", "as_", "E5", "_"]
+)
 COMPARISONS = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
 LITERALS = st.one_of(
     st.integers(0, 10**20).map(Number),
@@ -189,5 +191,6 @@ def laid_out(draw: st.DrawFn, tokens: Words) -> str:
 def _sticks(text: str, word: str) -> bool:
     """Whether two words side by side would be read as one, or as three."""
     last, first = text[-1], word[0]
-    wordlike = (last.isalnum() or last in "_.") and (first.isalnum() or first in "_.")
-    return wordlike or last + first in {"//", "->", "==", "<=", ">=", "!=", "..", ".~"} or last in "<>=!" and first == "="
+    if (last.isalnum() or last in "_.") and (first.isalnum() or first in "_."):
+        return True
+    return last + first in {"//", "->", "==", "<=", ">=", "!=", "..", ".~"}

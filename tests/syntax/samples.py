@@ -25,8 +25,8 @@ op dropout(x: [b..]; p = 0.1) -> y: [b..]
 op embedding(ids: int<v>[n..], w: [v, d]) -> y: [n.., d]
   y[n.., d] = sum(v) [v == ids[n..]] * w[v, d]          # a guard
 
-op conv2d(x: [n, c, h, w], k: [o, c, r, s]; stride = 1, pad = 0) -> y: [n, o, p, q] where p == (h + 2*pad - r) // stride + 1
-  where q == (w + 2*pad - s) // stride + 1
+op conv2d(x: [n, c, h, w], k: [o, c, r, s]; stride = 1, pad = 0) -> y: [n, o, p, q] where q == w + 2*pad
+  where p == (h + 2*pad - r) // stride + 1, s == 1
   y[n, o, p, q] = sum(c, r, s) x[n, c, p*stride + r - pad, q*stride + s - pad else 0] * k[o, c, r, s]
 
 op add(x: [b..~], y: [b..~]) -> z: [b..]

@@ -50,7 +50,29 @@ def test_a_written_tensor_expression_is_read_back(expr: ModelExpr, data: st.Data
 
 
 WORD = re.compile(r"\n[ ]*|[A-Za-z0-9_.]+|[^A-Za-z0-9_.\s]|[ ]+")
-EXTRA = ["(", ")", "[", "]", "|", "sum", "loss", "->", "..", "=", "<", ",", ";", "x", "3", "\n", "\n  ", "\n    ", "@", "é", "\t"]
+EXTRA = [
+    "(",
+    ")",
+    "[",
+    "]",
+    "|",
+    "sum",
+    "loss",
+    "->",
+    "..",
+    "=",
+    "<",
+    ",",
+    ";",
+    "x",
+    "3",
+    "\n",
+    "\n  ",
+    "\n    ",
+    "@",
+    "é",
+    "\t",
+]
 
 
 @st.composite
@@ -75,7 +97,7 @@ def check_diagnostic(error: InputError, source: Source) -> None:
     assert render(diagnostic).splitlines()[-1] == f"help: unityc explain {diagnostic.code}"
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(damaged(OPS))
 def test_damaged_operators_give_a_diagnostic_or_parse(text: str) -> None:
     source = Source("f.uop", text)
@@ -89,7 +111,7 @@ def test_damaged_operators_give_a_diagnostic_or_parse(text: str) -> None:
         assert format_ops(Source("f.uop", formatted)) == formatted
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(damaged(MODEL))
 def test_a_damaged_model_gives_a_diagnostic_or_parses(text: str) -> None:
     source = Source("m.udl", text)

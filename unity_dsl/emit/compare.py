@@ -10,7 +10,7 @@ import hashlib
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
@@ -29,7 +29,7 @@ class Start:
     """What both programs begin with, in float64: weights and buffers by name, a batch per step, SGD's learning rate."""
 
     state: Tensors
-    batches: list[Tensors]
+    batches: Sequence[Tensors]
     rate: float
 
 

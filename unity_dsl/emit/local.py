@@ -12,11 +12,11 @@ from ..graph.typing import Along, InnerReduce, InnerReplicate, TypedOperator, ty
 from ..index.classify import gradient_free
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
-from ..index.term import free_axes, reads
-from ..syntax.ast import Apply, Expr, Name, Number, ReductionKind, Size
-from .cuts import global_positions, local_positions
+from ..index.term import free_axes, interval
+from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
+from .cuts import Cut, global_positions
 from .names import Names
-from .piece import Binding, Piece, Sort, align, number, permute, reshape, union
+from .piece import Binding, Piece, Sort, align, number, permute, reshape
 from .space import Bound, Space, native_text
 
 
@@ -68,7 +68,7 @@ def operator_text(
     evaluated = replace(instance, equations=instance.evaluation, evaluation=())
     evaluation = _Equations(evaluated, _typed_again(evaluated, typed, place), arguments, results, place)
     return [
-        f"if {'self'}.training:",
+        "if self.training:",
         *(f"    {line}" for line in training),
         "else:",
         *(f"    {line}" for line in evaluation.lines(evaluated.equations)),
@@ -162,11 +162,11 @@ class _Equations:
                 code = f"torch.arange({self.typed.local_sizes[axis]}, device={self.space.device})"
             else:
                 inner = self.position(axis, held=True)
-                code = global_positions(inner.code, self._cuts(axis), self.place.library).code
+                code = global_positions(inner.code, self._cuts(axis), self.place.library)
             self.positions[axis, held] = Piece(self.keep(axis, code), (axis,), Sort.INT)
         return self.positions[axis, held]
 
-    def _cuts(self, axis: str) -> list[tuple[str, int, int, str]]:
+    def _cuts(self, axis: str) -> list[Cut]:
         """How an axis is cut, major first: declared op, degree, extent that it cuts, text of this device's index."""
         extent = self.instance.sizes[axis]
         cuts = []
@@ -182,7 +182,7 @@ class _Equations:
     def random(self, positions: str) -> str:
         self.place.random = True
         state = self.place.state
-        return f"uniform({positions}, {state}.seed, {state}.step, {self.place.site})"
+        return self.keep(f"{self.stem}_draw", f"uniform({positions}, {state}.seed, {state}.step, {self.place.site})")
 
     # ------------------------------------------------------------------------------------------ one equation
 
@@ -226,7 +226,8 @@ class _Equations:
         sizes = [local[axis] for axis in target.axes]
         shape = [prod(local[axis] for axis in dim) for dim in target.dims]
         if piece.sort is Sort.NUMBER:
-            return f"torch.full(({''.join(f'{size}, ' for size in shape)}), {piece.code}, dtype={space.dtype}, device={space.device})"
+            size = "".join(f"{extent}, " for extent in shape)
+            return f"torch.full(({size}), {piece.code}, dtype={space.dtype}, device={space.device})"
         piece = space.float(piece) if target.integer_range is None else piece
         own = [axis for axis in target.axes if axis in piece.axes]
         if len(own) < len(target.axes):
@@ -245,7 +246,7 @@ class _Equations:
         over = list(equation.over)
         masks = []
         for axis in equation.over:
-            guard = _guard(factors, axis)
+            guard = self.guard(factors, axis)
             if guard is not None:
                 factors.remove(guard[0])
                 masks += self.bind(axis, guard[1])
@@ -270,6 +271,27 @@ class _Equations:
             total = space.arithmetic(operator, [total, number(value)])
         return total
 
+    def guard(self, factors: Sequence[Expr], axis: str) -> tuple[Expr, Expr] | None:
+        """A factor `[v == e]` with e an integer free of v, and e."""
+        for factor in factors:
+            if isinstance(factor, Apply) and factor.function == "==":
+                for side, other in (factor.arguments, factor.arguments[::-1]):
+                    if side == Name(axis) and axis not in free_axes(other) and self._is_integer(other):
+                        return factor, other
+        return None
+
+    def _is_integer(self, expr: Expr) -> bool:
+        match expr:
+            case Name() | Size():
+                return True
+            case Number(value=value):
+                return isinstance(value, int)
+            case Read(tensor=tensor, fill=None):
+                return self.space.variables[tensor][1].integer_range is not None
+            case Apply(function=function, arguments=arguments):
+                return function in {"+", "-", "*", "//", "%", "neg"} and all(map(self._is_integer, arguments))
+        return False
+
     def bind(self, axis: str, value: Expr) -> list[Piece]:
         """Set a summed axis to what a guard says; the mask of where that lies in the local slice, if not everywhere."""
         space = self.space
@@ -279,18 +301,25 @@ class _Equations:
         if not cuts and low >= 0 and high < size:
             space.bound[axis] = Bound(wanted, wanted)
             return []
-        place = Piece(self.keep(axis, local_positions(wanted, cuts, size, self.keep)), wanted.axes, Sort.INT)
+        place = Piece(self.keep(axis, self._local(axis, wanted, cuts)), wanted.axes, Sort.INT)
         held = self.typed.local_sizes[axis]
         inside = self.keep(f"{axis}_here", f"({place.code} >= 0) & ({place.code} < {held})")
         clamped = self.keep(axis, f"{place.code}.clamp(0, {held - 1})")
         space.bound[axis] = Bound(Piece(clamped, wanted.axes, Sort.INT), wanted)
         return [Piece(inside, wanted.axes, Sort.BOOL)]
 
+    def _local(self, axis: str, wanted: Piece, cuts: Sequence[Cut]) -> str:
+        """Where positions of the whole axis lie in the local slice: for those outside it, a number outside it."""
+        if all(by == "partition" for by, _, _, _ in cuts):
+            return wanted.within(Binding.SUM) + "".join(f" - {cut[2] // cut[1]} * {cut[3]}" for cut in cuts)
+        size, held, here = self.instance.sizes[axis], self.position(axis, held=False), self.position(axis, held=True)
+        empty = f"torch.full(({size},), -1, device={self.space.device})"
+        slots = self.keep(f"{axis}_slots", f"{empty}.index_copy(0, {held.code}, {here.code})")
+        known = f"({wanted.code}).clamp(0, {size - 1})"
+        return f"torch.where({wanted.within(Binding.SUM)} == {known}, {slots}[{known}], -1)"
+
     def _range(self, value: Expr) -> tuple[float, float]:
         """Bounds of a guard's term: those of an integer tensor's values, else of an index expression."""
-        from ..index.term import interval
-        from ..syntax.ast import Read
-
         if isinstance(value, Read):
             _, operand = self.space.variables[value.tensor]
             return (0, operand.integer_range - 1) if operand.integer_range is not None else (-1, float("inf"))
@@ -349,28 +378,6 @@ def _folded(scale: Sequence[tuple[str, int | float]]) -> list[tuple[str, int | f
     return [*found, ("/", divisor)] if divisor != 1 else found
 
 
-def _guard(factors: Sequence[Expr], axis: str) -> tuple[Expr, Expr] | None:
-    """A factor `[v == e]` with e free of v, and e."""
-    for factor in factors:
-        if isinstance(factor, Apply) and factor.function == "==":
-            for side, other in (factor.arguments, factor.arguments[::-1]):
-                if isinstance(side, Name) and side.name == axis and axis not in free_axes(other) and _is_integer(other):
-                    return factor, other
-    return None
-
-
-def _is_integer(expr: Expr) -> bool:
-    """Whether a term is a read or integer arithmetic (a read of floats never equals an index on purpose)."""
-    match expr:
-        case Name() | Size():
-            return True
-        case Number(value=value):
-            return isinstance(value, int)
-        case Apply(function=function, arguments=arguments):
-            return function in {"+", "-", "*", "//", "%", "neg"} and all(map(_is_integer, arguments))
-    return len(list(reads(expr))) == 1
-
-
 def _einsum(pieces: Sequence[Piece], free: Sequence[str]) -> Piece:
     """A contraction; each axis has a letter, its first one where that is free."""
     letters: dict[str, str] = {}
@@ -398,6 +405,3 @@ def _reduced(piece: Piece, kind: str, over: Sequence[str]) -> Piece:
     else:
         text = str(dims[0]) if len(dims) == 1 else f"({', '.join(map(str, dims))})"
     return Piece(f"{piece.atom}.{method}({text})", kept, piece.sort)
-
-
-_ = (Binding, union)

@@ -7,15 +7,121 @@ import re
 from collections.abc import Iterable
 from keyword import iskeyword, issoftkeyword
 
-PROGRAM_NAMES = frozenset({
-    "self", "model", "nn", "torch", "F", "Tensor", "parallel", "math", "hashlib", "DeviceMesh", "dist", "uniform",
-    "NamedTuple", "Model", "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "factory",
-    "inputs", "loss", "build_mesh", "init_device_mesh", "TensorSpec", "ParameterSpec", "_own",
-})  # fmt: skip
-"""What the module itself uses: no local variable may hide one of these."""
+PROGRAM_NAMES = frozenset(
+    [
+        "self",
+        "model",
+        "nn",
+        "torch",
+        "F",
+        "Tensor",
+        "parallel",
+        "hashlib",
+        "DeviceMesh",
+        "NamedTuple",
+        "Model",
+        "MESH",
+        "WORLD_SIZE",
+        "INPUTS",
+        "PARAMETERS",
+        "BUFFERS",
+        "MODEL",
+        "DTYPE",
+        "CUTS",
+        "factory",
+        "inputs",
+        "uniform",
+        "positions",
+        "build_mesh",
+        "check_mesh",
+        "checked",
+        "initial",
+        "init_device_mesh",
+        "TensorSpec",
+        "ParameterSpec",
+        "Block",
+        "name",
+        "spec",
+        "annotations",
+    ]
+)
+"""What the module itself uses: no variable or class of a model may hide one of these."""
+
+STATE = frozenset({"training", "seed", "step", "accumulating", "bucket_bytes", "index"})
+"""Attributes that emitted modules set while they run."""
+
+ATTRIBUTES = STATE | frozenset(
+    [
+        "groups",
+        "sync",
+        "device",
+        "dtype",
+        "stored",
+        "initialise",
+        "load_global",
+        "shard",
+        "full",
+        "synchronise",
+        "grad_norm",
+        "T_destination",
+        "add_module",
+        "apply",
+        "bfloat16",
+        "buffers",
+        "call_super_init",
+        "children",
+        "compile",
+        "cpu",
+        "cuda",
+        "double",
+        "dump_patches",
+        "eval",
+        "extra_repr",
+        "float",
+        "forward",
+        "get_buffer",
+        "get_extra_state",
+        "get_parameter",
+        "get_submodule",
+        "half",
+        "ipu",
+        "load_state_dict",
+        "modules",
+        "mtia",
+        "named_buffers",
+        "named_children",
+        "named_modules",
+        "named_parameters",
+        "parameters",
+        "register_backward_hook",
+        "register_buffer",
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "register_full_backward_pre_hook",
+        "register_load_state_dict_post_hook",
+        "register_load_state_dict_pre_hook",
+        "register_module",
+        "register_parameter",
+        "register_state_dict_post_hook",
+        "register_state_dict_pre_hook",
+        "requires_grad_",
+        "set_extra_state",
+        "set_submodule",
+        "share_memory",
+        "state_dict",
+        "to",
+        "to_empty",
+        "train",
+        "type",
+        "xpu",
+        "zero_grad",
+    ]
+)
+"""What a module is already, as ours or as torch's: a tensor of such a name is stored beside the attribute."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_BUILTINS = frozenset(dir(builtins))
+_TAKEN = frozenset(dir(builtins)) | PROGRAM_NAMES
 
 
 def is_identifier(name: str) -> bool:
@@ -39,7 +145,13 @@ class Names:
     def fresh(self, wanted: str) -> str:
         """`wanted` where it is free and no word of Python's, else the nearest name that is: `x_`, `x_2`, …"""
         stem = checked(wanted).replace(".", "_")
-        if iskeyword(stem) or issoftkeyword(stem) or stem in _BUILTINS or stem in PROGRAM_NAMES or stem.startswith("__"):
+        if (
+            iskeyword(stem)
+            or issoftkeyword(stem)
+            or stem in _BUILTINS
+            or stem in PROGRAM_NAMES
+            or stem.startswith("__")
+        ):
             stem = f"{stem.lstrip('_') or 'name'}_"
         name, number = stem, 1
         while name in self._used:
@@ -57,9 +169,22 @@ def class_name(word: str) -> str:
 
 def comment_text(text: str) -> str:
     """User text within a comment: one line of printable characters."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return "".join(char if char.isprintable() else " " for char in text).strip()
 
 
 def docstring_text(text: str) -> str:
     """User text within a docstring: as in a comment, and nothing that could end the string or escape in it."""
     return comment_text(text).replace("\\", "/").replace('"', "'")
+
+
+def is_plain_attribute(name: str) -> bool:
+    """Whether a module may hold something under this name as an ordinary attribute."""
+    return is_identifier(name) and not iskeyword(name) and not name.startswith("_") and name not in ATTRIBUTES
+
+
+def path(holder: str, name: str, registry: str) -> str:
+    """The text of what a module holds under a dotted name; `registry` is where torch keeps things of its kind."""
+    *modules, last = checked(name).split(".")
+    for module in modules:
+        holder = f"{holder}.{module}" if is_plain_attribute(module) else f'{holder}._modules["{module}"]'
+    return f"{holder}.{last}" if is_plain_attribute(last) else f'{holder}.{registry}["{last}"]'

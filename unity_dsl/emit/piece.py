@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
@@ -68,7 +69,7 @@ def align(piece: Piece, axes: Sequence[str], *, leading: bool = False) -> Piece:
 
     Leading dimensions that it lacks are left to broadcasting, unless `leading`.
     """
-    if piece.sort is Sort.NUMBER or not piece.axes and not leading:
+    if piece.sort is Sort.NUMBER or (not piece.axes and not leading):
         return piece
     own = [axis for axis in axes if axis in piece.axes]
     assert len(own) == len(piece.axes), f"{piece.axes} do not lie in {tuple(axes)}"
@@ -107,13 +108,13 @@ def reshape(piece: Piece, shape: Sequence[int], axes: Sequence[str]) -> Piece:
     return Piece(f"{piece.atom}.reshape({', '.join(map(str, shape)) or '()'})", tuple(axes), piece.sort)
 
 
-def infix(operator: str, binding: Binding, left: Piece, right: Piece, sort: Sort, order: Sequence[str]) -> Piece:
-    """`left operator right`, broadcast against each other; operators of one binding group to the left."""
+def infix(symbol: str, binding: Binding, left: Piece, right: Piece, sort: Sort, order: Sequence[str]) -> Piece:
+    """`left symbol right`, broadcast against each other; operators of one binding group to the left."""
     axes = union((left, right), order)
     left, right = align(left, axes), align(right, axes)
     tighter = Binding(binding + 1)
     own = Binding.SUM if binding is Binding.COMPARISON else binding
-    text = f"{left.within(own)} {operator} {right.within(tighter)}"
+    text = f"{left.within(own)} {symbol} {right.within(tighter)}"
     return Piece(text, axes, sort, binding)
 
 
@@ -122,3 +123,33 @@ def cast(piece: Piece, dtype: str) -> Piece:
     if piece.sort in (Sort.FLOAT, Sort.NUMBER):
         return piece
     return replace(piece, code=f"{piece.atom}.to({dtype})", sort=Sort.FLOAT, binding=Binding.ATOM)
+
+
+def integer(function: str, arguments: Sequence[Piece]) -> Piece:
+    """Arithmetic of indices that have no dimensions of their own, or all the same one; numbers are folded."""
+    if all(argument.value is not None for argument in arguments):
+        return number(ARITHMETIC[function](*(argument.value for argument in arguments)))
+    if function == "neg":
+        return Piece(f"-{arguments[0].within(Binding.SIGN)}", (), Sort.INT, Binding.SIGN)
+    binding = Binding.SUM if function in "+-" else Binding.PRODUCT
+    return infix(function, binding, arguments[0], arguments[1], Sort.INT, ())
+
+
+ARITHMETIC: Mapping[str, Callable[..., int | float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "neg": operator.neg,
+}
+COMPARE: Mapping[str, Callable[..., bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+"""Arithmetic and comparison of numbers, done while the program is written."""

@@ -187,9 +187,7 @@ def _describe_value(planned: PlannedValue) -> dict[str, Any]:
         "layout": str(planned.produced),
     }
     if planned.materialised:
-        description["materialised"] = [
-            {"layout": str(m.layout), "from": str(m.source)} for m in planned.materialised
-        ]
+        description["materialised"] = [{"layout": str(m.layout), "from": str(m.source)} for m in planned.materialised]
     return description
 
 

@@ -203,9 +203,8 @@ def _run(case: _Case) -> Any:
 
     if case.ranks == 1:
         return case.function(case.rank, case.ranks, *case.arguments)
-    store = dist.FileStore(case.store, case.ranks)
     limit = timedelta(seconds=case.seconds)
-    dist.init_process_group("gloo", store=store, rank=case.rank, world_size=case.ranks, timeout=limit)
+    dist.init_process_group("gloo", f"file://{case.store}", limit, case.ranks, case.rank)
     try:
         return case.function(case.rank, case.ranks, *case.arguments)
     finally:

@@ -1,4 +1,4 @@
-"""Torch text of reads: `x[b, h * |k| + k]` as a view, `x[i - 3 else 0]` as a slice with padding, `w[ids]` as a gather."""
+"""Torch text of reads: `x[b, h * |k| + k]` is a view, `x[i - 3 else 0]` a slice with padding, `w[ids]` a gather."""
 
 from __future__ import annotations
 

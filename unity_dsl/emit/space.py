@@ -24,7 +24,8 @@ from ..syntax.ast import (
     Size,
     Uniform,
 )
-from .piece import Binding, Piece, Sort, align, cast, infix, number, union
+from .piece import ARITHMETIC as NUMBERS
+from .piece import COMPARE, Binding, Piece, Sort, align, cast, infix, number, union
 
 _TENSORS_ONLY = frozenset({"torch.maximum", "torch.minimum"})
 _NUMBER_FIRST = frozenset({"torch.pow"})
@@ -43,8 +44,8 @@ class Space:
     """What the text of an operator's equations may refer to.
 
     `local` are the sizes on one device, `variables` the program's names of operands. `order` is the order of an
-    equation's axes, `position` gives the global positions of an axis's local slice, `offset` the local ones. `dtype` and
-    `device` are texts, `random` makes the text of `uniform[…]` from that of the global positions.
+    equation's axes, `position` gives the global positions of an axis's local slice, `offset` the local ones. `dtype`
+    and `device` are texts, `random` makes the text of `uniform[…]` from that of the global positions.
     """
 
     sizes: Mapping[str, int]
@@ -90,7 +91,7 @@ class Space:
         if function in COMPARISONS:
             left, right = arguments
             if left.sort is Sort.NUMBER and right.sort is Sort.NUMBER:
-                return number(int(_COMPARE[function](_value(left), _value(right))))
+                return number(int(COMPARE[function](_value(left), _value(right))))
             return infix(function, Binding.COMPARISON, left, right, Sort.BOOL, self.order)
         return self.call(self.library.functions[function], arguments)
 
@@ -108,7 +109,7 @@ class Space:
 
     def arithmetic(self, function: str, arguments: Sequence[Piece]) -> Piece:
         if all(argument.sort is Sort.NUMBER for argument in arguments):
-            return number(_ARITHMETIC[function](*map(_value, arguments)))
+            return number(NUMBERS[function](*map(_value, arguments)))
         if function == "neg":
             (inner,) = arguments
             inner = self.float(inner) if inner.sort is not Sort.INT else inner
@@ -143,12 +144,16 @@ class Space:
         if all(self.local[name] == self.sizes[name] for name in names):
             shape = [self.sizes[name] for name in names]
             count = f"torch.arange({prod(shape)}, device={self.device})"
-            places = Piece(count if len(shape) == 1 else f"{count}.reshape({', '.join(map(str, shape)) or '()'})", tuple(names))
+            places = Piece(
+                count if len(shape) == 1 else f"{count}.reshape({', '.join(map(str, shape)) or '()'})", tuple(names)
+            )
         else:
             places = number(0)
             for name in names:
                 scaled = self.arithmetic("*", [places, number(self.sizes[name])])
-                places = self.position(name) if places.value == 0 else self.arithmetic("+", [scaled, self.position(name)])
+                places = (
+                    self.position(name) if places.value == 0 else self.arithmetic("+", [scaled, self.position(name)])
+                )
         return Piece(self.random(places.code), places.axes, Sort.RANDOM)
 
     # ------------------------------------------------------------------------------------------ functions
@@ -227,24 +232,6 @@ def native_text(call: NativeCall, named: Mapping[str, str], sizes: Callable[[Siz
 
 # ---------------------------------------------------------------------------------------------- numbers
 
-_ARITHMETIC: Mapping[str, Callable[..., int | float]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
-    "neg": lambda a: -a,
-}
-_COMPARE: Mapping[str, Callable[..., bool]] = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
-
 
 def _value(piece: Piece) -> int | float:
     assert piece.value is not None
@@ -271,10 +258,10 @@ def _constant(expr: Expr, bound: Mapping[str, int | float], library: Library) ->
             return _constant(then if _constant(condition, bound, library) else otherwise, bound, library)
         case Apply(function=function, arguments=arguments):
             values = [_constant(argument, bound, library) for argument in arguments]
-            if function in _ARITHMETIC:
-                return _ARITHMETIC[function](*values)
-            if function in _COMPARE:
-                return int(_COMPARE[function](*values))
+            if function in NUMBERS:
+                return NUMBERS[function](*values)
+            if function in COMPARE:
+                return int(COMPARE[function](*values))
             return constant(library.functions[function], values, library)
     raise TypeError(f"{type(expr).__name__} in the definition of a function")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import cache
 
@@ -20,7 +21,7 @@ def render_train(plan: Plan) -> str:
     name = plan.model.name
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
     return _template("train.py.j2").render(
-        model=name, world=plan.mesh.size, stopped=STOPPED, description=repr(description)
+        model=name, world=plan.mesh.size, stopped=STOPPED, description=json.dumps(description)
     )
 
 
@@ -37,8 +38,8 @@ def render_checkpoint(plan: Plan) -> str:
 
 def stored_layouts(graph: PlannedGraph, prefix: str = "") -> Iterator[tuple[str, Layout]]:
     """The layout of every weight and buffer under its full name, repeated ones once per iteration."""
-    for item in (*graph.graph.weights, *graph.graph.buffers):
-        yield prefix + item.value.name, graph.values[item.value.name].produced
+    for value in (*(weight.value for weight in graph.graph.weights), *(buffer.value for buffer in graph.graph.buffers)):
+        yield prefix + value.name, graph.values[value.name].produced
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             for run in step.runs:

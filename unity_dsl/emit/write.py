@@ -21,11 +21,11 @@ _PACKAGE = '"""Written by unityc from {model}.udl; `plan.json` says how."""\n\nf
 
 
 def render_program(plan: Plan, library: Library, sources: Sources, choices: Choices) -> dict[str, str]:
-    """Every file of the program by name. Pure; the same plan gives the same texts."""
+    """Every file of the program by name. Pure; the same plan gives the same texts. One device needs no parallel.py."""
     files = {
         "__init__.py": _PACKAGE.format(model=plan.model.name),
         "model.py": render_model(plan, library),
-        "parallel.py": render_parallel(plan),
+        **({"parallel.py": render_parallel(plan, library)} if plan.mesh.size > 1 else {}),
         "train.py": render_train(plan),
         "data.py": render_data(plan),
         "checkpoint.py": render_checkpoint(plan),
@@ -38,8 +38,8 @@ def write_program(
 ) -> list[Path]:
     """Write the program of a plan into `out` and return the files.
 
-    Everything is rendered before anything is written. Raises E402 where that would destroy the user's edits or another's
-    folder (unless `force`), E401 where the folder cannot be written; then nothing has changed.
+    Everything is rendered before anything is written. Raises E402 where that would destroy the user's edits or
+    another's folder (unless `force`), E401 where the folder cannot be written; then nothing has changed.
     """
     return write_files(render_program(plan, library, sources, choices), out, force)
 

@@ -21,11 +21,12 @@ from ..syntax.ast import (
 )
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
+from .blocks import assignments, blocks_by_name, written_names
 from .expression import Draft, Place, Program, apply, call, find_operator, tensor
 from .graph import Graph, Model, Segment, Value
 from .parameters import Numeric, Setting, evaluate, fold, model_parameters, whole
 from .prune import finish
-from .scope import Names, Scope, assignments, calls_of, written_names
+from .scope import Names, Scope
 from .storage import default_dtype, store
 
 
@@ -44,7 +45,7 @@ def build_model(
     parameters = model_parameters(declared, settings or {}, preset)
     program = Program(
         library=library,
-        blocks=_blocks(file, library),
+        blocks=blocks_by_name(file, library),
         parameters=parameters,
         declared={parameter.name: parameter.span for parameter in declared.parameters},
         written=written_names(file),
@@ -172,33 +173,6 @@ def _block_parameters(place: Place, block: BlockDecl, expr: Call) -> dict[str, N
             raise fail("E211", f"block `{block.name}` has no parameter `{name}`", value.span or expr.span, help=help)
     given = {name: fold(value, place.scope.numbers) for name, value in expr.attributes}
     return evaluate(block.parameters, given, place.program.parameters, f"block `{block.name}`", expr.span)
-
-
-def _blocks(file: ModelFile, library: Library) -> dict[str, BlockDecl]:
-    """Blocks by name. Raises E206 (two of one name, or an operator's) or E209 (a block that calls itself)."""
-    blocks: dict[str, BlockDecl] = {}
-    for block in file.blocks:
-        if block.name in blocks:
-            notes = _note(blocks[block.name].span, "first declared here")
-            raise fail("E206", f"block `{block.name}` is declared twice", block.span, notes=notes)
-        if block.name in library.operators or block.name == "split":
-            raise fail("E206", f"block `{block.name}` has the name of an operator", block.span, help="rename the block")
-        blocks[block.name] = block
-    for name in blocks:
-        _check_recursion(blocks, (name,), blocks[name].span)
-    return blocks
-
-
-def _check_recursion(blocks: Mapping[str, BlockDecl], path: tuple[str, ...], span: Span | None) -> None:
-    """Raises E209, at the call that closes the cycle. Others are found from their own names."""
-    for expr in calls_of(blocks[path[-1]].body):
-        if expr.function == path[0]:
-            cycle = " -> ".join((*path, path[0]))
-            help = "a block is written out at its call: it cannot contain itself; `repeat` repeats"
-            notes = _note(span, "declared here")
-            raise fail("E209", f"block `{path[0]}` calls itself: {cycle}", expr.span, help=help, notes=notes)
-        if expr.function in blocks and expr.function not in path:
-            _check_recursion(blocks, (*path, expr.function), span)
 
 
 # ---------------------------------------------------------------------------------------------- repeats

@@ -8,11 +8,12 @@ Aᵀ, since the cotangent of a value in layout L has layout Lᵀ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import combinations, product
+from math import gcd
 
 import numpy as np
 
@@ -111,9 +112,7 @@ def moves(layout: Layout, rank: int, mesh: Mesh) -> Iterator[Move]:
 
 def exchange_move(source: Layout, target: Layout) -> Move:
     """Any conversion at all, as one exchange each way."""
-    changed = tuple(
-        axis for axis, (a, b) in enumerate(zip(source.kinds, target.kinds, strict=True)) if a != b
-    )
+    changed = tuple(axis for axis, (a, b) in enumerate(zip(source.kinds, target.kinds, strict=True)) if a != b)
     return Move(
         source,
         target,
@@ -274,15 +273,32 @@ class MoveTable:
         return path
 
 
+def divisors(shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
+    """Per dimension what it has in common with the number of devices: all that conversions need to know of a shape."""
+    return tuple(gcd(extent, mesh.size) for extent in shape)
+
+
+def divides(layout: Layout, shape: Sequence[int], mesh: Mesh) -> bool:
+    """Whether every dimension can be cut as the layout says. `shape` may be given by its `divisors`."""
+    return all(extent % mesh.degree(layout.nesting(dim)) == 0 for dim, extent in enumerate(shape))
+
+
 @lru_cache(maxsize=64)
-def move_table(rank: int, mesh: Mesh) -> MoveTable:
-    """All-pairs cheapest conversions by `move_weight`, which depends neither on the shape nor on the machine."""
-    ordered = [nest(kinds) for kinds in product(_kinds(rank), repeat=len(mesh.axes))]
+def move_table(shape: tuple[int, ...], mesh: Mesh) -> MoveTable:
+    """All-pairs cheapest conversions by `move_weight` for tensors whose `divisors` are `shape`.
+
+    Paths never pass through a layout that does not divide the tensor. They do not depend on the machine.
+    """
+    rank = len(shape)
+    every = (nest(kinds) for kinds in product(_kinds(rank), repeat=len(mesh.axes)))
+    ordered = [layout for layout in every if divides(layout, shape, mesh)]
     number = {layout: i for i, layout in enumerate(ordered)}
     found: list[Move] = []
     layouts = list(ordered)
     for layout in layouts:  # grows while it is walked
         for move in moves(layout, rank, mesh):
+            if not divides(move.target, shape, mesh):
+                continue
             if move.target not in number:
                 number[move.target] = len(layouts)
                 layouts.append(move.target)
@@ -309,23 +325,23 @@ def _kinds(rank: int) -> tuple[Kind, ...]:
 
 
 @lru_cache(maxsize=65536)
-def convert(source: Layout, target: Layout, mesh: Mesh) -> Conversion:
-    """The cheapest path of elementary moves between two layouts, merged into steps.
+def convert(source: Layout, target: Layout, mesh: Mesh, shape: tuple[int, ...]) -> Conversion:
+    """The cheapest path of elementary moves between two layouts of a tensor, merged into steps.
 
-    A layout that names a user's parallel op, or nests axes in an order that the table does not know, converts by one
-    exchange each way.
+    Dimensions after the last that either layout cuts take no part. A layout that names a user's parallel op, or nests
+    axes in an order that the table does not know, converts by one exchange each way.
     """
-    path = _path(source, target, mesh)
+    path = _path(source, target, mesh, divisors(shape, mesh))
     forward = _merge([move.forward for move in path])
     backward = _merge([move.backward for move in reversed(path)])
     return Conversion(forward, backward)
 
 
-def _path(source: Layout, target: Layout, mesh: Mesh) -> list[Move]:
+def _path(source: Layout, target: Layout, mesh: Mesh, shape: tuple[int, ...]) -> list[Move]:
     if source == target:
         return []
     rank = 1 + max((kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)), default=-1)
-    table = move_table(rank, mesh)
+    table = move_table(shape[:rank], mesh)
     if source in table.number and target in table.number:
         return table.path(source, target)
     return [exchange_move(source, target)]

@@ -38,28 +38,46 @@ def is_cut(declaration: ParallelDecl) -> bool:
     return isinstance(value, Read) and len(outer) == len(inner) + 1 and _cut_position(declaration) is not None
 
 
-def cut_indices(declaration: ParallelDecl, degree: int, extent: int) -> Indices | None:
-    """Global index of every (device, local position) of one dimension, or None where the sizes do not fit.
+@dataclass(frozen=True)
+class Cut:
+    """A cut at concrete sizes: the global index as a term in the names of the device's and the local index."""
 
-    Shape of the result: [degree, local extent].
-    """
+    index: Expr
+    device: str
+    local: str
+    held: int
+    sizes: Mapping[str, int]
+    filled: bool
+
+
+def cut_at(declaration: ParallelDecl, degree: int, extent: int) -> Cut | None:
+    """A declared cut of one dimension, or None where the sizes do not fit. `held` positions fall to each device."""
     position = _cut_position(declaration)
     assert position is not None
     statement = declaration.statements[0]
     assert isinstance(statement.value, Read)
     sizes: dict[str, int] = {declaration.inputs[0].dims[position].name: extent, declaration.degrees[0]: degree}
     sizes |= {name.name: int(name.default) for name in declaration.attributes if name.default is not None}
-    local_name = declaration.outputs[0].dims[position + 1].name
-    if not _solve(declaration.conditions, sizes) or local_name not in sizes or sizes[local_name] < 1:
+    held = declaration.outputs[0].dims[position + 1].name
+    if not _solve(declaration.conditions, sizes) or held not in sizes or sizes[held] < 1:
         return None
     local, device = statement.index[position + 1], statement.index[0]
-    grid = {
-        device.name: np.arange(degree)[:, None],
-        local.name: np.arange(sizes[local_name])[None, :],
-    }
-    found = np.broadcast_to(_value(statement.value.index[position], grid, sizes), (degree, sizes[local_name]))
+    index = statement.value.index[position]
+    return Cut(index, device.name, local.name, sizes[held], sizes, statement.value.fill is not None)
+
+
+def cut_indices(declaration: ParallelDecl, degree: int, extent: int) -> Indices | None:
+    """Global index of every (device, local position) of one dimension, or None where the sizes do not fit.
+
+    Shape of the result: [degree, local extent].
+    """
+    cut = cut_at(declaration, degree, extent)
+    if cut is None:
+        return None
+    grid = {cut.device: np.arange(degree)[:, None], cut.local: np.arange(cut.held)[None, :]}
+    found = np.broadcast_to(_value(cut.index, grid, cut.sizes), (degree, cut.held))
     inside = (found >= 0) & (found < extent)
-    if not inside.all() and statement.value.fill is None:
+    if not inside.all() and not cut.filled:
         return None
     return np.where(inside, found, -1)
 
@@ -125,7 +143,7 @@ def _value(expr: Expr, grid: Mapping[str, np.ndarray], sizes: Mapping[str, int])
             return np.asarray(sizes[name])
         case Apply(function=function, arguments=arguments):
             values = [_value(argument, grid, sizes) for argument in arguments]
-            return _ARITHMETIC[function](*values)
+            return np.asarray(_ARITHMETIC[function](*values))
     raise ValueError(f"`{expr}` is not index arithmetic")
 
 
@@ -187,9 +205,7 @@ class Transfer:
         return prod(len(positions) for positions in self.put_at)
 
 
-def transfers(
-    source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library
-) -> list[Transfer]:
+def transfers(source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library) -> list[Transfer]:
     """The composed index map of a conversion, for every pair of devices, ordered by taker, then giver.
 
     Elements of an encoder are copies, so the nearest holder gives: the taker itself where it holds the element, else

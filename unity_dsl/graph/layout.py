@@ -65,17 +65,26 @@ class Invariant:
     def __str__(self) -> str:
         return "I"
 
+    def __hash__(self) -> int:
+        return 1  # kinds without fields would all have one hash, and layouts collide
+
 
 @dataclass(frozen=True, order=True)
 class Replicate:
     def __str__(self) -> str:
         return "R"
 
+    def __hash__(self) -> int:
+        return 2
+
 
 @dataclass(frozen=True, order=True)
 class Partial:
     def __str__(self) -> str:
         return "P"
+
+    def __hash__(self) -> int:
+        return 3
 
 
 @dataclass(frozen=True, order=True)
@@ -95,7 +104,14 @@ class Shard:
 
 Kind = Invariant | Replicate | Partial | Shard
 
-_TRANSPOSE = {Replicate: Partial(), Partial: Replicate()}
+
+def _transposed(kind: Kind) -> Kind:
+    match kind:
+        case Replicate():
+            return Partial()
+        case Partial():
+            return Replicate()
+    return kind
 
 
 @dataclass(frozen=True)
@@ -110,7 +126,7 @@ class Layout:
     @property
     def transpose(self) -> Layout:
         """The layout of the cotangent."""
-        return Layout(tuple(_TRANSPOSE.get(type(kind), kind) for kind in self.kinds))
+        return Layout(tuple(map(_transposed, self.kinds)))
 
     def nesting(self, dim: int) -> tuple[int, ...]:
         """The mesh axes that shard a dimension, major first."""

@@ -1,9 +1,13 @@
-"""What a finished graph still needs: dead code dropped, captures found, gradients marked, random sites numbered."""
+"""What a finished graph still needs: dead code dropped, captures found, gradients marked, random sites numbered.
+
+Everything is read off one relation, which value is computed from which, across repeats and their iterations: a carried
+value's entry comes from its start and from its exit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from ..index.term import walk
@@ -12,8 +16,6 @@ from ..syntax.diagnostic import fail
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
 
-Values = Mapping[str, Value]
-
 
 def finish(model: Model, loss_span: Span | None) -> Model:
     """The model without what it never uses, every value marked.
@@ -21,165 +23,170 @@ def finish(model: Model, loss_span: Span | None) -> Model:
     Raises E222 (a loss that depends on no weight) or E224 (a stored tensor that nothing reads, or a weight that the
     loss does not depend on).
     """
-    trained, _ = _prune(model.graph, {model.loss.name: model.loss})
-    kept, _ = _prune(model.graph, {value.name: value for value in (model.loss, *model.outputs)})
-    _check_read(model.graph, kept, trained)
-    if not any(_has_weights(trained)):
+    flow = _Flow()
+    known: dict[str, int] = {}
+    flow.add_graph(model.graph, known, "")
+    reaches_loss = flow.sources_of([known[model.loss.name]])
+    live = flow.sources_of([known[value.name] for value in (model.loss, *model.outputs)])
+    _check_read(flow, live, reaches_loss)
+    if not any(number in reaches_loss for number, kind, _ in flow.stored if kind == "weight"):
         help = "declare a `weight` that it is computed from"
         raise fail("E222", "the loss depends on no weight: nothing can be trained", loss_span, help=help)
-    known: dict[str, Value] = {}
-    graph = _mark(_number_sites(kept, count(1)), known)
-    return replace(
-        model,
-        graph=graph,
-        loss=known[model.loss.name],
-        outputs=tuple(known[value.name] for value in model.outputs),
-    )
+    marking = _Marking(flow, live, flow.trained(), count(1))
+    graph, _ = marking.graph(model.graph, known, "")
+    loss, *outputs = (marking.value(value, known) for value in (model.loss, *model.outputs))
+    return replace(model, graph=graph, loss=loss, outputs=tuple(outputs))
 
 
-# ---------------------------------------------------------------------------------------------- liveness
-
-
-def _prune(graph: Graph, wanted: Values) -> tuple[Graph, Values]:
-    """The part of a graph that `wanted` needs, and every value that this part reads, wherever it is made."""
-    read = dict(wanted)
-    steps: list[Node | Segment] = []
-    for step in reversed(graph.steps):
-        if not any(result.name in read for result in step.results):
-            continue
-        if isinstance(step, Segment):
-            step = _prune_segment(step, read)
-            read |= {value.name: value for value in (*step.initial, *step.captured)}
-        else:
-            read |= {value.name: value for value in step.arguments}
-        steps.append(step)
-    kept = Graph(
-        inputs=tuple(stored for stored in graph.inputs if stored.value.name in read),
-        weights=tuple(stored for stored in graph.weights if stored.value.name in read),
-        buffers=tuple(stored for stored in graph.buffers if stored.value.name in read),
-        steps=tuple(reversed(steps)),
-    )
-    return kept, read
-
-
-def _prune_segment(segment: Segment, wanted: Values) -> Segment:
-    """Carried values are needed for a result, or for another carried value that is needed: the least such set."""
-    slots = {slot for slot, result in enumerate(segment.results) if result.name in wanted}
-    while True:
-        body, read = _prune(segment.body, {segment.exit[slot].name: segment.exit[slot] for slot in slots})
-        needed = slots | {slot for slot, entry in enumerate(segment.entry) if entry.name in read}
-        if needed == slots:
-            break
-        slots = needed
-    order = sorted(slots)
-    own = {value.name for value in _made(body)} | {segment.entry[slot].name for slot in order}
-    return replace(
-        segment,
-        body=body,
-        initial=tuple(segment.initial[slot] for slot in order),
-        entry=tuple(segment.entry[slot] for slot in order),
-        exit=tuple(segment.exit[slot] for slot in order),
-        results=tuple(segment.results[slot] for slot in order),
-        captured=tuple(value for name, value in read.items() if name not in own),
-    )
-
-
-def _made(graph: Graph) -> Iterator[Value]:
-    """Every value that a graph stores or computes itself."""
-    for stored in (*graph.inputs, *graph.weights, *graph.buffers):
-        yield stored.value
-    for step in graph.steps:
-        yield from step.results
-
-
-def _stored(graph: Graph, prefix: str = "") -> Iterator[tuple[str, str, Value]]:
-    """(kind, full name, value) of every stored tensor; `layer.w` for all iterations of a repeat."""
-    for kind, stored in (("input", graph.inputs), ("weight", graph.weights), ("buffer", graph.buffers)):
-        for item in stored:
-            yield kind, prefix + item.value.name, item.value
-    for step in graph.steps:
-        if isinstance(step, Segment):
-            yield from _stored(step.body, f"{prefix}{step.name}.")
-
-
-def _check_read(graph: Graph, kept: Graph, trained: Graph) -> None:
-    read = {name for _, name, _ in _stored(kept)}
-    reaches_loss = {name for _, name, _ in _stored(trained)}
-    for kind, name, value in _stored(graph):
-        if name not in read:
+def _check_read(flow: _Flow, live: set[int], reaches_loss: set[int]) -> None:
+    for number, kind, value in flow.stored:
+        name = flow.names[number]
+        if number not in live:
             help = "remove it, or use it in what the loss or an output is computed from"
             raise fail("E224", f"{kind} `{name}` is never read", value.span, help=help)
-        if kind == "weight" and name not in reaches_loss:
+        if kind == "weight" and number not in reaches_loss:
             message = f"the loss does not depend on weight `{name}`: it would never be trained"
             raise fail("E224", message, value.span, help=f"`buffer {value.name}: …` is state that is not trained")
 
 
-def _has_weights(graph: Graph) -> Iterator[bool]:
-    return (kind == "weight" for kind, _, _ in _stored(graph))
+# ---------------------------------------------------------------------------------------------- the relation
 
 
-# ---------------------------------------------------------------------------------------------- random sites
+@dataclass
+class _Flow:
+    """Values by number, each with those it is computed from.
+
+    A graph's names are looked up in a dictionary of its own; `inside` keeps those of repeats, by their full names.
+    """
+
+    values: list[Value] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    sources: list[list[int]] = field(default_factory=list)
+    stored: list[tuple[int, str, Value]] = field(default_factory=list)
+    inside: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, value: Value, prefix: str, sources: Iterable[int]) -> int:
+        self.values.append(value)
+        self.names.append(prefix + value.name)
+        self.sources.append(list(sources))
+        return len(self.values) - 1
+
+    def add_graph(self, graph: Graph, known: dict[str, int], prefix: str) -> None:
+        for kind, stored in (("input", graph.inputs), ("weight", graph.weights), ("buffer", graph.buffers)):
+            for item in stored:
+                known[item.value.name] = self.add(item.value, prefix, ())
+                self.stored.append((known[item.value.name], kind, item.value))
+        for step in graph.steps:
+            if isinstance(step, Segment):
+                self.add_segment(step, known, prefix)
+            else:
+                sources = [known[value.name] for value in step.arguments]
+                for value in step.results:
+                    known[value.name] = self.add(value, prefix, sources)
+
+    def add_segment(self, segment: Segment, known: dict[str, int], prefix: str) -> None:
+        """A result keeps its carried value, start included, alive even where the body never reads it."""
+        path = f"{prefix}{segment.name}."
+        inside = self.inside[path] = dict(known)
+        for value, initial in zip(segment.entry, segment.initial, strict=True):
+            inside[value.name] = self.add(value, path, [known[initial.name]])
+        self.add_graph(segment.body, inside, path)
+        for entry, exit, result in zip(segment.entry, segment.exit, segment.results, strict=True):
+            self.sources[inside[entry.name]].append(inside[exit.name])
+            known[result.name] = self.add(result, prefix, [inside[exit.name], inside[entry.name]])
+
+    def sources_of(self, wanted: Iterable[int]) -> set[int]:
+        """The values that these are computed from, themselves included."""
+        found = set(wanted)
+        pending = list(found)
+        while pending:
+            new = [number for number in self.sources[pending.pop()] if number not in found]
+            found.update(new)
+            pending += new
+        return found
+
+    def trained(self) -> set[int]:
+        """The weights and what is computed from them. Integers carry no gradient on."""
+        readers: list[list[int]] = [[] for _ in self.values]
+        for number, sources in enumerate(self.sources):
+            for source in sources:
+                readers[source].append(number)
+        pending = [number for number, kind, _ in self.stored if kind == "weight"]
+        found = set(pending)
+        while pending:
+            new = [n for n in readers[pending.pop()] if n not in found and self.values[n].dtype != "int"]
+            found.update(new)
+            pending += new
+        return found
 
 
-def _number_sites(graph: Graph, numbers: Iterator[int]) -> Graph:
-    """Number the operators that draw random numbers, from 1. A repeat's body has one number for all iterations."""
-    steps: list[Node | Segment] = []
-    for step in graph.steps:
-        if isinstance(step, Segment):
-            steps.append(replace(step, body=_number_sites(step.body, numbers)))
-        else:
-            steps.append(replace(step, site=next(numbers)) if _is_random(step) else step)
-    return replace(graph, steps=tuple(steps))
+# ---------------------------------------------------------------------------------------------- the result
 
 
-def _is_random(node: Node) -> bool:
-    return any(isinstance(term, Uniform) for equation in node.instance.equations for term in walk(equation.value))
+@dataclass(frozen=True)
+class _Marking:
+    """Rebuilds a graph from its live values, with `needs_gradient` set and random operators numbered from 1."""
 
+    flow: _Flow
+    live: set[int]
+    trained: set[int]
+    sites: Iterator[int]
 
-# ---------------------------------------------------------------------------------------------- gradients
+    def value(self, value: Value, known: dict[str, int]) -> Value:
+        return replace(value, needs_gradient=known[value.name] in self.trained)
 
+    def values(self, values: Iterable[Value], known: dict[str, int]) -> tuple[Value, ...]:
+        return tuple(self.value(value, known) for value in values)
 
-def _mark(graph: Graph, known: dict[str, Value]) -> Graph:
-    """Set `needs_gradient` everywhere. `known` holds the marked values from outside and gets those of the graph."""
+    def graph(self, graph: Graph, known: dict[str, int], prefix: str) -> tuple[Graph, dict[str, Value]]:
+        """The graph, and every value that its steps read, in the order of reading."""
 
-    def mark(value: Value, needs: bool) -> Value:
-        known[value.name] = replace(value, needs_gradient=needs and value.dtype != "int")
-        return known[value.name]
+        def keep(value: Value) -> bool:
+            return known[value.name] in self.live
 
-    inputs = tuple(replace(stored, value=mark(stored.value, False)) for stored in graph.inputs)
-    weights = tuple(replace(stored, value=mark(stored.value, True)) for stored in graph.weights)
-    buffers = tuple(replace(stored, value=mark(stored.value, False)) for stored in graph.buffers)
-    steps: list[Node | Segment] = []
-    for step in graph.steps:
-        if isinstance(step, Segment):
-            step = _mark_segment(step, known)
-            needs = [value.needs_gradient for value in step.entry]
-            results = tuple(mark(value, need) for value, need in zip(step.results, needs, strict=True))
-            steps.append(replace(step, results=results))
-        else:
-            arguments = _known(step.arguments, known)
-            needed = any(value.needs_gradient for value in arguments)
-            marked = tuple(mark(value, needed) for value in step.results)
-            steps.append(replace(step, arguments=arguments, results=marked))
-    return Graph(inputs, weights, buffers, tuple(steps))
+        read: dict[str, Value] = {}
+        steps: list[Node | Segment] = []
+        for step in graph.steps:
+            if not any(keep(value) for value in step.results):
+                continue
+            if isinstance(step, Segment):
+                step = self.segment(step, known, prefix)
+                used = (*step.initial, *step.captured)
+            else:
+                step = self.node(step, known)
+                used = step.arguments
+            steps.append(step)
+            read |= {value.name: value for value in used}
+        marked = Graph(
+            inputs=tuple(replace(i, value=self.value(i.value, known)) for i in graph.inputs if keep(i.value)),
+            weights=tuple(replace(w, value=self.value(w.value, known)) for w in graph.weights if keep(w.value)),
+            buffers=tuple(replace(b, value=self.value(b.value, known)) for b in graph.buffers if keep(b.value)),
+            steps=tuple(steps),
+        )
+        return marked, read
 
+    def node(self, node: Node, known: dict[str, int]) -> Node:
+        """A repeat's body has one site for all iterations: the iteration is part of the random number's key."""
+        random = any(isinstance(term, Uniform) for equation in node.instance.equations for term in walk(equation.value))
+        return replace(
+            node,
+            arguments=self.values(node.arguments, known),
+            results=self.values(node.results, known),
+            site=next(self.sites) if random else 0,
+        )
 
-def _mark_segment(segment: Segment, known: Values) -> Segment:
-    """A carried value needs a gradient if it enters with one or any iteration gives it one: the least such marking."""
-    initial = _known(segment.initial, known)
-    captured = _known(segment.captured, known)
-    entry = tuple(
-        replace(value, needs_gradient=first.needs_gradient) for value, first in zip(segment.entry, initial, strict=True)
-    )
-    while True:
-        inside = {value.name: value for value in (*captured, *entry)}
-        body = _mark(segment.body, inside)
-        exit = _known(segment.exit, inside)
-        needs = [before.needs_gradient or after.needs_gradient for before, after in zip(entry, exit, strict=True)]
-        if needs == [value.needs_gradient for value in entry]:
-            return replace(segment, body=body, initial=initial, entry=entry, exit=exit, captured=captured)
-        entry = tuple(replace(value, needs_gradient=need) for value, need in zip(entry, needs, strict=True))
-
-
-def _known(values: Iterable[Value], known: Values) -> tuple[Value, ...]:
-    return tuple(known[value.name] for value in values)
+    def segment(self, segment: Segment, known: dict[str, int], prefix: str) -> Segment:
+        """Only the carried values that are live; captured is what the body reads and does not have itself."""
+        path = f"{prefix}{segment.name}."
+        inside = self.flow.inside[path]
+        slots = [slot for slot, entry in enumerate(segment.entry) if inside[entry.name] in self.live]
+        body, read = self.graph(segment.body, inside, path)
+        return replace(
+            segment,
+            body=body,
+            initial=self.values((segment.initial[slot] for slot in slots), known),
+            entry=self.values((segment.entry[slot] for slot in slots), inside),
+            exit=self.values((segment.exit[slot] for slot in slots), inside),
+            results=self.values((segment.results[slot] for slot in slots), known),
+            captured=tuple(value for name, value in read.items() if inside[name] == known.get(name)),
+        )

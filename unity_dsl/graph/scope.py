@@ -6,24 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from keyword import iskeyword
 
-from ..syntax.ast import (
-    Assign,
-    Binary,
-    Call,
-    Loss,
-    ModelExpr,
-    ModelFile,
-    ModelStatement,
-    Name,
-    Number,
-    Output,
-    Repeat,
-    Return,
-    StorageDecl,
-    View,
-)
+from ..syntax.ast import Assign, ModelStatement, Name, StorageDecl
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
+from .blocks import assignments, names_of
 from .graph import Value
 from .parameters import Numeric
 
@@ -177,86 +163,6 @@ def _cycle(word: str, statements: tuple[ModelStatement, ...], span: Span | None)
                 seen.add(source)
                 paths.append((*path, source))
     return ()
-
-
-# ---------------------------------------------------------------------------------------------- what a text names
-
-
-def assignments(statements: Iterable[ModelStatement]) -> Iterator[Assign]:
-    """Every assignment, also those inside repeats, in the order of the text."""
-    for statement in statements:
-        if isinstance(statement, Assign):
-            yield statement
-        elif isinstance(statement, Repeat):
-            yield from assignments(statement.body)
-
-
-def names_of(expr: ModelExpr) -> Iterator[Name]:
-    """Every name that a tensor expression reads."""
-    match expr:
-        case Name():
-            yield expr
-        case View(operand=operand):
-            yield from names_of(operand)
-        case Call(arguments=arguments):
-            for argument in arguments:
-                yield from names_of(argument)
-        case Binary(left=left, right=right):
-            yield from names_of(left)
-            yield from names_of(right)
-        case Number():
-            pass
-
-
-def calls_of(statements: Iterable[ModelStatement]) -> Iterator[Call]:
-    """Every call in a body."""
-    for statement in statements:
-        match statement:
-            case Assign(value=value) | Loss(value=value) | Output(value=value):
-                yield from _calls(value)
-            case Return(values=values):
-                for value in values:
-                    yield from _calls(value)
-            case Repeat(body=body):
-                yield from calls_of(body)
-            case StorageDecl():
-                pass
-
-
-def _calls(expr: ModelExpr) -> Iterator[Call]:
-    match expr:
-        case Call(arguments=arguments):
-            yield expr
-            for argument in arguments:
-                yield from _calls(argument)
-        case View(operand=operand):
-            yield from _calls(operand)
-        case Binary(left=left, right=right):
-            yield from _calls(left)
-            yield from _calls(right)
-        case Name() | Number():
-            pass
-
-
-def written_names(file: ModelFile) -> frozenset[str]:
-    """Every name that the text gives to a tensor or a repeat, anywhere."""
-    bodies = (file.model.body, *(block.body for block in file.blocks))
-    inputs = (name for block in file.blocks for name in block.inputs)
-    return frozenset(inputs) | {name for body in bodies for name in _written(body)}
-
-
-def _written(statements: Iterable[ModelStatement]) -> Iterator[str]:
-    for statement in statements:
-        match statement:
-            case Assign(targets=targets):
-                yield from targets
-            case StorageDecl(name=name):
-                yield name
-            case Repeat(name=name, body=body):
-                yield name
-                yield from _written(body)
-            case Return() | Loss() | Output():
-                pass
 
 
 def _duplicate(message: str, span: Span | None, first: Span | None) -> InputError:

@@ -81,20 +81,10 @@ def _blocked(instance: Instance, equations: tuple[Equation, ...]) -> Iterator[tu
     for equation in equations:
         for read in reads(equation.value):
             operand = instance.operand(read.tensor)
-            for dim, index in enumerate(read.index):
-                if dim_axes(index, instance.sizes) == operand.dims[dim] and read.fill is None:
-                    continue
-                plain = dim_axes(index, instance.sizes) == operand.dims[dim]
-                if plain and not _outside_possible(instance, read, dim):
-                    continue
-                for axis in dict.fromkeys((*free_axes(index), *operand.dims[dim])):
-                    yield axis, _why_not(axis, read, index)
-
-
-def _outside_possible(instance: Instance, read: Read, dim: int) -> bool:
-    """A bare index never leaves its own dimension, so its fill is for the other indices of the read."""
-    operand = instance.operand(read.tensor)
-    return dim_axes(read.index[dim], instance.sizes) != operand.dims[dim]
+            for index, own in zip(read.index, operand.dims, strict=True):
+                if dim_axes(index, instance.sizes) != own:
+                    for axis in dict.fromkeys((*free_axes(index), *own)):
+                        yield axis, _why_not(axis, read, index)
 
 
 def _why_not(axis: str, read: Read, index: Expr) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ..syntax.ast import Apply, Expr, Name, Number, Read, Reduce, ReductionKind, Size
 from ..syntax.span import Span
 from .instance import Equation, Operand
-from .term import axis_name, call, free_axes, fresh, rewrite, walk
+from .term import axis_name, call, free_axes, rewrite, walk
 
 _Key = tuple[ReductionKind, tuple[str, ...], Expr]
 
@@ -56,12 +56,17 @@ class Cutter:
             free = _free(reduction.body, over)
             axes = [axis for axis in target.axes if axis in free]
             axes += [axis for axis in free_axes(reduction.body) if axis in free and axis not in axes]
-            name = fresh(f"{target.name}_1", self._taken)
-            self._taken.add(name)
-            made = Operand(name, tuple((axis,) for axis in axes))
+            made = Operand(self._name(target.name), tuple((axis,) for axis in axes))
             self.equations.append(Equation(made, reduction.body, reduction.kind, over, span))
             self._known[key] = made
         return self._known[key]
+
+    def _name(self, target: str) -> str:
+        number = 1
+        while f"{target}_{number}" in self._taken:
+            number += 1
+        self._taken.add(f"{target}_{number}")
+        return f"{target}_{number}"
 
 
 def _over(reduction: Reduce) -> tuple[str, ...]:

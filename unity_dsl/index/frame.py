@@ -57,7 +57,8 @@ class Frame:
 
 def dims_text(tensor: TensorDecl) -> str:
     """A declared shape as it is written: `[b.., i]`."""
-    return f"[{', '.join(d.name + '..' * d.rest + '~' * d.broadcast for d in tensor.dims)}]"
+    integers = "" if tensor.integer_range is None else f"int<{tensor.integer_range}>"
+    return f"{integers}[{', '.join(dim.name + '..' * dim.rest + '~' * dim.broadcast for dim in tensor.dims)}]"
 
 
 def frame(site: Site, given: Mapping[str, Value], degrees: Mapping[str, int]) -> Frame:
@@ -123,7 +124,6 @@ def _whole_attributes(decl: OperatorDecl) -> set[str]:
 def _ranks(site: Site, attributes: dict[str, Value], known: Environment) -> dict[str, int]:
     decl = site.operator
     _count_from_end(site, attributes, known)
-    _broadcast_ranks(site, known)
     conditions = tuple(condition for condition in decl.conditions if mentions_rank(condition))
     pending = True
     while pending:
@@ -132,6 +132,7 @@ def _ranks(site: Site, attributes: dict[str, Value], known: Environment) -> dict
         for tensor, shape in site.operands():
             _rank_of_rest(tensor, shape, known)
         pending = len(known) > before
+    _broadcast_ranks(site, known)
     groups = dict.fromkeys(dim.name for tensor in decl.inputs for dim in tensor.dims if dim.rest)
     for name in groups:
         if f"rank({name})" not in known:
@@ -171,18 +172,21 @@ def _input_rank(site: Site, wanted: tuple[str, ...]) -> int:
 
 
 def _broadcast_ranks(site: Site, known: Environment) -> None:
-    """The rank of a broadcasting group is the greatest among its operands."""
+    """The rank of a group that broadcasts in all its operands is the greatest among them."""
+    greatest: dict[str, int] = {}
     for tensor, shape in site.operands():
         for dim in tensor.dims:
             if dim.broadcast:
                 rank = len(shape.dims) - (len(tensor.dims) - 1)
-                known[f"rank({dim.name})"] = max(rank, known.get(f"rank({dim.name})", 0))
+                greatest[dim.name] = max(rank, greatest.get(dim.name, 0))
+    for name, rank in greatest.items():
+        known.setdefault(f"rank({name})", rank)
 
 
 def _rank_of_rest(tensor: TensorDecl, shape: Shape, known: Environment) -> None:
     groups = [dim for dim in tensor.dims if dim.rest]
     unknown = [dim for dim in groups if f"rank({dim.name})" not in known]
-    if len({dim.name for dim in unknown}) == 1 and len(unknown) == 1:
+    if len(unknown) == 1 and not unknown[0].broadcast:
         fixed = len(tensor.dims) - len(groups)
         others = sum(known[f"rank({dim.name})"] for dim in groups if dim is not unknown[0])
         known[f"rank({unknown[0].name})"] = len(shape.dims) - fixed - others
@@ -259,9 +263,9 @@ class _Sizes:
         """`ids: int<v>[n..]`: a tensor with a smaller range may stand for one with a greater."""
         for tensor, shape in self.site.operands():
             if (tensor.integer_range is None) != (shape.integer_range is None):
-                wanted = "a float" if tensor.integer_range is None else f"an int<{tensor.integer_range}>"
-                given = "a float" if shape.integer_range is None else f"int<{shape.integer_range}>"
-                raise self.site.fault("E123", f"`{tensor.name}` must be {wanted} tensor, {given} given")
+                wanted = "floats" if tensor.integer_range is None else f"int<{tensor.integer_range}>"
+                given = "floats" if shape.integer_range is None else f"int<{shape.integer_range}>"
+                raise self.site.fault("E123", f"`{tensor.name}` must hold {wanted}, it is given {given}")
             if tensor.integer_range is not None and shape.integer_range is not None:
                 bound = self.found.setdefault(tensor.integer_range, shape.integer_range)
                 if shape.integer_range > bound:
@@ -284,36 +288,32 @@ def zip_axes(tensor: TensorDecl, shape: Shape, rests: Mapping[str, tuple[str, ..
 
 def solve_conditions(site: Site, known: Environment) -> None:
     """Extend `known` by what the `where` conditions determine, and check them. Raises E127."""
-    decl = site.operator
-    _propagate(site, decl.conditions, known)
-    for condition in decl.conditions:
-        leaves = dict.fromkeys(keys(condition))
-        facts = ", ".join(f"{key} = {known.get(key, 'unknown')}" for key in leaves)
-        if _holds(site, condition, known) is not True:
-            raise site.fault("E127", f"its condition {_where(condition)} does not hold: {facts}")
+    _propagate(site, site.operator.conditions, known)
+    for condition in site.operator.conditions:
+        try:
+            holds = value_of(condition, known)
+        except Unsolvable as reason:
+            raise _refused(site, condition, known, str(reason)) from None
+        if holds is not True:
+            raise _refused(site, condition, known, "does not hold")
 
 
 def _propagate(site: Site, conditions: tuple[Expr, ...], known: Environment) -> None:
-    try:
-        propagate(conditions, known)
-    except Unsolvable as unsolvable:
-        raise _unsolvable(site, unsolvable, known) from None
+    """Until nothing more follows."""
+    progress = True
+    while progress:
+        progress = False
+        for condition in conditions:
+            try:
+                progress |= propagate(condition, known)
+            except Unsolvable as reason:
+                raise _refused(site, condition, known, str(reason)) from None
 
 
-def _holds(site: Site, condition: Expr, known: Environment) -> Value | None:
-    try:
-        return value_of(condition, known)
-    except Unsolvable as unsolvable:
-        raise _unsolvable(site, unsolvable, known) from None
-
-
-def _unsolvable(site: Site, unsolvable: Unsolvable, known: Environment) -> InputError:
-    facts = ", ".join(f"{key} = {value}" for key, value in known.items() if not key.startswith("rank("))
-    return site.fault("E127", f"{unsolvable} meets its conditions, with {facts}")
-
-
-def _where(condition: Expr) -> str:
-    return f"`{condition.span.text}`" if condition.span is not None else "in `where`"
+def _refused(site: Site, condition: Expr, known: Environment, reason: str) -> InputError:
+    text = f"`{condition.span.text}`" if condition.span is not None else "a condition"
+    facts = ", ".join(f"{key.removeprefix('@')} = {known[key]}" for key in keys(condition) if key in known)
+    return site.fault("E127", f"needs {text}, which {reason}: {facts}")
 
 
 def whole_sizes(site: Site, known: Environment, bound: Mapping[str, int]) -> dict[str, int]:

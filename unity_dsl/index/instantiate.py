@@ -184,7 +184,9 @@ def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: 
             try:
                 low, high = interval(index, instance.sizes)
             except ValueError as reason:
-                raise site.fault("E131", f"index of `{read.tensor}`: {reason}", at=index.span or read.span) from None
+                raise site.fault(
+                    "E131", f"the index of `{read.tensor}` has no bounds: {reason}", at=index.span or read.span
+                ) from None
             if low < 0 or high >= size:
                 text = f"`{index.span.text}`" if index.span is not None else f"of dimension {position}"
                 message = f"`{read.tensor}` is read outside its {size} positions: the index {text} runs {low}..{high}"

@@ -26,9 +26,7 @@ def linear_operands(instance: Instance) -> tuple[tuple[int, ...], ...]:
 
 def _is_linear(instance: Instance, chosen: tuple[int, ...]) -> bool:
     for equations in filter(None, (instance.equations, instance.evaluation)):
-        degrees = {
-            operand.name: frozenset({int(i in chosen)}) for i, operand in enumerate(instance.inputs)
-        }
+        degrees = {operand.name: frozenset({int(i in chosen)}) for i, operand in enumerate(instance.inputs)}
         for equation in equations:
             degrees[equation.target.name] = _reduced(equation, _degrees(equation.value, degrees))
         if not all(1 in degrees[output.name] and degrees[output.name] != _ZERO for output in instance.outputs):

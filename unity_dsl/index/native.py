@@ -49,7 +49,7 @@ def check_native(call: NativeCall, allowed: Collection[str], names: Collection[s
     Raises E109.
     """
     if call.function not in allowed:
-        help = suggest(call.function, allowed) or "leave the line out: the equations say what is computed"
+        help = suggest(call.function, allowed)
         raise fail("E109", f"`{call.function}` is not on the list of native functions", call.span, help=help)
     for argument in (*call.arguments, *(value for _, value in call.keywords)):
         _check_argument(argument, allowed, names, sizes)

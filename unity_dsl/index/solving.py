@@ -10,14 +10,14 @@ import operator
 from collections.abc import Callable, Mapping
 
 from ..syntax.ast import Apply, Expr, Name, Number, Size
-from .term import walk
+from .term import children, walk
 
 Value = int | float
 Environment = dict[str, Value]
 
 
 class Unsolvable(Exception):
-    """An equation over whole numbers has no solution; the argument is what there is none of."""
+    """An equation has no solution in whole numbers. The first argument says why."""
 
 
 _COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
@@ -48,12 +48,17 @@ def unknown_key(expr: Expr) -> str | None:
             return None
 
 
-def keys(expr: Expr) -> tuple[str, ...]:
-    """The leaves of a condition, as keys, in the order of the text."""
+def leaves(expr: Expr) -> tuple[tuple[str, Expr], ...]:
+    """The sizes, attributes and ranks of a condition, as keys with their terms, in the order of the text."""
     key = unknown_key(expr)
     if key is not None:
-        return (key,)
-    return tuple(found for part in (expr.arguments if isinstance(expr, Apply) else ()) for found in keys(part))
+        return ((key, expr),)
+    return tuple(leaf for part in children(expr) for leaf in leaves(part))
+
+
+def keys(expr: Expr) -> tuple[str, ...]:
+    """The keys of a condition's leaves, each once."""
+    return tuple(dict.fromkeys(key for key, _ in leaves(expr)))
 
 
 def value_of(expr: Expr, known: Mapping[str, Value]) -> Value | None:
@@ -75,29 +80,23 @@ def value_of(expr: Expr, known: Mapping[str, Value]) -> Value | None:
     if expr.function in _COMPARE:
         return _COMPARE[expr.function](left, right)
     if expr.function in ("/", "//", "%") and right == 0:
-        raise Unsolvable("nothing, for it divides by zero,")
+        raise Unsolvable("divides by zero")
     if expr.function == "/":
         whole = isinstance(left, int) and isinstance(right, int) and left % right == 0
         return left // right if whole else left / right
     return _COMPUTE[expr.function](left, right)
 
 
-def propagate(conditions: tuple[Expr, ...], known: Environment) -> None:
-    """Extend `known` by whatever equations with one unknown determine, until nothing more follows.
-
-    Raises Unsolvable when an equation has no whole solution.
-    """
-    progress = True
-    while progress:
-        progress = False
-        for condition in conditions:
-            if not (isinstance(condition, Apply) and condition.function == "=="):
-                continue
-            left, right = condition.arguments
-            for side, other in ((left, right), (right, left)):
-                value = value_of(other, known)
-                if value is not None and value_of(side, known) is None:
-                    progress |= _solve(side, value, known)
+def propagate(condition: Expr, known: Environment) -> bool:
+    """Extend `known` by what an equation with one unknown determines. Whether it did. Raises Unsolvable."""
+    if not (isinstance(condition, Apply) and condition.function == "=="):
+        return False
+    left, right = condition.arguments
+    for side, other in ((left, right), (right, left)):
+        value = value_of(other, known)
+        if value is not None and value_of(side, known) is None and _solve(side, value, known):
+            return True
+    return False
 
 
 def _solve(expr: Expr, value: Value, known: Environment) -> bool:
@@ -127,7 +126,7 @@ def _solve(expr: Expr, value: Value, known: Environment) -> bool:
 
 def _quotient(value: Value, factor: Value, unknown: Expr) -> Value:
     if factor == 0 or value % factor != 0:
-        raise Unsolvable(f"no whole number {', '.join(keys(unknown))}")
+        raise Unsolvable(f"no whole number {' '.join(keys(unknown))} solves")
     return value // factor
 
 

@@ -248,7 +248,7 @@ def interval(expr: Expr, sizes: Mapping[str, int]) -> Interval:
             low, high = interval(numerator, sizes)
             by, same = interval(denominator, sizes)
             if by != same or by <= 0:
-                raise ValueError(f"{function} by {by}..{same}")
+                raise ValueError(f"`{function}` by something between {by} and {same}")
             if function == "//" or low // by == high // by:
                 offset = 0 if function == "//" else low // by * by
                 return (low // by, high // by) if function == "//" else (low - offset, high - offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..syntax.ast import (
@@ -26,7 +26,7 @@ from ..syntax.ast import (
 from ..syntax.diagnostic import InputError, fail, suggest
 from .instantiate import parallel_operator
 from .native import NUMPY_CALLS, TORCH_CALLS, check_native
-from .solving import defined_sizes, keys
+from .solving import defined_sizes, keys, leaves
 from .term import ARITHMETIC, COMPARISONS, children, is_rest, walk
 
 Functions = Mapping[str, FunctionDecl]
@@ -92,7 +92,8 @@ def check_apply(node: Apply, functions: Functions) -> None:
     if function is None:
         raise fail("E103", f"there is no function `{node.function}`", node.span, help=suggest(node.function, functions))
     if len(function.parameters) != len(node.arguments):
-        message = f"`{node.function}({', '.join(function.parameters)})` is given {len(node.arguments)} arguments"
+        parameters = ", ".join(function.parameters)
+        message = f"`{node.function}({parameters})` takes {len(function.parameters)}, {len(node.arguments)} given"
         raise fail("E104", message, node.span)
 
 
@@ -191,12 +192,10 @@ def _check_conditions(operator: OperatorDecl, dims: Mapping[str, bool]) -> None:
     for condition in operator.conditions:
         for node in walk(condition):
             _check_condition_node(node)
-        for key in keys(condition):
+        for key, leaf in leaves(condition):
             if key not in known:
-                shown = key.removeprefix("@")
-                raise fail(
-                    "E101", f"`{shown}` is no size of `{operator.name}`", condition.span, help=suggest(key, known)
-                )
+                message = f"`{key.removeprefix('@')}` is no size of `{operator.name}`"
+                raise fail("E101", message, leaf.span, help=suggest(key, known))
     determined = {dim.name for tensor in operator.inputs for dim in tensor.dims}
     determined |= {tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None}
     determined |= {key for condition in operator.conditions for key in keys(condition)}
@@ -272,6 +271,8 @@ class _Body:
         if is_rest(name) and not self.dims.get(name.name, False):
             groups = [dim for dim, rest in self.dims.items() if rest]
             raise fail("E101", f"there is no group `{name.name}..`", name.span, help=suggest(name.name, groups))
+        if isinstance(name, Name) and not name.rest and self.dims.get(name.name, False):
+            raise fail("E111", f"`{name.name}..` is a group, not one index", name.span, help=f"write `{name.name}..`")
 
     def require_alignment(self, index: Expr, slot: tuple[str, bool]) -> None:
         """A group is indexed by itself, whole; any other dimension by one index."""
@@ -307,16 +308,22 @@ class _Body:
         for expr in exprs:
             self.value(expr, bound)
 
-    def name(self, expr: Name, bound: set[str]) -> None:
+    def name(self, expr: Name, bound: set[str], dim: str = "") -> None:
         if expr.rest:
             raise fail("E111", f"`{expr.name}..` is no number", expr.span, help=f"its size is `|{expr.name}..|`")
+        if self.dims.get(expr.name, False):
+            help = f"its size is `|{expr.name}..|`"
+            raise fail("E111", f"`{expr.name}..` is a group, not one index", expr.span, help=help)
         attributes = [attribute.name for attribute in self.operator.attributes]
         if expr.name in bound or expr.name in attributes:
             return
-        raise self.unbound(expr, {*bound, *attributes})
+        raise self.unbound(expr, {*bound, *attributes}, dim)
 
-    def unbound(self, expr: Name, candidates: Iterable[str]) -> InputError:
+    def unbound(self, expr: Name, candidates: Collection[str], dim: str = "") -> InputError:
+        """`dim` is the dimension that the name is an index of: the likeliest thing meant where it is bound."""
         name, help = expr.name, suggest(expr.name, candidates)
+        if not help and dim in candidates:
+            help = f"did you mean `{dim}`?"
         if name in self.slots:
             help = f"an element of it is `{name}{_text(self.slots[name])}`"
         elif name in self.dims and not help:
@@ -339,14 +346,14 @@ class _Body:
             raise fail("E104", message, expr.span)
         for index, slot in zip(expr.index, slots, strict=True):
             self.require_alignment(index, slot)
-            self.index(index, bound)
+            self.index(index, bound, slot[0])
         if expr.fill is not None:
             for node in walk(expr.fill):
                 if isinstance(node, Read | Reduce | Uniform):
                     raise fail("E111", "the value outside a tensor is a number", node.span or expr.span)
             self.value(expr.fill, bound)
 
-    def index(self, expr: Expr, bound: set[str]) -> None:
+    def index(self, expr: Expr, bound: set[str], dim: str = "") -> None:
         """Index expressions are arithmetic of axes, sizes, attributes and whole numbers."""
         for node in walk(expr):
             match node:
@@ -357,7 +364,7 @@ class _Body:
                     if name not in bound:
                         raise self.unbound(node, bound)
                 case Name():
-                    self.name(node, bound)
+                    self.name(node, bound, dim)
                 case Size():
                     self.size(node)
                 case Number(value) if isinstance(value, int):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Machine:
 
     name: str
     device: str
-    peak: Mapping[str, float]
+    peak: Mapping[str, float] = field(hash=False)
     memory_bandwidth: float
     memory_bytes: float
     launch_seconds: float
@@ -57,13 +57,8 @@ class Machine:
         return prod(link.size for link in self.levels[:level])
 
 
-def load_machine(name_or_path: str) -> Machine:
-    """A shipped machine by name, or a `.toml` file. Raises E301 when there is none, E304 when the file is wrong."""
-    return read_machine(machine_source(name_or_path))
-
-
 def machine_source(name_or_path: str) -> Source:
-    """The text of a shipped machine, by name, or of a `.toml` file. Raises E301 when there is none."""
+    """The text of a shipped machine, or of a `.toml` file. Raises E301 when there is none."""
     if name_or_path.endswith(".toml"):
         return read_source(Path(name_or_path))
     shipped = {path.stem: path for path in sorted(folder("machines").glob("*.toml"))}
@@ -71,6 +66,11 @@ def machine_source(name_or_path: str) -> Source:
         hint = suggest(name_or_path, shipped) or f"there are {', '.join(shipped)}; or give the path of a .toml file"
         raise fail("E301", f"there is no machine called `{name_or_path}`", help=hint)
     return read_source(shipped[name_or_path])
+
+
+def load_machine(name_or_path: str) -> Machine:
+    """A shipped machine by name, or that of a `.toml` file. Raises E301 when there is none, E304 when it is wrong."""
+    return read_machine(machine_source(name_or_path))
 
 
 def read_machine(source: Source) -> Machine:

@@ -23,7 +23,7 @@ def build_mesh(machine: Machine, devices: int, shape: tuple[int, ...] | None = N
         raise fail("E302", f"machine `{machine.name}` has {machine.devices} devices, {devices} were asked for")
     if shape is None:
         shape = min(
-            _orders(tuple(_prime_factors(devices))),
+            _orders(tuple(prime_factors(devices))),
             key=lambda degrees: (tuple(reversed(_levels(degrees, machine))), degrees),
         )
     elif any(degree < 2 for degree in shape) or prod(shape) != devices:
@@ -41,7 +41,8 @@ def _names(count: int) -> list[str]:
     return [ascii_lowercase[i] if i < 26 else f"a{i}" for i in range(count)]
 
 
-def _prime_factors(number: int) -> list[int]:
+def prime_factors(number: int) -> list[int]:
+    """Smallest first; none for 1."""
     factors, divisor = [], 2
     while number > 1:
         while number % divisor == 0:

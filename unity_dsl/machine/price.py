@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
 
 from ..graph.conversion import Step, StepKind
 from ..graph.exchange import received_fraction
+from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Layout, Mesh, Shard
 from ..graph.typing import InnerReduce, TypedOperator
 from ..index.instance import Instance
 from ..index.work import Work, backward_work, work
 from .machine import Machine
+from .mesh import prime_factors
 
-DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "int": 8}
+Seconds = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,19 +47,23 @@ class Price:
 # ----------------------------------------------------------------------------------------------- communication
 
 
-def group_price(axes: Sequence[int], mesh: Mesh, machine: Machine) -> Price:
-    """One pass of a ring through a group: a hop per member and level, and the bytes that one member sends.
+@lru_cache(maxsize=4096)
+def group_price(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
+    """One pass through a group: its hops, and the bytes that one member sends.
 
-    A ring over several levels is hierarchical: its hops are those of each level, its bandwidth that of the slowest link
-    it crosses. Groups that run at the same time share the link of a level.
+    A group of p members takes the sum over the prime factors q of p of q - 1 hops, on the level that each factor
+    crosses: p - 1 for a ring over one prime axis, log2(p) by recursive doubling for p = 2^k, which moves the same bytes.
+    (With a ring over the joint group, gathering axis after axis would be cheaper than all at once.) The bandwidth is
+    that of the slowest link crossed; groups that run at the same time share it.
     """
-    members: dict[int, int] = {}
-    for axis in axes:
-        level = mesh.axes[axis].level
-        members[level] = members.get(level, 1) * mesh.axes[axis].degree
-    hops = sum((count - 1) * machine.levels[level].latency for level, count in members.items())
-    bandwidth = min(machine.levels[level].bandwidth / _sharers(level, axes, mesh, machine) for level in members)
+    levels = sorted({mesh.axes[axis].level for axis in axes})
+    hops = sum(_hops(mesh.axes[axis].degree) * machine.levels[mesh.axes[axis].level].latency for axis in axes)
+    bandwidth = min(machine.levels[level].bandwidth / _sharers(level, axes, mesh, machine) for level in levels)
     return Price(hops, 1 / bandwidth)
+
+
+def _hops(degree: int) -> int:
+    return sum(factor - 1 for factor in prime_factors(degree))
 
 
 def _sharers(level: int, axes: Sequence[int], mesh: Mesh, machine: Machine) -> int:
@@ -109,10 +120,16 @@ def _price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[
             return group_price(step.axes, mesh, machine).scaled(moved * held), held
         case StepKind.EXCHANGE:
             assert step.source is not None and step.target is not None
-            sent = group_price(step.axes, mesh, machine).scaled(received_fraction(step.source, step.target, mesh))
+            sent = group_price(step.axes, mesh, machine).scaled(exchanged(step.source, step.target, mesh))
             after = held_fraction(step.target, mesh)
             return sent + local_price(machine, 2).scaled(held + after), after
     raise AssertionError(f"unknown step {step.kind}")
+
+
+@lru_cache(maxsize=65536)
+def exchanged(source: Layout, target: Layout, mesh: Mesh) -> float:
+    """The part of a tensor that a device receives from others in an exchange."""
+    return received_fraction(source, target, mesh)
 
 
 def held_fraction(layout: Layout, mesh: Mesh) -> float:
@@ -128,8 +145,68 @@ def local_price(machine: Machine, passes: float) -> Price:
 # ---------------------------------------------------------------------------------------------------- work
 
 
-def price_work(done: Work, dtype: str, machine: Machine) -> float:
-    """Roofline: the larger of arithmetic and memory traffic, and a launch."""
+def price_operator(
+    instance: Instance, typed: TypedOperator, dtype: str, mesh: Mesh, machine: Machine, needs_gradient: Sequence[bool]
+) -> float:
+    """Seconds of an operator on one device, forward and backward: `price_operators` for one configuration."""
+    return float(price_operators(instance, [typed], dtype, mesh, machine, needs_gradient)[0])
+
+
+def price_operators(
+    instance: Instance,
+    typed: Sequence[TypedOperator],
+    dtype: str,
+    mesh: Mesh,
+    machine: Machine,
+    needs_gradient: Sequence[bool],
+) -> Seconds:
+    """Seconds of an operator under each of its configurations: a roofline of the local forward and backward work, the
+    launches, and the collectives inside. Shape [configurations].
+    """
+    sizes = {axis: np.array([found.local_sizes[axis] for found in typed], dtype=float) for axis in instance.sizes}
+    width = DTYPE_BYTES[dtype]
+    launches = np.array([1 if found.native else len(instance.equations) for found in typed])
+    seconds = _roofline(work(instance, sizes, width), dtype, machine) + launches * machine.launch_seconds
+    if any(needs_gradient):
+        backward = backward_work(instance, needs_gradient, sizes, width)
+        seconds = seconds + _roofline(backward, dtype, machine) + launches * machine.launch_seconds
+    inner = [_price_inner(instance, found, width, mesh, machine, any(needs_gradient)) for found in typed]
+    return np.broadcast_to(seconds, len(typed)) + np.array(inner)
+
+
+def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
+    """The larger of arithmetic and memory traffic."""
     arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
     traffic = (done.bytes_read + done.bytes_written) / (machine.memory_bandwidth * machine.memory_efficiency)
-    return machine.launch_seconds + max(arithmetic, traffic)
+    return np.maximum(arithmetic, traffic)
+
+
+def _price_inner(
+    instance: Instance, typed: TypedOperator, width: int, mesh: Mesh, machine: Machine, gradient: bool
+) -> float:
+    """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made of one tensor."""
+    seconds = 0.0
+    for collective in typed.inner:
+        if isinstance(collective, InnerReduce):
+            operand = instance.equations[collective.equation].target
+        elif gradient:
+            operand = instance.operand(collective.operand)
+        else:
+            continue
+        count = prod(typed.local_sizes[axis] for axis in operand.axes) * width
+        step = Step(StepKind.ALL_REDUCE, collective.axes)
+        seconds += price_steps((step,), mesh, machine, 1.0).seconds(count)
+    return seconds
+
+
+def price_update(count: float, machine: Machine) -> float:
+    """Seconds of the optimizer's step over that many local bytes of a parameter.
+
+    AdamW reads the parameter, its gradient and two moments, and writes the parameter and the moments.
+    """
+    return UPDATE_PASSES * count / (machine.memory_bandwidth * machine.memory_efficiency)
+
+
+UPDATE_PASSES = 7
+STATE_COPIES = 4
+"""What training holds of a parameter: itself, its gradient, two moments."""

@@ -15,23 +15,7 @@ import numpy as np
 from .elimination import Table
 from .holding import Holding, add_tensors, conversion_link, held_from, price_held, with_returns
 from .network import Link, Network, Relaxation
-from .part import Domains, Layouts, Part, Port, Tensor
-
-_ELSEWHERE = 1.0
-"""Seconds that keep layouts which only the first iteration may enter out of the way while potentials are found."""
-
-
-@dataclass
-class Limits:
-    """Per part: for some shared tensors, the choices of held layouts that are left. Then the same of its bodies."""
-
-    held: dict[int, Layouts]
-    bodies: list[Limits]
-
-
-def unlimited(part: Part) -> Limits:
-    return Limits({}, [unlimited(repeat.body) for repeat in part.repeats])
-
+from .part import Domains, Layouts, Limits, Part, Port, Tensor
 
 @dataclass
 class Bound:
@@ -74,21 +58,17 @@ def bound_part(part: Part, domains: Domains, limits: Limits, sweeps: int, star: 
         for port, potential in zip(repeat.initial, body.entries, strict=True):
             _charge(network, domains, port, potential)
         for port, potential in zip(repeat.results, body.entries, strict=True):
-            _charge(network, domains, port, np.where(np.isfinite(potential), -potential, np.inf))
+            _charge(network, domains, port, -potential)
         for port, potential in zip(repeat.captured, body.captured, strict=True):
             _charge(network, domains, port, repeat.count * potential)
     stars, holdings = _add_conversions(part, domains, limits, network, star)
     entries = _carried_potentials(part, domains, network, sweeps)
     for entry, exit_, potential in zip(part.entries, part.exits, entries, strict=True):
-        _charge(network, domains, entry, np.where(np.isfinite(potential), -potential, _ELSEWHERE))
+        _charge(network, domains, entry, -potential)
         _charge(network, domains, exit_, potential)
     relaxation = Relaxation(network)
     for _ in range(sweeps):
         relaxation.sweep()
-    entries = tuple(
-        _settle_entry(relaxation, domains.inside(port), potential)
-        for port, potential in zip(part.entries, entries, strict=True)
-    )
     captured = tuple(_settle_captured(relaxation, domains.inside(port)) for port in part.captured)
     lower, slacks = relaxation.bound()
     lower += sum(repeat.count * body.least for repeat, body in zip(part.repeats, bodies, strict=True))
@@ -132,7 +112,7 @@ def _restricted(link: Link, domains: Domains) -> Link:
 
 
 def _carried_potentials(part: Part, domains: Domains, network: Network, sweeps: int) -> tuple[Table, ...]:
-    """Potentials of the carried layouts, from a body whose exit is its own entry; infinite where an exit has none.
+    """Potentials of the carried layouts, from a body whose exit is its own entry.
 
     They are the messages that a relaxation of that loop sends along it. Any would do; these make the bound tight.
     """
@@ -147,32 +127,27 @@ def _carried_potentials(part: Part, domains: Domains, network: Network, sweeps: 
             same = np.where(np.eye(entry.count, dtype=bool), 0.0, np.inf)
             keys = entry.layouts[:, None], exit_.layouts[:, None]
             loop.links.append(Link(entry.variable, exit_.variable, *keys, same))
-        loops.append((entry, exit_, steady, len(loop.links) - 1 if entry.variable != exit_.variable else None))
+        loops.append((entry, steady, len(loop.links) - 1 if entry.variable != exit_.variable else None))
     relaxation = Relaxation(loop)
     for _ in range(sweeps):
         relaxation.sweep()
     potentials = []
-    for entry, exit_, steady, link in loops:
+    for entry, steady, link in loops:
+        steady &= np.isfinite(loop.costs[entry.variable])
         message = relaxation.edges[link].moved[0] if link is not None else np.zeros(len(entry.layouts))
-        potential = np.full(entry.count, np.inf)
-        potential[exit_.layouts] = 0.0
-        potential[entry.layouts[steady]] = -message[steady]
-        potentials.append(potential)
+        potentials.append(_potential(part, entry, steady, message))
     return tuple(potentials)
 
 
-def _settle_entry(relaxation: Relaxation, port: Port, potential: Table) -> Table:
-    """Extends the potential to layouts that only the first iteration may enter: as high as leaves the bound as it is."""
-    costs = relaxation.network.costs
-    only_first = ~np.isfinite(potential[port.layouts])
-    settled = relaxation.settled(port.variable)
-    above = settled[only_first] - (settled[~only_first].min() if not only_first.all() else 0.0)
-    extended = potential.copy()
-    extended[port.layouts[only_first]] = above - _ELSEWHERE
-    possible = np.isfinite(above)
-    costs[port.variable] = costs[port.variable].copy()
-    costs[port.variable][only_first] -= np.where(possible, above, 0.0)
-    return extended
+def _potential(part: Part, entry: Port, steady: np.ndarray, message: Table) -> Table:
+    """What remains to be paid from a carried layout on; from one that the loop does not keep, by way of one that it does."""
+    tensor = next((tensor for tensor in part.tensors if tensor.produced.variable == entry.variable), None)
+    if tensor is None or not steady.any():
+        return np.zeros(entry.count)
+    kept, remaining = entry.layouts[steady], -message[steady]
+    potential = (tensor.cheapest[:, kept] + remaining[None, :]).min(axis=1)
+    potential[kept] = remaining
+    return potential
 
 
 def _settle_captured(relaxation: Relaxation, port: Port) -> Table:

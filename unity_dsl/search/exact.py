@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,7 +11,7 @@ import numpy as np
 from .elimination import Elimination, Factor, Table, eliminate
 from .holding import add_tensors
 from .network import Network
-from .part import Domains, Layouts, Part, Port, Repeat
+from .part import Domains, Layouts, Limits, Part, Port, Repeat
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,18 @@ class Solved:
 class Solver:
     """Exact minimum of a part on domains. `table` is the cost by ports, `solution` a plan that attains an entry."""
 
-    def __init__(self, part: Part, domains: Domains, limits: Mapping[int, Layouts] | None = None) -> None:
+    def __init__(self, part: Part, domains: Domains, limits: Limits) -> None:
         self.part = part
         self.domains = domains
         self.kept_values = [np.flatnonzero(mask) for mask in domains.masks]
         self.bodies = [
-            Solver(repeat.body, body) for repeat, body in zip(part.repeats, domains.bodies, strict=True)
+            Solver(repeat.body, body, limit)
+            for repeat, body, limit in zip(part.repeats, domains.bodies, limits.bodies, strict=True)
         ]
         network = Network()
         for cost, name, mask in zip(part.costs, part.names, domains.masks, strict=True):
             network.add(cost[mask], name)
-        add_tensors(part, domains, network, limits or {})
+        add_tensors(part, domains, network, limits.held)
         factors = network.factors()
         sizes = network.sizes
         self.powers = []

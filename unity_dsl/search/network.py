@@ -147,6 +147,21 @@ class Relaxation:
             self.incident[first].append((edge, 0, second))
             self.incident[second].append((edge, 1, first))
 
+        self._drop_impossible()
+
+    def _drop_impossible(self) -> None:
+        """Makes values infinite that go together with no value of a linked variable, until none is left."""
+        costs = self.network.costs
+        waiting = set(range(len(costs)))
+        while waiting:
+            variable = min(waiting)
+            waiting.remove(variable)
+            for edge, end, other in self.incident[variable]:
+                reached = np.isfinite(edge.cheapest(end, costs[variable]))
+                if (np.isfinite(costs[other]) & ~reached).any():
+                    costs[other] = np.where(reached, costs[other], np.inf)
+                    waiting.add(other)
+
     def settled(self, variable: int) -> Table:
         """The variable's cost with what its links have moved to it."""
         total = self.network.costs[variable].copy()

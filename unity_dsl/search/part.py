@@ -102,3 +102,15 @@ def everything(part: Part) -> Domains:
     """The domains before anything is excluded."""
     masks = [np.isfinite(cost) for cost in part.costs]
     return Domains(masks, [everything(repeat.body) for repeat in part.repeats])
+
+
+@dataclass
+class Limits:
+    """Per part: for some shared tensors, the choices of held layouts that are left. Then the same of its bodies."""
+
+    held: dict[int, Layouts]
+    bodies: list[Limits]
+
+
+def unlimited(part: Part) -> Limits:
+    return Limits({}, [unlimited(repeat.body) for repeat in part.repeats])

@@ -25,24 +25,26 @@ CODES: dict[str, Code] = {
     ),
     "E002": Code(
         "a file is not text",
-        "Sources are UTF-8 text. The file holds bytes that are not, or a zero byte, so it is most likely another kind of "
-        "file, a checkpoint or an archive. The offset of the first such byte is given.",
+        "Sources are UTF-8 text. The file holds bytes that are not, or a zero byte, so it is most likely another kind "
+        "of file, a checkpoint or an archive. The offset of the first such byte is given.",
     ),
     "E003": Code("a file is empty", "The file holds nothing but white space. A `.udl` file declares one model."),
     "E004": Code(
         "a file is too large",
-        "Sources are written by people; the limit of one mebibyte is some twenty thousand lines. A larger file is most "
-        "likely not a source. Weights and data never stand in sources.",
+        "Sources are written by people; the limit of one mebibyte is some twenty thousand lines. A larger file is "
+        "most likely not a source. Weights and data never stand in sources.",
     ),
     "E005": Code(
         "nested too deep",
-        "Brackets and blocks may be nested 64 deep, and a statement may hold 128 operators. The limit protects every later "
-        "stage, which walks the tree that the text describes. Give intermediate results names, on lines of their own.",
+        "Brackets and blocks may be nested 64 deep, and a statement may hold 128 operators. The limit protects every "
+        "later stage, which walks the tree that the text describes. Give intermediate results names, on lines of "
+        "their own.",
     ),
     "E006": Code(
         "a character that is not part of the language",
-        "Names are made of the letters a to z, digits and `_`. Other characters may stand in comments only. There are no "
-        "strings. Invisible characters, such as the no-break space, come in with text copied from a web page: delete them.",
+        "Names are made of the letters a to z, digits and `_`. Other characters may stand in comments only. There are "
+        "no strings. Invisible characters, such as the no-break space, come in with text copied from a web page: "
+        "delete them.",
     ),
     "E007": Code(
         "a tab in the indentation",
@@ -51,8 +53,8 @@ CODES: dict[str, Code] = {
     ),
     "E008": Code(
         "indentation that belongs to no block",
-        "A line that ends a block must be indented exactly as the line that began the block's owner, or one of its owners. "
-        "This line stands between two levels.",
+        "A line that ends a block must be indented exactly as the line that began the block's owner, or one of its "
+        "owners. This line stands between two levels.",
     ),
     "E009": Code(
         "a bracket that is never closed",
@@ -61,8 +63,8 @@ CODES: dict[str, Code] = {
     ),
     "E010": Code(
         "unexpected text",
-        "The grammar does not allow this word or sign where it stands. The help names what could stand there. "
-        "The grammars are `grammar/uop.lark` and `grammar/udl.lark`.",
+        "The grammar does not allow this word or sign where it stands. The help names what could stand there. The "
+        "grammars are `grammar/uop.lark` and `grammar/udl.lark`.",
     ),
     "E011": Code(
         "brackets that do not match",
@@ -70,14 +72,15 @@ CODES: dict[str, Code] = {
     ),
     "E012": Code(
         "a keyword used as a name",
-        "Some words are reserved by the language and cannot name a tensor, an axis or a parameter: choose another name. "
-        "In `.uop`: op, parallel, fn, where, eval, derivative, torch, numpy, sum, prod, max, min, select, uniform, else, "
-        "inf, int. In `.udl`: model, block, preset, input, weight, buffer, repeat, as, return, loss, output, int.",
+        "Some words are reserved by the language and cannot name a tensor, an axis or a parameter: choose another "
+        "name. In `.uop`: op, parallel, fn, where, eval, derivative, torch, numpy, sum, prod, max, min, select, "
+        "uniform, else, inf, int. In `.udl`: model, block, preset, input, weight, buffer, repeat, as, return, loss, "
+        "output, int.",
     ),
     "E013": Code(
         "a declaration without a body",
-        "An operator, parallel operator, model, block, `repeat` or `eval` is followed by its lines, indented by two spaces. "
-        "A comment is not a body.",
+        "An operator, parallel operator, model, block, `repeat` or `eval` is followed by its lines, indented by two "
+        "spaces. A comment is not a body.",
     ),
     "E014": Code(
         "unexpected indentation",
@@ -85,13 +88,14 @@ CODES: dict[str, Code] = {
     ),
     "E015": Code(
         "a reduction without axes",
-        "`sum`, `prod`, `max` and `min` reduce over named axes and take the product that follows: `sum(i) x[i] * w[i]`. "
-        "The larger of two values is the function `maximum(a, b)`, the smaller one `minimum(a, b)`.",
+        "`sum`, `prod`, `max` and `min` reduce over named axes and take the product that follows: `sum(i) x[i] * "
+        "w[i]`. The larger of two values is the function `maximum(a, b)`, the smaller one `minimum(a, b)`.",
     ),
     "E016": Code(
         "a missing arrow",
-        "An operator's outputs follow `->`: `op relu(x: [b..]) -> y: [b..]`. A view has a pattern on both sides of its "
-        "arrow: `x[b, s, (h k)] -> [b, h, s, k]`. Models have no indexing; a part of a tensor is taken with `slice`.",
+        "An operator's outputs follow `->`: `op relu(x: [b..]) -> y: [b..]`. A view has a pattern on both sides of "
+        "its arrow: `x[b, s, (h k)] -> [b, h, s, k]`. Models have no indexing; a part of a tensor is taken with "
+        "`slice`.",
     ),
     "E017": Code(
         "an unfinished size",
@@ -109,8 +113,8 @@ CODES: dict[str, Code] = {
     "E020": Code("a file without a model", "A `.udl` file declares exactly one model, and any number of blocks."),
     "E021": Code(
         "a second model",
-        "A `.udl` file declares exactly one model. Parts that several models share are blocks; variants of one model are "
-        "presets.",
+        "A `.udl` file declares exactly one model. Parts that several models share are blocks; variants of one model "
+        "are presets.",
     ),
     "E022": Code(
         "a statement in the wrong place",
@@ -128,28 +132,28 @@ CODES: dict[str, Code] = {
     ),
     "E025": Code(
         "an unknown dtype",
-        "The dtypes are f64, f32, bf16, f16, and int<n> for whole numbers from 0 to n - 1. An integer tensor always says "
-        "its range, because it is used as an index.",
+        "The dtypes are f64, f32, bf16, f16, and int<n> for whole numbers from 0 to n - 1. An integer tensor always "
+        "says its range, because it is used as an index.",
     ),
     "E026": Code(
         "a model's parameter without default",
-        "`model mlp[b = 64, d = 4 * b]`: every parameter of a model has a value, so that the file compiles as it stands; "
-        "presets and `--set` change it. A block's parameter may lack a default, then each call gives it.",
+        "`model mlp[b = 64, d = 4 * b]`: every parameter of a model has a value, so that the file compiles as it "
+        "stands; presets and `--set` change it. A block's parameter may lack a default, then each call gives it.",
     ),
     "E027": Code(
-        "an unknown initialiser",
+        "a faulty initialiser",
         "The initialisers are normal(std), uniform(low, high), zeros, ones, constant(value), xavier_uniform and "
-        "kaiming_uniform.",
+        "kaiming_uniform. An input has none: the caller gives its value.",
     ),
     "E028": Code(
         "an output without a name",
-        "The program returns outputs by name. `output logits` names the output after the tensor; an expression is given a "
-        "name: `output softmax(logits) as probabilities`.",
+        "The program returns outputs by name. `output logits` names the output after the tensor; an expression is "
+        "given a name: `output softmax(logits) as probabilities`.",
     ),
     "E029": Code(
         "a left side that is not plain",
-        "The left side of a statement is `y[i, j]` with bare axis names; in a model it is a name, or names with commas. "
-        "What would be an index on the left is said on the right: every access is a read.",
+        "The left side of a statement is `y[i, j]` with bare axis names; in a model it is a name, or names with "
+        "commas. What would be an index on the left is said on the right: every access is a read.",
     ),
     "E030": Code(
         "a formatted file cannot be written",
@@ -196,15 +200,15 @@ CODES: dict[str, Code] = {
     ),
     "E107": Code(
         "a size that nothing determines",
-        "The size of a result's dimension is that of an input's dimension of the same name, or follows from a "
-        "`where` equation. An index that is no declared dimension must be read bare somewhere, `x[i]`, which says "
-        "how far it runs.",
+        "The size of a result's dimension is that of an input's dimension of the same name, or follows from a `where` "
+        "equation. An index that is no declared dimension must be read bare somewhere, `x[i]`, which says how far it "
+        "runs.",
     ),
     "E109": Code(
         "a native call that is not allowed",
         "`torch:` and `numpy:` lines are parsed, never run as Python. They call functions of a fixed list with "
-        "operands, attributes, numbers, sizes `|c|`, lists and nested calls. The line is optional where the "
-        "equations say what is computed.",
+        "operands, attributes, numbers, sizes `|c|`, lists and nested calls. The line is optional where the equations "
+        "say what is computed.",
     ),
     "E110": Code(
         "an incomplete element function",
@@ -239,8 +243,8 @@ CODES: dict[str, Code] = {
     ),
     "E123": Code(
         "integers and floats mixed up",
-        "`ids: int<v>[…]` takes integers below v; every other operand takes floats. Integers with a smaller range "
-        "may stand for integers with a greater one, not the other way round.",
+        "`ids: int<v>[…]` takes integers below v; every other operand takes floats. Integers with a smaller range may "
+        "stand for integers with a greater one, not the other way round.",
     ),
     "E124": Code("an attribute that is not there", "The call gives an attribute that the declaration does not have."),
     "E125": Code(
@@ -279,11 +283,16 @@ CODES: dict[str, Code] = {
         "Whether a read lies inside its tensor is decided from the least and greatest value of its index. Division "
         "and remainder are by sizes or positive numbers.",
     ),
+    "E132": Code(
+        "an unknown derivative",
+        "The gradient of an operator follows from the `derivative` lines of the element functions it calls, one for "
+        "every parameter, and is not known for products over an axis (`prod`) and for fills that are computed.",
+    ),
     # ------------------------------------------------------------------------------------------ E2xx models
     "E200": Code(
         "an unknown parameter",
-        "A setting (`--set name=value`) or a preset names a parameter that the model does not declare in `model name[…]`. "
-        "Sizes that follow from others are set through these.",
+        "A setting (`--set name=value`) or a preset names a parameter that the model does not declare in `model "
+        "name[…]`. Sizes that follow from others are set through these.",
     ),
     "E201": Code(
         "an unknown preset",
@@ -291,55 +300,53 @@ CODES: dict[str, Code] = {
     ),
     "E202": Code(
         "a parameter without a number",
-        "Every parameter needs a number: a setting wins over the preset, the preset over the default. A block's parameter "
-        "without default is given at the call: `ffn[hidden=64](x)`.",
+        "Every parameter needs a number: a setting wins over the preset, the preset over the default. A block's "
+        "parameter without default is given at the call: `ffn[hidden=64](x)`.",
     ),
     "E203": Code(
         "an unknown name in a size",
-        "Sizes and attributes are computed from parameters: those of the model that stand before, and in a block its own. "
-        "A tensor has no number at compile time.",
+        "Sizes and attributes are computed from parameters: those of the model that stand before, and in a block its "
+        "own. A tensor has no number at compile time.",
     ),
-    "E204": Code(
-        "arithmetic without a result",
-        "A division by zero, or a number that 64 bits do not hold.",
-    ),
+    "E204": Code("arithmetic without a result", "A division by zero, or a number that 64 bits do not hold."),
     "E205": Code(
         "a size that is not a positive whole number",
-        "Sizes, counts and ranges of integers are whole and at least 1. `/` of whole numbers is whole only where it is "
-        "exact, so a size that must divide is checked by writing it; `//` rounds down.",
+        "Sizes, counts and ranges of integers are whole and at least 1. `/` of whole numbers is whole only where it "
+        "is exact, so a size that must divide is checked by writing it; `//` rounds down.",
     ),
     "E206": Code(
         "a name that is taken",
-        "Tensors, parameters, repeats, blocks and outputs each need a name of their own where they are visible. Assigning "
-        "to a tensor's name again is allowed, declaring it again is not. A stored tensor's full name has the names of the "
-        "blocks and repeats around it in front: two calls of one block need two names to be assigned to.",
+        "Tensors, parameters, repeats, blocks and outputs each need a name of their own where they are visible. "
+        "Assigning to a tensor's name again is allowed, declaring it again is not. A stored tensor's full name has "
+        "the names of the blocks and repeats around it in front: two calls of one block need two names to be assigned "
+        "to.",
     ),
     "E207": Code(
         "an unknown tensor",
-        "The name is that of no input, weight, buffer, assigned tensor or parameter that can be seen here. A block sees its "
-        "own inputs and weights and the parameters. What is made in the body of a repeat is not visible after it, save for "
-        "names that existed before the repeat: these are carried through.",
+        "The name is that of no input, weight, buffer, assigned tensor or parameter that can be seen here. A block "
+        "sees its own inputs and weights and the parameters. What is made in the body of a repeat is not visible "
+        "after it, save for names that existed before the repeat: these are carried through.",
     ),
     "E208": Code(
         "a tensor used before it is made",
-        "Statements run in the order of the text. Where two tensors are each computed from the other, the cycle is shown. "
-        "In a repeat, assign the tensor before the repeat: the body then reads what the last iteration left.",
+        "Statements run in the order of the text. Where two tensors are each computed from the other, the cycle is "
+        "shown. In a repeat, assign the tensor before the repeat: the body then reads what the last iteration left.",
     ),
     "E209": Code(
         "a block that calls itself",
-        "Blocks are written out where they are called, so a block cannot contain itself, directly or through others. The "
-        "cycle is shown. `repeat` repeats a fixed number of times.",
+        "Blocks are written out where they are called, so a block cannot contain itself, directly or through others. "
+        "The cycle is shown. `repeat` repeats a fixed number of times.",
     ),
     "E210": Code(
         "an unknown operator",
-        "The name is that of no operator in the library (the shipped `.uop` files and those of `--ops DIR`), and of no "
-        "block in the file.",
+        "The name is that of no operator in the library (the shipped `.uop` files and those of `--ops DIR`), and of "
+        "no block in the file.",
     ),
     "E211": Code(
         "a call that does not fit what is called",
-        "A block is called as the whole right side of an assignment, `f = ffn[hidden=64](x)`, because its weights are named "
-        "after what it is assigned to, with all of its inputs and only with parameters that it declares. `split` takes one "
-        "tensor, `dim` and `parts`.",
+        "A block is called as the whole right side of an assignment, `f = ffn[hidden=64](x)`, because its weights are "
+        "named after what it is assigned to, with all of its inputs and only with parameters that it declares. "
+        "`split` takes one tensor, `dim` and `parts`.",
     ),
     "E212": Code(
         "a wrong number of results",
@@ -351,8 +358,8 @@ CODES: dict[str, Code] = {
     ),
     "E214": Code(
         "a pattern or split that does not divide",
-        "The factors of a dimension multiply to its size. One factor may be left without a size, it is what the others "
-        "leave: `(h=heads k)`. Bare names in patterns are new names, not parameters: give sizes as `h=heads`.",
+        "The factors of a dimension multiply to its size. One factor may be left without a size, it is what the "
+        "others leave: `(h=heads k)`. Bare names in patterns are new names, not parameters: give sizes as `h=heads`.",
     ),
     "E215": Code(
         "a pattern whose sides do not match",
@@ -371,13 +378,13 @@ CODES: dict[str, Code] = {
     ),
     "E218": Code(
         "a stored tensor that is not complete",
-        "Weights and buffers start from an initialiser, `weight w: f32[d, d] ~ normal(0.02)`. Weights are floats: integers "
-        "have no gradient, so they are inputs or buffers.",
+        "Weights and buffers start from an initialiser, `weight w: f32[d, d] ~ normal(0.02)`. Weights are floats: "
+        "integers have no gradient, so they are inputs or buffers.",
     ),
     "E219": Code(
         "an initialiser that does not fit its tensor",
-        "A negative standard deviation, an empty range, a fan computed from fewer than two dimensions, or a value that the "
-        "tensor's integers do not reach.",
+        "A negative standard deviation, an empty range, a fan computed from fewer than two dimensions, or a value "
+        "that the tensor's integers do not reach.",
     ),
     "E220": Code(
         "a model without a loss",
@@ -394,41 +401,47 @@ CODES: dict[str, Code] = {
     ),
     "E224": Code(
         "a stored tensor that nothing needs",
-        "An input, weight or buffer that neither the loss nor an output is computed from, or a weight that only outputs "
-        "read, which training would never change. It is mostly a name that was misspelt or a line that was forgotten.",
+        "An input, weight or buffer that neither the loss nor an output is computed from, or a weight that only "
+        "outputs read, which training would never change. It is mostly a name that was misspelt or a line that was "
+        "forgotten.",
     ),
     "E225": Code("a tensor too large", "The number of elements does not fit what a 64-bit program can address."),
+    "E226": Code(
+        "a model too large",
+        "Blocks are written out where they are called. Blocks and repeats may be nested 32 deep, and all blocks "
+        "together may come to 20,000 operators, where the body of a repeat counts once.",
+    ),
     # ------------------------------------------------------------------------------------------ E3xx devices, layouts
     # ------------------------------------------------------------------------------------------ E4xx out/
     "E401": Code(
         "out/ cannot be written",
-        "The folder of the program could not be made or written to; the message repeats what the system said. Nothing was "
-        "changed: a program is written whole or not at all.",
+        "The folder of the program could not be made or written to; the message repeats what the system said. Nothing "
+        "was changed: a program is written whole or not at all.",
     ),
     "E402": Code(
         "out/ holds something that is not ours",
-        "The folder is not empty and was not written by `unityc`, or files in it were edited since. Compiling again would "
-        "destroy them. Choose another folder, or overwrite with --force. Files that `unityc` never wrote, such as "
-        "checkpoints, are left alone in any case.",
+        "The folder is not empty and was not written by `unityc`, or files in it were edited since. Compiling again "
+        "would destroy them. Choose another folder, or overwrite with --force. Files that `unityc` never wrote, such "
+        "as checkpoints, are left alone in any case.",
     ),
     "E403": Code(
         "no plan in the folder",
-        "`unityc check` takes the folder of a compiled program. It holds a `plan.json`, in which the sources and choices "
-        "that the program was compiled from are kept.",
+        "`unityc check` takes the folder of a compiled program. It holds a `plan.json`, in which the sources and "
+        "choices that the program was compiled from are kept.",
     ),
     "E404": Code(
         "a damaged plan.json",
-        "The file is not what `unityc` writes: it is not JSON, or lacks something. It is not meant to be edited. Compile "
-        "the model again.",
+        "The file is not what `unityc` writes: it is not JSON, or lacks something. It is not meant to be edited. "
+        "Compile the model again.",
     ),
     "E405": Code(
         "a stale plan.json",
-        "The plan is hashed over the model, the operators and the machine that it came from, and it keeps their texts. Its "
-        "hash does not fit the texts, or it is of another version of the format. Compile the model again.",
+        "The plan is hashed over the model, the operators and the machine that it came from, and it keeps their "
+        "texts. Its hash does not fit the texts, or it is of another version of the format. Compile the model again.",
     ),
     "E406": Code(
         "the program cannot be run",
-        "A rank of the program raised an error, died, or waited for another rank without end while it was being checked. "
-        "The trace of that rank is shown. If no file of the program was edited, this is a fault of `unityc`.",
+        "A rank of the program raised an error, died, or waited for another rank without end while it was being "
+        "checked. The trace of that rank is shown. If no file of the program was edited, this is a fault of `unityc`.",
     ),
 }

@@ -43,13 +43,13 @@ class _Example:
 def diagnose(refusal: Refusal, layout: Layout, language: str) -> InputError:
     """The diagnostic of a token that the grammar does not allow where it stands. Codes E009 to E029."""
     case = _Case(refusal, layout, language)
-    mistake = match(refusal, language)
     return (
         case.unclosed_bracket()
         or case.missing_body()
         or case.unexpected_indent()
-        or (case.fault(mistake) if mistake else None)
+        or case.known_mistake(exact=True)
         or case.keyword_as_name()
+        or case.known_mistake(exact=False)
         or case.misspelt_keyword()
         or case.missing_value()
         or case.missing_separator()
@@ -57,17 +57,15 @@ def diagnose(refusal: Refusal, layout: Layout, language: str) -> InputError:
     )
 
 
-def match(refusal: Refusal, language: str) -> Mistake | None:
-    """The mistake whose snippet stopped the parser in the state nearest to this one."""
-    best: tuple[int, int] = (0, 0)
+def match(refusal: Refusal, language: str, *, exact: bool) -> Mistake | None:
+    """The mistake whose snippet stopped the parser in the state nearest to this one, if `exact` at the same token."""
+    longest = 0
     found: Mistake | None = None
-    token = _kind(refusal.token)
     for example in _examples(language):
-        if example.states[-1] != refusal.states[-1] or (example.token != token and not example.mistake.any_token):
-            continue
-        score = (_common_suffix(example.states, refusal.states), int(example.token == token))
-        if score > best:
-            best, found = score, example.mistake
+        if example.token == _kind(refusal.token) or (example.mistake.any_token and not exact):
+            length = _common_suffix(example.states, refusal.states)
+            if length > longest:
+                longest, found = length, example.mistake
     return found
 
 
@@ -142,7 +140,10 @@ class _Case:
     def accepts(self) -> frozenset[str]:
         return self.refusal.accepts
 
-    def fault(self, mistake: Mistake) -> InputError:
+    def known_mistake(self, exact: bool) -> InputError | None:
+        mistake = match(self.refusal, self.language, exact=exact)
+        if mistake is None:
+            return None
         return fail(mistake.code, mistake.message, self.span, label=mistake.label, help=mistake.help)
 
     def unclosed_bracket(self) -> InputError | None:
@@ -164,9 +165,7 @@ class _Case:
             return None
         header = self.previous
         assert header is not None
-        first = next(
-            token for token in self.layout.tokens if token.line == header.line and is_word(token)
-        )
+        first = next(token for token in self.layout.tokens if token.line == header.line and is_word(token))
         span = token_span(self.source, first)
         return fail("E013", f"this `{first}` has no body", span, label="expected indented lines below")
 
@@ -176,9 +175,15 @@ class _Case:
         return fail("E014", "unexpected indentation", self.span, label="indented deeper than the line above")
 
     def keyword_as_name(self) -> InputError | None:
-        if "NAME" not in self.accepts or self.token.type not in _literals(self.language) or not self.token.isalpha():
+        """`weight loss: …`, and `output = …`, where the keyword is the word before."""
+        word: Token | None = self.token
+        if self.token == "=":
+            word = self.previous
+        elif "NAME" not in self.accepts:
             return None
-        return fail("E012", f"`{self.token}` is a keyword", self.span, label="cannot be a name")
+        if word is None or word.type not in _literals(self.language) or not word.isalpha():
+            return None
+        return fail("E012", f"`{word}` is a keyword", token_span(self.source, word), label="cannot be a name")
 
     def misspelt_keyword(self) -> InputError | None:
         """`wieght w: …`: the word that begins the line is nearly a keyword that may begin one."""

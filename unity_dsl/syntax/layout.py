@@ -66,7 +66,8 @@ def _foreign_character(source: Source, offset: int) -> InputError:
     if char in "\"'":
         return fail("E006", "the language has no strings", span, label="unexpected quote")
     if char.isprintable():
-        return fail("E006", f"unexpected character `{char}`", span, label="not part of the language")
+        help = "the product of two matrices is `matmul(a, b)`" if char == "@" else ""
+        return fail("E006", f"unexpected character `{char}`", span, label="not part of the language", help=help)
     named = "a no-break space" if char == "\xa0" else f"an invisible character, U+{ord(char):04X}"
     return fail("E006", f"unexpected character: {named}", span, label="not part of the language", help="delete it")
 

@@ -69,13 +69,16 @@ class _ModelBuilder(Builder):
 
     def file(self, node: Node) -> ModelFile:
         span = Span(self.source, 0, len(self.source.text))
+        blocks = tuple(self.build_all(trees_of(node, "block")))
         models = trees_of(node, "model")
         if not models:
-            raise fail("E020", "the file declares no model", Span(self.source, 0, 0), help="add `model NAME` with a loss")
+            raise fail(
+                "E020", "the file declares no model", Span(self.source, 0, 0), help="add `model NAME` with a loss"
+            )
         if len(models) > 1:
             note = Label(self.at(token_at(models[0], 1)), "the first one is here")
             raise fail("E021", "a second model in one file", self.at(token_at(models[1], 1)), notes=[note])
-        return ModelFile(tuple(self.build_all(trees_of(node, "block"))), self.model(models[0]), span=span)
+        return ModelFile(blocks, self.model(models[0]), span=span)
 
     def model(self, node: Node) -> ModelDecl:
         parameters = self.parameters(tree_of(node, "parameters"))
@@ -154,7 +157,7 @@ class _ModelBuilder(Builder):
         initialiser = tree_of(node, "initialiser")
         kind = Storage(token_at(node, 0))
         if kind is Storage.INPUT and initialiser is not None:
-            raise fail("E022", "an input has no initialiser", self.span(initialiser), help="the caller gives its value")
+            raise fail("E027", "an input has no initialiser", self.span(initialiser), help="the caller gives its value")
         return StorageDecl(
             kind,
             str(token_at(node, 1)),

@@ -1,0 +1,41 @@
+"""Every example, compiled for one device, agrees with a module of torch.nn in loss, outputs and every gradient."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.compare import load_program
+from unity_dsl.emit.write import write_program
+
+from .agreement import EXAMPLES, error, noise_floor, path_of, run_reference
+
+TOLERANCE = 1e-10
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_compiled_program_agrees_in_loss_outputs_and_every_gradient(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    request = Request(model=path_of(name), settings=EXAMPLES[name].settings, preset="small")
+    compiled = compile_model(request)
+    write_program(compiled.plan, compiled.library, compiled.sources, request, out)
+    expected = run_reference(name, compiled.library)
+
+    with load_program(out) as program:
+        model = program.Model(None).double()
+        model.load_global(expected.weights)
+        loss, outputs = model(**expected.inputs)
+        loss.backward()
+        model.synchronise()
+        gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
+
+    assert abs(loss.item() - expected.loss) <= TOLERANCE * abs(expected.loss)
+    assert set(outputs) == set(expected.outputs)
+    for key, tensor in expected.outputs.items():
+        assert error(outputs[key].detach(), tensor) <= TOLERANCE, key
+    assert set(gradients) == set(expected.gradients)
+    floor = noise_floor(expected.gradients)
+    for key, tensor in expected.gradients.items():
+        assert error(gradients[key], tensor, floor) <= TOLERANCE, key

@@ -1,0 +1,294 @@
+"""The forward of a planned graph as text: operators in order, conversions before the first use of what they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..graph.graph import Value, Weight
+from ..graph.layout import Invariant, Layout, Mesh, Replicate
+from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
+from ..graph.typing import Along, Configuration, Linearly, Uniformly
+from ..index.library import Library
+from ..syntax.ast import Initialiser
+from ..syntax.span import Span
+from .collectives import Collectives
+from .local import Place, operator_text
+from .names import Names, class_name, path
+from .text import block, statement
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A parameter or buffer that a module holds: its name there, dotted where blocks name it."""
+
+    name: str
+    value: Value
+    layout: Layout
+    initialiser: Initialiser
+    trained: bool
+
+
+@dataclass
+class ModuleText:
+    """A class of the program: what it stores, the modules it repeats, its forward.
+
+    `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
+    so that it must know which iteration it is.
+    """
+
+    name: str
+    words: str
+    stored: list[Stored] = field(default_factory=list)
+    repeats: list[Repeat] = field(default_factory=list)
+    parameters: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    sites: bool = False
+    constants: tuple[str, str] = ("PARAMETERS", "BUFFERS")
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A ModuleList: per run of iterations with one plan, the class, the first iteration and how many there are."""
+
+    name: str
+    count: int
+    runs: tuple[tuple[ModuleText, int, int], ...]
+
+
+@dataclass
+class Held:
+    """The variables that hold a value, by layout. `parameter` is one whose gradient GradientSync may take over."""
+
+    value: Value
+    produced: Layout
+    variables: dict[Layout, str]
+    sources: dict[Layout, Layout] = field(default_factory=dict)
+    parameter: bool = False
+
+
+@dataclass
+class Program:
+    """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have."""
+
+    mesh: Mesh
+    library: Library
+    collectives: Collectives
+    classes: Names
+    random_sites: int
+    modules: list[ModuleText] = field(default_factory=list)
+    random: bool = False
+
+
+class ForwardText:
+    """Writes the body of one forward method. `state` is what holds groups, seed and the like: `self` or `model`."""
+
+    def __init__(
+        self,
+        program: Program,
+        planned: PlannedGraph,
+        module: ModuleText,
+        names: Names,
+        outside: dict[str, Held],
+        state: str,
+    ) -> None:
+        self.program = program
+        self.planned = planned
+        self.module = module
+        self.names = names
+        self.state = state
+        self.held: dict[str, Held] = {}
+        for name, held in outside.items():
+            self.held[name] = held
+            if name in planned.values:
+                held.sources |= {made.layout: made.source for made in planned.values[name].materialised}
+        graph = planned.graph
+        for stored in (*graph.weights, *graph.buffers):
+            self.store(stored.value, stored.initialiser, trained=isinstance(stored, Weight))
+
+    def store(self, value: Value, initialiser: Initialiser, *, trained: bool) -> None:
+        layout = self.planned.values[value.name].produced
+        self.module.stored.append(Stored(value.name, value, layout, initialiser, trained))
+        registry = "_parameters" if trained else "_buffers"
+        self.add(value, path("self", value.name, registry), layout, parameter=trained)
+
+    def add(self, value: Value, variable: str, layout: Layout, *, parameter: bool = False) -> None:
+        """A value that exists from here on."""
+        planned = self.planned.values.get(value.name)
+        sources = {made.layout: made.source for made in planned.materialised} if planned else {}
+        self.held[value.name] = Held(value, layout, {layout: variable}, sources, parameter)
+
+    def write(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
+        for step in steps:
+            if isinstance(step, PlannedNode):
+                self.node(step)
+            else:
+                self.segment(step)
+
+    # ------------------------------------------------------------------------------------------ values
+
+    def variable(self, value: Value, layout: Layout) -> str:
+        """The variable that holds a value in a layout; the conversion is written where there is none yet."""
+        held = self.held[value.name]
+        if not value.needs_gradient:
+            layout = without_copies(layout)
+            held.variables = {without_copies(found): text for found, text in held.variables.items()}
+            held.sources = {without_copies(made): without_copies(source) for made, source in held.sources.items()}
+        if layout not in held.variables:
+            held.variables[layout] = self.convert(held, layout)
+        return held.variables[layout]
+
+    def convert(self, held: Held, layout: Layout) -> str:
+        value = held.value
+        produced = held.produced if value.needs_gradient else without_copies(held.produced)
+        source = held.sources.get(layout, produced)
+        given = self.variable(value, source)
+        parameter = held.parameter and source == produced
+        found = self.program.collectives.conversion(
+            source, layout, value.shape, gradient=value.needs_gradient, parameter=parameter
+        )
+        if found is None:
+            return given
+        name = self.names.fresh(f"{value.name}_{layout_word(layout)}")
+        handle = f"{self.state}.sync" if found.deferred else f"{self.state}.groups"
+        comment = f"{source} -> {layout}" if source.kinds else ""
+        self.module.lines += statement(f"{name} = parallel.{found.name}({given}, {handle})", comment)
+        return name
+
+    # ------------------------------------------------------------------------------------------ operators
+
+    def node(self, step: PlannedNode) -> None:
+        node, typed = step.node, step.typed
+        arguments = [
+            self.variable(value, layout) for value, layout in zip(node.arguments, typed.arguments, strict=True)
+        ]
+        results = [self.names.fresh(value.name) for value in node.results]
+        place = Place(
+            self.names,
+            self.program.mesh,
+            self.program.library,
+            self.program.collectives,
+            self.state,
+            self.site(node.site),
+        )
+        lines = operator_text(node.instance, typed, arguments, results, place)
+        if place.random:
+            self.program.random = self.module.sites = True
+        words = roles(typed.configuration, self.program.mesh, [operand.name for operand in node.instance.inputs])
+        self.module.lines += block(lines, f"{where(node.span)}{node.instance.name}{words}")
+        for value, layout, name in zip(node.results, typed.results, results, strict=True):
+            self.add(value, name, layout)
+
+    def site(self, number: int) -> str:
+        """The random site, which counts a repeat's iterations."""
+        return str(number) if self.state == "self" else f"{number} + {self.program.random_sites} * self.index"
+
+    # ------------------------------------------------------------------------------------------ repeats
+
+    def segment(self, step: PlannedSegment) -> None:
+        segment = step.segment
+        carried = [self.names.fresh(value.name) for value in segment.results]
+        runs = []
+        for number, run in enumerate(step.runs):
+            module = self.run(step, run, number)
+            runs.append((module, run.first, run.count))
+            layouts = [run.body.values[value.name].produced for value in segment.entry]
+            given = segment.initial if number == 0 else segment.results
+            current = [self.variable(value, layout) for value, layout in zip(given, layouts, strict=True)]
+            captured = [self.variable(value, self.held[value.name].produced) for value in segment.captured]
+            self.iterate(step, run, carried, current, captured)
+            for value, name, layout in zip(segment.results, carried, self.left(step, number), strict=True):
+                self.add(value, name, layout)
+        self.module.repeats.append(Repeat(segment.name, segment.count, tuple(runs)))
+        self.module.sites |= any(module.sites for module, _, _ in runs)
+
+    def run(self, step: PlannedSegment, run: Run, number: int) -> ModuleText:
+        """The class of a run's iterations."""
+        segment, program = step.segment, self.program
+        last = run.first + run.count - 1
+        words = f"{where(segment.span)}{segment.name}.{run.first}" + (
+            f" to {segment.name}.{last}" if run.count > 1 else ""
+        )
+        module = ModuleText(program.classes.fresh(class_name(segment.name.rpartition(".")[2])), words)
+        stem = module.name.upper()
+        module.constants = program.classes.fresh(f"{stem}_PARAMETERS"), program.classes.fresh(f"{stem}_BUFFERS")
+        names = Names()
+        outside = {}
+        for value in segment.captured:
+            held = self.held[value.name]
+            name = names.fresh(value.name)
+            module.parameters.append(name)
+            outside[value.name] = Held(value, held.produced, {held.produced: name}, {}, held.parameter)
+        body = ForwardText(program, run.body, module, names, outside, "model")
+        entries = [names.fresh(value.name) for value in segment.entry]
+        module.parameters[:0] = entries
+        for value, name in zip(segment.entry, entries, strict=True):
+            body.add(value, name, run.body.values[value.name].produced)
+        body.write(run.body.steps)
+        layouts = self.left(step, number)
+        module.results = [body.variable(value, layout) for value, layout in zip(segment.exit, layouts, strict=True)]
+        program.modules.append(module)
+        return module
+
+    def left(self, step: PlannedSegment, number: int) -> list[Layout]:
+        """The layouts in which a run's iterations leave what they carry: those that whatever comes next takes."""
+        segment, run = step.segment, step.runs[number]
+        if run.count > 1 or number + 1 < len(step.runs):
+            following = run if run.count > 1 else step.runs[number + 1]
+            return [following.body.values[value.name].produced for value in segment.entry]
+        return [self.planned.values[value.name].produced for value in segment.results]
+
+    def iterate(
+        self, step: PlannedSegment, run: Run, carried: Sequence[str], current: Sequence[str], captured: Sequence[str]
+    ) -> None:
+        segment = step.segment
+        modules = path("self", segment.name, "_modules")
+        targets = ", ".join(carried)
+        count = f"{where(segment.span)}repeat {segment.count} as {segment.name}"
+        if run.count == 1:
+            call = f"{modules}[{run.first}]({', '.join([*current, *captured, self.state])})"
+            self.module.lines += statement(f"{targets} = {call}", count)
+            return
+        if list(carried) != list(current):
+            self.module.lines += statement(f"{targets} = {', '.join(current)}")
+        bounds = "" if run.count == segment.count else f"[{run.first}:{run.first + run.count}]"
+        variable = self.names.fresh(segment.name.rpartition(".")[2])
+        self.module.lines += statement(f"for {variable} in {modules}{bounds}:", count)
+        call = f"{variable}({', '.join([*carried, *captured, self.state])})"
+        self.module.lines += statement(f"{targets} = {call}", indent="    ")
+
+
+# ---------------------------------------------------------------------------------------------- words
+
+
+def without_copies(layout: Layout) -> Layout:
+    """A value without gradient has no cotangent, so a copy for each device is the same as one logical tensor."""
+    return Layout(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds))
+
+
+def layout_word(layout: Layout) -> str:
+    """A layout as the end of a name: `R,S0` is `rs0`."""
+    return "".join(char if char.isalnum() else "_" for char in str(layout).replace(",", "").lower()).strip("_") or "i"
+
+
+def where(span: Span | None) -> str:
+    """`bert.udl:41  `: the file without its folders, and the line."""
+    if span is None:
+        return ""
+    file = span.source.name.replace("\\", "/").rpartition("/")[2]
+    return f"{file}:{span.line}  "
+
+
+def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> str:
+    """What each mesh axis does for an operator: `: b along a, copies along b`; nothing where all is Invariant."""
+    words = []
+    for axis, role in zip(mesh.axes, configuration, strict=True):
+        match role:
+            case Along():
+                words.append(f"{role} along {axis.name}")
+            case Uniformly(kind=Replicate()):
+                words.append(f"copies along {axis.name}")
+            case Linearly(operands=positions):
+                words.append(f"terms of {' and '.join(operands[i] for i in positions)} along {axis.name}")
+    return f": {', '.join(words)}" if words else ""

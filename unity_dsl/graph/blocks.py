@@ -1,0 +1,179 @@
+"""The blocks of a file: what they call, and that writing them out ends and stays small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..index.library import Library
+from ..syntax.ast import (
+    Assign,
+    Binary,
+    BlockDecl,
+    Call,
+    Loss,
+    ModelExpr,
+    ModelFile,
+    ModelStatement,
+    Name,
+    Number,
+    Output,
+    Repeat,
+    Return,
+    StorageDecl,
+    View,
+)
+from ..syntax.diagnostic import Label, fail
+from ..syntax.span import Span
+
+DEEPEST = 32
+LARGEST = 20_000
+"""Blocks and repeats inside one another, and operators, once all blocks are written out."""
+
+
+def blocks_by_name(file: ModelFile, library: Library) -> dict[str, BlockDecl]:
+    """The blocks of a file.
+
+    Raises E206 (two of one name, or an operator's), E209 (a block that calls itself) or E226 (nested too deep, too many
+    operators).
+    """
+    blocks: dict[str, BlockDecl] = {}
+    for block in file.blocks:
+        if block.name in blocks:
+            notes = _note(blocks[block.name].span, "first declared here")
+            raise fail("E206", f"block `{block.name}` is declared twice", block.span, notes=notes)
+        if block.name in library.operators or block.name == "split":
+            raise fail("E206", f"block `{block.name}` has the name of an operator", block.span, help="rename the block")
+        blocks[block.name] = block
+    extents: dict[str, _Extent] = {}
+    for name in blocks:
+        _measure_block(name, blocks, extents, ())
+    whole = _measure(file.model.body, blocks, extents, ())
+    if whole.depth > DEEPEST:
+        message = f"blocks and repeats are nested {whole.depth} deep, {DEEPEST} is the limit"
+        raise fail("E226", message, file.model.span)
+    if whole.operators > LARGEST:
+        message = f"{whole.operators} operators with all blocks written out, {LARGEST} is the limit"
+        raise fail("E226", message, file.model.span, help="`repeat` writes its body out once")
+    return blocks
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """What a body comes to with its blocks written out."""
+
+    operators: int
+    depth: int
+
+
+def _measure_block(
+    name: str, blocks: Mapping[str, BlockDecl], extents: dict[str, _Extent], path: tuple[str, ...]
+) -> _Extent:
+    """Each block is measured once, after those it calls."""
+    if name not in extents:
+        inner = _measure(blocks[name].body, blocks, extents, (*path, name))
+        extents[name] = _Extent(inner.operators, inner.depth + 1)
+    return extents[name]
+
+
+def _measure(
+    statements: Iterable[ModelStatement],
+    blocks: Mapping[str, BlockDecl],
+    extents: dict[str, _Extent],
+    path: tuple[str, ...],
+) -> _Extent:
+    """`path` are the blocks that are being measured: to meet one of them again is a cycle."""
+    operators = depth = 0
+    for statement in statements:
+        if isinstance(statement, Repeat):
+            inner = _measure(statement.body, blocks, extents, path)
+            operators, depth = operators + inner.operators, max(depth, inner.depth + 1)
+            continue
+        for node in (node for expr in expressions(statement) for node in walk(expr)):
+            if isinstance(node, Call) and node.function in blocks:
+                _check_cycle(node, blocks, path)
+                inner = _measure_block(node.function, blocks, extents, path)
+                operators, depth = operators + inner.operators, max(depth, inner.depth)
+            elif isinstance(node, Call | Binary | View):
+                operators += 1
+    return _Extent(operators, depth)
+
+
+def _check_cycle(call: Call, blocks: Mapping[str, BlockDecl], path: tuple[str, ...]) -> None:
+    """Raises E209 for a call of a block that contains the call, and E226 before the walk itself goes too deep."""
+    if call.function in path:
+        cycle = " -> ".join((*path[path.index(call.function) :], call.function))
+        help = "a block is written out at its call: it cannot contain itself; `repeat` repeats"
+        notes = _note(blocks[call.function].span, "declared here")
+        raise fail("E209", f"block `{call.function}` calls itself: {cycle}", call.span, help=help, notes=notes)
+    if len(path) > DEEPEST:
+        raise fail("E226", f"blocks are nested more than {DEEPEST} deep: {' -> '.join(path[:3])} -> …", call.span)
+
+
+# ---------------------------------------------------------------------------------------------- walking
+
+
+def expressions(statement: ModelStatement) -> tuple[ModelExpr, ...]:
+    """The tensor expressions of one statement, those of a repeat's body left out."""
+    match statement:
+        case Assign(value=value) | Loss(value=value) | Output(value=value):
+            return (value,)
+        case Return(values=values):
+            return values
+        case Repeat() | StorageDecl():
+            return ()
+
+
+def walk(expr: ModelExpr) -> Iterator[ModelExpr]:
+    """The expression and everything inside it."""
+    yield expr
+    match expr:
+        case View(operand=operand):
+            yield from walk(operand)
+        case Call(arguments=arguments):
+            for argument in arguments:
+                yield from walk(argument)
+        case Binary(left=left, right=right):
+            yield from walk(left)
+            yield from walk(right)
+        case Name() | Number():
+            pass
+
+
+def names_of(expr: ModelExpr) -> Iterator[Name]:
+    """Every name that a tensor expression reads."""
+    return (node for node in walk(expr) if isinstance(node, Name))
+
+
+def assignments(statements: Iterable[ModelStatement]) -> Iterator[Assign]:
+    """Every assignment, also those inside repeats, in the order of the text."""
+    for statement in statements:
+        if isinstance(statement, Assign):
+            yield statement
+        elif isinstance(statement, Repeat):
+            yield from assignments(statement.body)
+
+
+def written_names(file: ModelFile) -> frozenset[str]:
+    """Every name that the text gives to a tensor or a repeat, anywhere."""
+    bodies = (file.model.body, *(block.body for block in file.blocks))
+    inputs = (name for block in file.blocks for name in block.inputs)
+    return frozenset(inputs) | {name for body in bodies for name in _written(body)}
+
+
+def _written(statements: Iterable[ModelStatement]) -> Iterator[str]:
+    for statement in statements:
+        match statement:
+            case Assign(targets=targets):
+                yield from targets
+            case StorageDecl(name=name):
+                yield name
+            case Repeat(name=name, body=body):
+                yield name
+                yield from _written(body)
+            case Return() | Loss() | Output():
+                pass
+
+
+def _note(span: Span | None, text: str) -> tuple[Label, ...]:
+    return () if span is None else (Label(span, text),)

@@ -1,0 +1,89 @@
+"""Terms and equations as text, in the notation of `.uop` files. Reading the text back gives the same term."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, Read, Reduce, Select, Size, Uniform
+from .instance import Equation
+from .term import COMPARISONS
+
+_SUM, _PRODUCT, _SIGN, _ATOM = range(4)
+_LEVELS = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "//": _PRODUCT, "%": _PRODUCT, "neg": _SIGN}
+
+Renaming = Mapping[str, str]
+"""How axes and tensors are called in the text: `b0` may stand as `b..`. Names that are absent stand for themselves."""
+
+
+def expression_text(expr: Expr, names: Renaming | None = None, numbers: Mapping[float, str] | None = None) -> str:
+    """A term as text. `numbers` names some numbers: the attributes that they are the values of."""
+    return _Writer(names or {}, numbers or {}).text(expr, _SUM)
+
+
+def equation_text(equation: Equation, names: Renaming | None = None, numbers: Mapping[float, str] | None = None) -> str:
+    """`y[b.., o] = sum(i) x[b.., i] * w[o, i]`."""
+    writer = _Writer(names or {}, numbers or {})
+    target = f"{writer.name(equation.target.name)}[{', '.join(map(writer.name, equation.target.axes))}]"
+    if equation.kind is None:
+        return f"{target} = {writer.text(equation.value, _SUM)}"
+    over = ", ".join(map(writer.name, equation.over))
+    return f"{target} = {equation.kind}({over}) {writer.text(equation.value, _PRODUCT)}"
+
+
+class _Writer:
+    def __init__(self, names: Renaming, numbers: Mapping[float, str]) -> None:
+        self.names = names
+        self.numbers = numbers
+
+    def name(self, name: str) -> str:
+        return self.names.get(name, name)
+
+    def text(self, expr: Expr, level: int) -> str:
+        """The text, in parentheses where the place asks for a tighter level than the term has."""
+        text, own = self.plain(expr)
+        return f"({text})" if own < level else text
+
+    def plain(self, expr: Expr) -> tuple[str, int]:
+        match expr:
+            case Number(value):
+                return self.numbers.get(value, f"{value:g}" if value % 1 == 0 else repr(value)), _ATOM
+            case Name(name, rest):
+                return self.name(name) + (".." if rest else ""), _ATOM
+            case Size(name, rest):
+                return f"|{self.name(name)}{'..' if rest else ''}|", _ATOM
+            case DeviceName(name):
+                return f"@{name}", _ATOM
+            case Read(tensor, index, fill):
+                otherwise = "" if fill is None else f" else {self.text(fill, _SUM)}"
+                return f"{self.name(tensor)}[{self.listed(index)}{otherwise}]", _ATOM
+            case Uniform(index):
+                return f"uniform[{self.listed(index)}]", _ATOM
+            case Select(condition, then, otherwise):
+                branches = self.listed((then, otherwise))
+                return f"select({self.condition(condition)}, {branches})", _ATOM
+            case Reduce(kind, axes, body):
+                over = ", ".join(self.text(axis, _SUM) for axis in axes)
+                return f"{kind}({over}) {self.text(body, _PRODUCT)}", _PRODUCT
+            case Apply(function, arguments):
+                return self.applied(function, arguments)
+
+    def listed(self, parts: Iterable[Expr]) -> str:
+        return ", ".join(self.text(part, _SUM) for part in parts)
+
+    def condition(self, expr: Expr) -> str:
+        """A comparison without its brackets; another term is a condition where it is not 0."""
+        if isinstance(expr, Apply) and expr.function in COMPARISONS:
+            left, right = expr.arguments
+            return f"{self.text(left, _SUM)} {expr.function} {self.text(right, _SUM)}"
+        return f"{self.text(expr, _SUM)} != 0"
+
+    def applied(self, function: str, arguments: tuple[Expr, ...]) -> tuple[str, int]:
+        if function in COMPARISONS:
+            return f"[{self.condition(Apply(function, arguments))}]", _ATOM
+        if function == "neg":
+            return f"-{self.text(arguments[0], _SIGN)}", _SIGN
+        if function not in _LEVELS:
+            return f"{function}({self.listed(arguments)})", _ATOM
+        level = _LEVELS[function]
+        left, right = arguments
+        return f"{self.text(left, level)} {function} {self.text(right, level + 1)}", level

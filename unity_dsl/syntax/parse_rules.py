@@ -1,0 +1,243 @@
+"""`.rules`: graph substitutions, `lhs => rhs` over shared inputs."""
+
+# ruff: noqa: RUF009 (`_span()` is a field specification, not a shared default)
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from lark import Token
+
+from .ast import Apply, Expr, Name, Number
+from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
+from .diagnostic import fail
+from .grammar import Node, Refusal, grammar, parse_tree
+from .layout import Layout, is_word, lay_out, token_span
+from .span import Source, Span
+
+
+def _span() -> Span | None:
+    return field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class RuleDim:
+    """A dimension of a rule's input: a size (`m`, `p * e`, `d + 1`), a rest group `b..` or a device axis `@p`."""
+
+    size: Expr
+    rest: bool = False
+    device: bool = False
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class RuleInput:
+    """`x: [m, k]` or `ids: int<v>[n]`."""
+
+    name: str
+    dims: tuple[RuleDim, ...]
+    integer_range: Expr | None = None
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class GraphCall:
+    """An operator or, with degrees, a parallel op: `partition[p; dim=0](x)`. Infix signs are calls of `add`, …"""
+
+    name: str
+    arguments: tuple[GraphExpr, ...]
+    attributes: tuple[tuple[str, Expr], ...] = ()
+    degrees: tuple[str, ...] | None = None
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class GraphView:
+    """`x[b, (h k)] -> [b, h, k]`; dimensions as their factors, major first, a number where it is no name."""
+
+    operand: GraphExpr
+    source: tuple[tuple[str | int, ...], ...]
+    target: tuple[tuple[str | int, ...], ...]
+    span: Span | None = _span()
+
+
+GraphExpr = Name | Number | GraphCall | GraphView
+
+
+@dataclass(frozen=True)
+class RuleDecl:
+    """`rule name(inputs) where conditions`, local names, then `left => right`, tensor by tensor."""
+
+    name: str
+    inputs: tuple[RuleInput, ...]
+    conditions: tuple[Apply, ...]
+    definitions: tuple[tuple[str, GraphExpr], ...]
+    left: tuple[GraphExpr, ...]
+    right: tuple[GraphExpr, ...]
+    doc: str = ""
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class RulesFile:
+    """A parsed `.rules` file, rules in the order of the text."""
+
+    rules: tuple[RuleDecl, ...]
+    span: Span | None = _span()
+
+
+INFIX = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
+
+
+def parse_rules(source: Source) -> RulesFile:
+    """The rules of a `.rules` text. Raises InputError, codes E005 to E029."""
+    layout = lay_out(source, grammar("rules"))
+    tree = parse_tree(layout, "rules")
+    if isinstance(tree, Refusal):
+        at = tree.token if is_word(tree.token) else layout.tokens[max(tree.position - 1, 0)]
+        named = f"`{tree.token}`" if is_word(tree.token) else "end of the line or block"
+        help = "write `rule name(x: [m, k])`, then below it, indented, `left => right`"
+        raise fail("E010", f"unexpected {named}", token_span(source, at), help=help)
+    rules = tuple(_RulesBuilder(layout).build_all(tree.children))
+    return RulesFile(rules, span=Span(source, 0, len(source.text)))
+
+
+class _RulesBuilder(Builder):
+    """One method per rule of grammar/rules.lark."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self.names: set[Token] = set()
+
+    # ---------------------------------------------------------------- declarations
+
+    def rule(self, node: Node) -> RuleDecl:
+        name = tokens_of(node, "NAME")[0]
+        self.distinct([*self.names, name], "the rule")
+        self.names.add(name)
+        inputs = tree_of(node, "inputs")
+        definitions = trees_of(node, "definition")
+        substitution = tree_of(node, "substitution")
+        assert inputs is not None and substitution is not None
+        declared = [token_at(part, 0) for part in (*trees_of(inputs, "input"), *definitions)]
+        self.distinct(declared, "the tensor")
+        left, right = (tuple(self.build_all(part.children)) for part in trees_of(substitution, "graphs"))
+        if len(left) != len(right):
+            message = f"{len(left)} tensors on the left, {len(right)} on the right"
+            raise fail("E010", message, self.span(substitution))
+        wheres = trees_of(node, "where")
+        return RuleDecl(
+            str(name),
+            tuple(self.build_all(inputs.children)),
+            tuple(condition for where in wheres for condition in self.build_all(where.children)),
+            tuple((str(token_at(part, 0)), self.build(tree_at(part, 2))) for part in definitions),
+            left,
+            right,
+            doc=self.doc(node),
+            span=self.span(node),
+        )
+
+    def input(self, node: Node) -> RuleInput:
+        dims = tree_of(node, "dims")
+        ranges = [child for child in trees_of(node, *_QUANTITIES)]
+        return RuleInput(
+            str(token_at(node, 0)),
+            () if dims is None else tuple(self.build_all(dims.children)),
+            self.build(ranges[0]) if ranges else None,
+            span=self.span(node),
+        )
+
+    def plain_dim(self, node: Node) -> RuleDim:
+        return RuleDim(self.build(tree_at(node, 0)), span=self.span(node))
+
+    def rest_dim(self, node: Node) -> RuleDim:
+        return RuleDim(Name(str(token_at(node, 0))), rest=True, span=self.span(node))
+
+    def device_dim(self, node: Node) -> RuleDim:
+        return RuleDim(Name(str(tokens_of(node, "NAME")[0])), device=True, span=self.span(node))
+
+    def comparison(self, node: Node) -> Apply:
+        return self.arithmetic(node)
+
+    # ---------------------------------------------------------------- graphs
+
+    def binary(self, node: Node) -> GraphCall:
+        """Two tensors meet in an operator, a tensor and a number in `scale` or `shift`."""
+        left, right = self.build(tree_at(node, 0)), self.build(tree_at(node, 2))
+        sign, span = str(token_at(node, 1)), self.span(node)
+        if isinstance(left, Number) and sign in "+*":
+            left, right = right, left
+        if not isinstance(right, Number):
+            return GraphCall(INFIX[sign], (left, right), span=span)
+        if sign in "+-":
+            value = right.value if sign == "+" else -right.value
+            return GraphCall("shift", (left,), (("by", Number(value, span=right.span)),), span=span)
+        factor: Expr = right if sign == "*" else Apply("/", (Number(1), right), span=right.span)
+        return GraphCall("scale", (left,), (("factor", factor),), span=span)
+
+    def negative(self, node: Node) -> GraphExpr:
+        inner: GraphExpr = self.build(tree_at(node, 1))
+        if isinstance(inner, Number):
+            return Number(-inner.value, span=self.span(node))
+        return GraphCall("scale", (inner,), (("factor", Number(-1)),), span=self.span(node))
+
+    def call(self, node: Node) -> GraphCall:
+        return self._call(node, None)
+
+    def parallel_call(self, node: Node) -> GraphCall:
+        pattern = tree_of(node, "pattern")
+        dims = () if pattern is None else self._pattern(pattern)
+        degrees = tuple(dim[0] for dim in dims if len(dim) == 1 and isinstance(dim[0], str))
+        if len(degrees) != len(dims):
+            raise fail("E010", "a degree is a name", self.span(node), help="write `partition[p; dim=0](x)`")
+        return self._call(node, tuple(str(degree) for degree in degrees))
+
+    def _call(self, node: Node, degrees: tuple[str, ...] | None) -> GraphCall:
+        arguments, settings = tree_of(node, "arguments"), tree_of(node, "settings")
+        assert arguments is not None
+        given = [] if settings is None else trees_of(settings, "setting")
+        self.distinct([token_at(setting, 0) for setting in given], "the attribute")
+        return GraphCall(
+            str(token_at(node, 0)),
+            tuple(self.build_all(arguments.children)),
+            tuple((str(token_at(setting, 0)), self.build(tree_at(setting, 2))) for setting in given),
+            degrees,
+            span=self.span(node),
+        )
+
+    def name_view(self, node: Node) -> GraphView:
+        return self._view(node, self.name(node))
+
+    def view(self, node: Node) -> GraphView:
+        return self._view(node, self.build(tree_at(node, 0)))
+
+    def _view(self, node: Node, operand: GraphExpr) -> GraphView:
+        arrow = next(n for n, child in enumerate(node.children) if isinstance(child, Token) and child == "->")
+        source = [part for part in node.children[:arrow] if part in trees_of(node, "pattern")]
+        target = [part for part in node.children[arrow:] if part in trees_of(node, "pattern")]
+        sides = tuple(self._pattern(side[0]) if side else () for side in (source, target))  # type: ignore[arg-type]
+        return GraphView(operand, *sides, span=self.span(node))
+
+    def _pattern(self, node: Node) -> tuple[tuple[str | int, ...], ...]:
+        return tuple(self._factors(dim) for dim in trees_of(node, "pattern_dim"))
+
+    def _factors(self, node: Node) -> tuple[str | int, ...]:
+        found: list[str | int] = []
+        for factor in trees_of(node, "pattern_factor"):
+            token = token_at(factor, 0)
+            if token.type == "NUMBER" and not token.isdigit():
+                raise fail("E010", f"`{token}` is not a size", self.at(token), label="expected a whole number")
+            found.append(int(token) if token.type == "NUMBER" else str(token))
+        return tuple(found)
+
+    def group(self, node: Node) -> GraphExpr:
+        inner: GraphExpr = self.build(tree_at(node, 1))
+        return replace(inner, span=self.span(node))
+
+    # ---------------------------------------------------------------- numbers
+
+    quantity_binary = Builder.arithmetic
+    quantity_negative = Builder.negation
+
+
+_QUANTITIES = ("quantity_binary", "quantity_negative", "number_literal", "name", "group")
