@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .compile import Compilation
     from .emit.check import CheckReport
     from .graph.graph import Buffer, Weight
+    from .graph.plan import PlannedGraph
     from .syntax.diagnostic import Diagnostic
 
 DEBUG = "UNITY_DEBUG"
@@ -38,13 +39,12 @@ def run(arguments: Sequence[str]) -> int:
     from .syntax.diagnostic import InputError
 
     try:
-        unityc.main(list(arguments), prog_name="unityc", standalone_mode=False)
+        # Not in click's standalone mode, which would exit itself: then this is None or the code of an Exit.
+        code: int | None = unityc.main(list(arguments), prog_name="unityc", standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
         show_diagnostic(error.diagnostic)
         return 2
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -52,16 +52,16 @@ def run(arguments: Sequence[str]) -> int:
         click.echo("unityc: interrupted", err=True)
         return 130
     except BrokenPipeError:
-        # The reader of a pipe has left. What the interpreter would still flush at exit has nowhere to go.
+        # The reader of a pipe has left: as click does it. What is still to be flushed at exit has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 1
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
         text = " ".join(f"{type(error).__name__}: {error}".split())
         click.echo(f"unityc: internal error: {text}\nhelp: this is a fault of unityc; {DEBUG}=1 shows where", err=True)
         return 1
-    return 0
+    return code or 0
 
 
 class DefaultCommand(click.Group):
@@ -196,22 +196,27 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
 
 
 def stored_layouts(compilation: Compilation) -> dict[str, str]:
-    """The layout in which each weight is stored; one entry for a repeat (`layer.*.w`) where its iterations agree."""
-    from .graph.plan import PlannedGraph, PlannedSegment
+    """The layout in which each weight and buffer is stored; `layer.*.w` where all iterations of a repeat agree."""
+    return _stored(compilation.plan.graph)
 
-    def collect(graph: PlannedGraph, prefix: str) -> dict[str, str]:
-        stored: tuple[Weight | Buffer, ...] = (*graph.graph.weights, *graph.graph.buffers)
-        found = {prefix + item.value.name: str(graph.values[item.value.name].produced) for item in stored}
-        for step in graph.steps:
-            if isinstance(step, PlannedSegment):
-                for part in step.runs:
+
+def _stored(graph: PlannedGraph) -> dict[str, str]:
+    from .graph.plan import PlannedSegment
+
+    stored: tuple[Weight | Buffer, ...] = (*graph.graph.weights, *graph.graph.buffers)
+    found = {item.value.name: str(graph.values[item.value.name].produced) for item in stored}
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            runs = [(part, _stored(part.body)) for part in step.runs]
+            for name in runs[0][1]:
+                if len({layouts[name] for _, layouts in runs}) == 1:
+                    found[f"{step.segment.name}.*.{name}"] = runs[0][1][name]
+                    continue
+                for part, layouts in runs:
                     last = part.first + part.count - 1
-                    whole = len(step.runs) == 1
-                    place = "*" if whole else str(part.first) if part.count == 1 else f"{part.first}-{last}"
-                    found |= collect(part.body, f"{prefix}{step.segment.name}.{place}.")
-        return found
-
-    return collect(compilation.plan.graph, "")
+                    place = f"{part.first}" if part.count == 1 else f"{part.first}-{last}"
+                    found[f"{step.segment.name}.{place}.{name}"] = layouts[name]
+    return found
 
 
 def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
@@ -312,19 +317,22 @@ def explain_command(name: str, ops: tuple[Path, ...]) -> None:
 
 
 def explain_declaration(name: str, ops: Sequence[Path]) -> str:
-    """The text about one declaration of the library. Raises E031 for an unknown name."""
+    """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one."""
     from .index.describe import describe_function, describe_operator, describe_parallel
     from .index.library import load_library
     from .syntax.codes import CODES
     from .syntax.diagnostic import fail, suggest
 
     library = load_library(ops)
+    texts = []
     if name in library.operators:
-        return describe_operator(library.operators[name], library)
+        texts.append(describe_operator(library.operators[name], library))
     if name in library.parallels:
-        return describe_parallel(library.parallels[name])
+        texts.append(describe_parallel(library.parallels[name]))
     if name in library.functions:
-        return describe_function(library.functions[name])
+        texts.append(describe_function(library.functions[name]))
+    if texts:
+        return "\n\n".join(texts)
     known = (*library.operators, *library.parallels, *library.functions, *CODES)
     hint = suggest(name, known) or "`unityc list ops` names all operators"
     raise fail("E031", f"there is no operator, element function or error code called `{name}`", help=hint)

@@ -57,17 +57,18 @@ class _Evaluation:
             values[stored.value.name] = self.state[prefix + stored.value.name]
         for step in graph.steps:
             if isinstance(step, Segment):
-                self.segment(step, values, prefix)
+                self.segment(step, values, prefix, step.count * iteration)
             else:
                 self.node(step, values, step.site + self.sites * iteration)
         return values
 
-    def segment(self, segment: Segment, values: Values, prefix: str) -> None:
+    def segment(self, segment: Segment, values: Values, prefix: str, before: int) -> None:
+        """`before` iterations went before in other passes of an outer repeat."""
         carried = [values[value.name] for value in segment.initial]
         for iteration in range(segment.count):
             inside = {value.name: values[value.name] for value in segment.captured}
             inside |= {value.name: array for value, array in zip(segment.entry, carried, strict=True)}
-            after = self.graph(segment.body, inside, f"{prefix}{segment.name}.{iteration}.", iteration)
+            after = self.graph(segment.body, inside, f"{prefix}{segment.name}.{iteration}.", before + iteration)
             carried = [after[value.name] for value in segment.exit]
         values |= {value.name: array for value, array in zip(segment.results, carried, strict=True)}
 

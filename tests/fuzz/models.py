@@ -56,6 +56,11 @@ class _Writer:
         self.weights[name] = shape
         return name
 
+    def buffer(self, *shape: int) -> str:
+        name = self.fresh("m")
+        self.line(f"buffer {name}: f32{list(shape)} ~ {self.rng.choice(['uniform(-1, 1)', 'ones'])}")
+        return name
+
     def assign(self, value: str, shape: Shape) -> str:
         name = self.fresh("t")
         self.line(f"{name} = {value}")
@@ -117,6 +122,10 @@ class _Writer:
             axes = [f"i{k}" for k in range(len(self.tensors[name]))]
             reduce = self.rng.choice(("reduce_mean", "reduce_sum"))
             losses.append(f"{reduce}({name}[{', '.join(axes)}] -> []) * 0.125")
+        # A model's gradients may all vanish (the sum of a softmax), and rounding is no small error of rounding: the first
+        # tensor made of a weight gets a loss of its own.
+        first = next(name for name in self.tensors if name.startswith("t"))
+        losses.append(f"mse({first}, {self.input(self.tensors[first])})")
         names = []
         for value in losses:
             names.append(self.fresh("loss"))
@@ -151,7 +160,8 @@ def _elementwise(w: _Writer) -> None:
     x = w.tensor()
     if x is None:
         return
-    forms = ("relu({})", "gelu({})", "tanh({})", "sigmoid({})", "{} * 0.5", "{} + 0.25", "exp(tanh({}))", "-{}")
+    forms = ("relu({})", "gelu({})", "gelu_tanh({})", "tanh({})", "sigmoid({})", "exp(tanh({}))", "-{}")
+    forms += ("{} * 0.5", "{} + 0.25", "1 - {}", "{0} / (sigmoid({0}) + 0.5)")
     w.assign(w.rng.choice(forms).format(x), w.tensors[x])
 
 
@@ -168,8 +178,10 @@ def _binary(w: _Writer) -> None:
         # Broadcasting: a weight of fewer dimensions, or with dimensions of 1.
         kept = w.rng.randrange(len(shape))
         y = w.weight(*(size if w.rng.random() < 0.5 else 1 for size in shape[kept:]))
-    else:
+    elif choice < 0.9:
         y = w.weight(*shape)
+    else:
+        y = w.buffer(*shape)
     w.assign(f"{x} {operator} {y}", shape)
 
 
@@ -273,7 +285,10 @@ def _attention(w: _Writer) -> None:
     key = w.assign(f"linear({x}, {w.weight(width, width)})", (batch, rows, width))
     transposed = w.assign(f"{w.read(key)}[i, j, k] -> [i, k, j]", (batch, width, rows))
     scores = w.assign(f"matmul({x}, {w.read(transposed)})", (batch, rows, rows))
+    if w.rng.random() < 0.5:
+        w.line(f"{scores} = causal_mask({scores})")
     weights = w.assign(f"softmax({w.read(scores)})", (batch, rows, rows))
+    del w.tensors[scores]  # minus infinity in any other place would leave nothing to compare
     w.assign(f"matmul({w.read(weights)}, {x})", (batch, rows, width))
 
 
@@ -296,6 +311,11 @@ def _repeat(w: _Writer) -> None:
         w.line(f"{h} = {form.format(h)}")
     if shared is not None:
         w.line(f"{h} = linear({h}, {shared})")
+    if w.rng.random() < 0.3:
+        w.line(f"repeat 2 as {w.fresh('inner')}")
+        gain = w.fresh("w")
+        w.line(f"  weight {gain}: f32{[width]} ~ normal(0.3)")
+        w.line(f"  {h} = dropout({h} * {gain}; p = 0.25)")
     w.line(f"{carried} = {carried} + {h}")
     w.indent = "  "
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from unity_dsl.graph.conversion import convert
+from unity_dsl.graph.exchange import is_cut
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
 from unity_dsl.graph.plan import (
@@ -48,6 +49,7 @@ class _Values:
 class _Draw:
     def __init__(self, mesh: Mesh, library: Library, rng: Random) -> None:
         self.mesh, self.library, self.rng = mesh, library, rng
+        self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
 
     def graph(
         self,
@@ -121,7 +123,12 @@ class _Draw:
             choices: list[Kind] = [Invariant()]
             if value.integer_range is None and not storage:
                 choices += [Replicate()] + [Partial()] * value.needs_gradient
-            choices += [Shard(dim) for dim, size in enumerate(left) if size % axis.degree == 0]
+            choices += [
+                Shard(dim, by=by)
+                for dim, size in enumerate(left)
+                if size % axis.degree == 0
+                for by in (("partition",) if storage else self.cuts)
+            ]
             kinds.append(self.rng.choice(choices))
             if isinstance(kind := kinds[-1], Shard):
                 left[kind.dim] //= axis.degree

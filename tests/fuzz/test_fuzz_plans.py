@@ -21,7 +21,7 @@ from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.plan import Plan
-from unity_dsl.index.library import Library, load_library
+from unity_dsl.index.library import Library, library_of, library_sources
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.render import render
@@ -42,12 +42,26 @@ def pool() -> Iterator[RankPool]:
         yield ranks
 
 
+CYCLIC = Source(
+    "cyclic.uop",
+    """
+## Device @p gets every p-th position of dimension `dim`.
+parallel cyclic[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
+  where rank(f) == dim, d == p * e
+  y[@p, f.., j, g..] = x[f.., j * |p| + @p, g..]
+""",
+)
+
+
 @pytest.fixture(scope="module")
-def library() -> Library:
-    return load_library()
+def libraries() -> tuple[Library, Library]:
+    """The shipped one, and one with a way to cut tensors that a user declared."""
+    shipped = library_sources()
+    return library_of(shipped), library_of([*shipped, CYCLIC])
 
 
-def draw(case: int, library: Library) -> tuple[str, Model, Plan, Random]:
+def draw(case: int, libraries: tuple[Library, Library]) -> tuple[str, Model, Library, Plan, Random]:
+    library = libraries[case % 5 == 4]
     rng = Random(f"{SEED} {case}")
     text = random_model(rng)
     try:
@@ -56,7 +70,7 @@ def draw(case: int, library: Library) -> tuple[str, Model, Plan, Random]:
         pytest.fail(f"{describe(case, text)}\n{render(error.diagnostic)}")
     degrees = MESHES[case % len(MESHES)]
     mesh = Mesh(tuple(MeshAxis("abc"[i], degree) for i, degree in enumerate(degrees)))
-    return text, model, random_plan(model, mesh, library, rng), rng
+    return text, model, library, random_plan(model, mesh, library, rng), rng
 
 
 def describe(case: int, text: str) -> str:
@@ -72,9 +86,11 @@ def write(plan: Plan, library: Library, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", range(CASES))
-def test_a_random_plan_equals_its_model(case: int, pool: RankPool, library: Library, tmp_path: Path) -> None:
+def test_a_random_plan_equals_its_model(
+    case: int, pool: RankPool, libraries: tuple[Library, Library], tmp_path: Path
+) -> None:
     print(f"seed {SEED}")
-    text, model, plan, rng = draw(case, library)
+    text, model, library, plan, rng = draw(case, libraries)
     program = write(plan, library, tmp_path / "program")
     reference = write(random_plan(model, Mesh(()), library, rng), library, tmp_path / "reference")
     expected, found = losses(model, library, reference)
@@ -87,11 +103,11 @@ def test_a_random_plan_equals_its_model(case: int, pool: RankPool, library: Libr
     assert largest <= TOLERANCE, f"{describe(case, text)}\n{errors}\n{(program / 'model.py').read_text()}"
 
 
-def test_the_cases_reach_every_role_and_every_conversion(library: Library) -> None:
+def test_the_cases_reach_every_role_and_every_conversion(libraries: tuple[Library, Library]) -> None:
     """Drawn for thirty cases at least: fewer could miss one by chance."""
     found: Counter[str] = Counter()
     for case in range(max(CASES, 30)):
-        found += features(draw(case, library)[2])
+        found += features(draw(case, libraries)[3])
     roles = {"uniformly I", "uniformly R", "linearly", "along", "summed", "inner", "merged", "runs"}
     steps = ("slice", "mask", "pad", "all_gather", "all_reduce", "reduce_scatter", "all_to_all", "exchange")
     wanted = roles | {f"{way} {step}" for way in ("forward", "backward") for step in steps}

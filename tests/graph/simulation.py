@@ -9,14 +9,16 @@ import numpy as np
 from unity_dsl.graph.conversion import Step, StepKind
 from unity_dsl.graph.exchange import held_indices, transfers
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Partial, Replicate, Shard, nest
-from unity_dsl.index.library import load_library
+from unity_dsl.index.library import Library, load_library
 
 LIBRARY = load_library()
 
 Locals = list[np.ndarray]
 
 
-def encode(tensor: np.ndarray, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> Locals:
+def encode(
+    tensor: np.ndarray, layout: Layout, mesh: Mesh, rng: np.random.Generator, library: Library = LIBRARY
+) -> Locals:
     """Local tensors of a layout: copies, slices, and random terms of a sum along Partial axes."""
     partial = layout.where(Partial)
     degree = mesh.degree(partial)
@@ -28,20 +30,24 @@ def encode(tensor: np.ndarray, layout: Layout, mesh: Mesh, rng: np.random.Genera
         number = 0
         for axis in partial:
             number = number * mesh.axes[axis].degree + here[axis]
-        held.append(take(terms[number], layout, mesh, here))
+        held.append(take(terms[number], layout, mesh, here, library))
     return held
 
 
-def take(tensor: np.ndarray, layout: Layout, mesh: Mesh, here: tuple[int, ...]) -> np.ndarray:
+def take(
+    tensor: np.ndarray, layout: Layout, mesh: Mesh, here: tuple[int, ...], library: Library = LIBRARY
+) -> np.ndarray:
     for dim, extent in enumerate(tensor.shape):
-        index = held_indices(layout, dim, extent, mesh, here, LIBRARY)
+        index = held_indices(layout, dim, extent, mesh, here, library)
         tensor = np.where(
             np.expand_dims(index >= 0, tuple(d for d in range(tensor.ndim) if d != dim)), tensor.take(index, dim), 0.0
         )
     return tensor
 
 
-def decode(held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> np.ndarray:
+def decode(
+    held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library = LIBRARY
+) -> np.ndarray:
     """The tensor that the local tensors stand for; asserts that copies agree."""
     total = np.full(shape, np.nan)
     copied = [axis for axis, kind in enumerate(layout.kinds) if isinstance(kind, Invariant | Replicate)]
@@ -49,7 +55,7 @@ def decode(held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> 
     for rank, local in enumerate(held):
         here = mesh.coordinates(rank)
         copy = tuple(here[axis] for axis in copied)
-        index = np.ix_(*(held_indices(layout, dim, extent, mesh, here, LIBRARY) for dim, extent in enumerate(shape)))
+        index = np.ix_(*(held_indices(layout, dim, extent, mesh, here, library) for dim, extent in enumerate(shape)))
         sums.setdefault(copy, np.zeros(shape))[index] += local
     for value in sums.values():
         assert np.isnan(total).all() or np.allclose(total, value), "copies differ"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.index.describe import describe_function, describe_operator, describe_parallel, representative
+from unity_dsl.index.describe import describe_function, describe_operator, describe_parallel
 from unity_dsl.index.library import Library
-from unity_dsl.index.lowering import LoweringClass, lowering_class
-from unity_dsl.index.work import backward_work, work
+
+from .declare import declare
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -28,41 +28,34 @@ def test_every_declaration_can_be_described(library: Library) -> None:
     assert all(describe_function(function) for function in library.functions.values())
 
 
+def test_names_are_those_of_the_declaration(library: Library) -> None:
+    text = describe_operator(library.operators["linear"], library)
+    assert "dx[b.., i] = sum(o) dy[b.., o] * w[o, i]" in text
+    assert "2 * |b..| * |o| * |i|" in text
+
+
+def test_attributes_appear_by_name(library: Library) -> None:
+    assert "dy[b..] * factor" in describe_operator(library.operators["scale"], library)
+    assert "dy[f.., d - start, g.. else 0]" in describe_operator(library.operators["slice"], library)
+    assert "dy[b..] / (1 - p)" in describe_operator(library.operators["dropout"], library)
+
+
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    "text",
     [
-        ("linear", LoweringClass.CONTRACTION),
-        ("matmul", LoweringClass.CONTRACTION),
-        ("embedding", LoweringClass.GATHER),
-        ("softmax", LoweringClass.ROW_REDUCTION),
-        ("cross_entropy", LoweringClass.ROW_REDUCTION),
-        ("reduce_sum", LoweringClass.ROW_REDUCTION),
-        ("relu", LoweringClass.ELEMENTWISE),
-        ("rearrange", LoweringClass.VIEW),
-        ("concat", LoweringClass.VIEW),
+        "op f(x: [a, b]) -> y: [a]\n  where a == 2 * b\n  y[a] = sum(b) x[a, b]\n",
+        "op f(x: [h], k: [r]) -> y: [p]\n  where p == h - r + 1\n  y[p] = sum(r) x[p + r] * k[r]\n",
+        "op f(x: [a]; n) -> y: [b, c]\n  where a == b * n, c == n\n  y[b, c] = x[b * |c| + c]\n",
+        "op f(ids: int<v>[n]) -> y: [n]\n  y[n] = ids[n] / 2\n",
+        "op f(x: [a]) -> y: [a], s: []\n  y[a] = x[a] * 2\n  s[] = sum(a) x[a]\n",
     ],
 )
-def test_lowering_class(name: str, kind: LoweringClass, library: Library) -> None:
-    assert lowering_class(representative(library.operators[name])) is kind
+def test_sizes_are_found_that_meet_the_conditions(text: str) -> None:
+    library = declare(text)
+    found = describe_operator(library.operators["f"], library)
+    assert "lowering" in found and "no sizes" not in found
 
 
-def test_work_of_a_matrix_product(library: Library) -> None:
-    instance = representative(library.operators["linear"])
-    b, i, o = (instance.sizes[axis] for axis in ("b0", "i", "o"))
-    done = work(instance)
-    assert done.flops == 2 * b * i * o
-    assert (done.bytes_read, done.bytes_written) == (4 * (b * i + o * i), 4 * b * o)
-    assert backward_work(instance, [True, True]).flops == 4 * b * i * o
-    assert backward_work(instance, [False, True]).flops == 2 * b * i * o
-
-
-def test_work_at_local_sizes(library: Library) -> None:
-    instance = representative(library.operators["linear"])
-    halved = {**instance.sizes, "o": instance.sizes["o"] / 2}
-    assert work(instance, halved).flops == work(instance).flops / 2
-
-
-def test_a_look_up_reads_the_rows_it_needs(library: Library) -> None:
-    instance = representative(library.operators["embedding"])
-    n, d = instance.sizes["n0"], instance.sizes["d"]
-    assert work(instance).bytes_read == 8 * n + 4 * n * d
+def test_conditions_that_nothing_meets_are_said() -> None:
+    library = declare("op f(x: [a]) -> y: [a]\n  where a == 1000003\n  y[a] = x[a]\n")
+    assert "no sizes were found" in describe_operator(library.operators["f"], library)

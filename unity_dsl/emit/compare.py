@@ -248,7 +248,10 @@ def _compare(found: Tensors, expected: Tensors, floor: float) -> dict[str, float
 
 
 def _error(found: Tensor, expected: Tensor, floor: float) -> float:
-    """Largest difference relative to the largest expected value, or to `floor` where that is larger."""
+    """Largest difference relative to the largest expected value, or to `floor` where that is larger.
+
+    Where both are zero (a model that computes nothing but zeros) the difference itself.
+    """
     if found.shape != expected.shape:
         raise RuntimeError(f"shape {list(found.shape)} instead of {list(expected.shape)}")
     if found.numel() == 0:
@@ -256,7 +259,8 @@ def _error(found: Tensor, expected: Tensor, floor: float) -> float:
     difference = float((found.double() - expected.double()).abs().max())
     if difference == 0:
         return 0.0
-    error = difference / max(float(expected.double().abs().max()), floor)
+    scale = max(float(expected.double().abs().max()), floor)
+    error = difference / scale if scale else difference
     return error if math.isfinite(error) else sys.float_info.max
 
 

@@ -182,7 +182,10 @@ class ForwardText:
 
     def site(self, number: int) -> str:
         """The random site, which counts a repeat's iterations."""
-        return str(number) if self.state == "self" else f"{number} + {self.program.random_sites} * self.index"
+        if self.state == "self":
+            return str(number)
+        stride = self.program.random_sites
+        return f"{number} + {'' if stride == 1 else f'{stride} * '}self.index"
 
     # ------------------------------------------------------------------------------------------ repeats
 

@@ -135,6 +135,7 @@ class _Equations:
             keep=self.keep,
             position=lambda axis: self.position(axis, held=False),
             offset=lambda axis: self.position(axis, held=True),
+            start=self.start,
             random=self.random,
         )
         for operand, text in zip(instance.inputs, arguments, strict=True):
@@ -178,6 +179,13 @@ class _Equations:
             cuts.append((role.by, degree, extent, index))
             extent //= degree
         return cuts
+
+    def start(self, axis: str, stride: int) -> str:
+        """Where an axis's local slice begins, times `stride`; nothing where the slice is not one block."""
+        cuts = self._cuts(axis)
+        if any(by != "partition" for by, _, _, _ in cuts):
+            return ""
+        return " + ".join(f"{extent // degree * stride} * {index}" for _, degree, extent, index in cuts)
 
     def random(self, positions: str) -> str:
         self.place.random = True

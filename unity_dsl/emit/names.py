@@ -7,117 +7,29 @@ import re
 from collections.abc import Iterable
 from keyword import iskeyword, issoftkeyword
 
-PROGRAM_NAMES = frozenset(
-    [
-        "self",
-        "model",
-        "nn",
-        "torch",
-        "F",
-        "Tensor",
-        "parallel",
-        "hashlib",
-        "DeviceMesh",
-        "NamedTuple",
-        "Model",
-        "MESH",
-        "WORLD_SIZE",
-        "INPUTS",
-        "PARAMETERS",
-        "BUFFERS",
-        "MODEL",
-        "DTYPE",
-        "CUTS",
-        "factory",
-        "inputs",
-        "uniform",
-        "positions",
-        "build_mesh",
-        "check_mesh",
-        "checked",
-        "initial",
-        "init_device_mesh",
-        "TensorSpec",
-        "ParameterSpec",
-        "Block",
-        "name",
-        "spec",
-        "annotations",
-    ]
-)
+PROGRAM_NAMES = frozenset({
+    "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Model",
+    "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
+    "uniform", "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
+    "ParameterSpec", "Block", "name", "spec", "annotations",
+})  # fmt: skip
 """What the module itself uses: no variable or class of a model may hide one of these."""
 
 STATE = frozenset({"training", "seed", "step", "accumulating", "bucket_bytes", "index"})
 """Attributes that emitted modules set while they run."""
 
-ATTRIBUTES = STATE | frozenset(
-    [
-        "groups",
-        "sync",
-        "device",
-        "dtype",
-        "stored",
-        "initialise",
-        "load_global",
-        "shard",
-        "full",
-        "synchronise",
-        "grad_norm",
-        "T_destination",
-        "add_module",
-        "apply",
-        "bfloat16",
-        "buffers",
-        "call_super_init",
-        "children",
-        "compile",
-        "cpu",
-        "cuda",
-        "double",
-        "dump_patches",
-        "eval",
-        "extra_repr",
-        "float",
-        "forward",
-        "get_buffer",
-        "get_extra_state",
-        "get_parameter",
-        "get_submodule",
-        "half",
-        "ipu",
-        "load_state_dict",
-        "modules",
-        "mtia",
-        "named_buffers",
-        "named_children",
-        "named_modules",
-        "named_parameters",
-        "parameters",
-        "register_backward_hook",
-        "register_buffer",
-        "register_forward_hook",
-        "register_forward_pre_hook",
-        "register_full_backward_hook",
-        "register_full_backward_pre_hook",
-        "register_load_state_dict_post_hook",
-        "register_load_state_dict_pre_hook",
-        "register_module",
-        "register_parameter",
-        "register_state_dict_post_hook",
-        "register_state_dict_pre_hook",
-        "requires_grad_",
-        "set_extra_state",
-        "set_submodule",
-        "share_memory",
-        "state_dict",
-        "to",
-        "to_empty",
-        "train",
-        "type",
-        "xpu",
-        "zero_grad",
-    ]
-)
+ATTRIBUTES = STATE | frozenset({
+    "groups", "sync", "device", "dtype", "stored", "initialise", "load_global", "shard", "full", "synchronise",
+    "grad_norm", "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children",
+    "compile", "cpu", "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward", "get_buffer",
+    "get_extra_state", "get_parameter", "get_submodule", "half", "ipu", "load_state_dict", "modules", "mtia",
+    "named_buffers", "named_children", "named_modules", "named_parameters", "parameters", "register_backward_hook",
+    "register_buffer", "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+    "register_full_backward_pre_hook", "register_load_state_dict_post_hook", "register_load_state_dict_pre_hook",
+    "register_module", "register_parameter", "register_state_dict_post_hook", "register_state_dict_pre_hook",
+    "requires_grad_", "set_extra_state", "set_submodule", "share_memory", "state_dict", "to", "to_empty", "train",
+    "type", "xpu", "zero_grad",
+})  # fmt: skip
 """What a module is already, as ours or as torch's: a tensor of such a name is stored beside the attribute."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -145,13 +57,7 @@ class Names:
     def fresh(self, wanted: str) -> str:
         """`wanted` where it is free and no word of Python's, else the nearest name that is: `x_`, `x_2`, …"""
         stem = checked(wanted).replace(".", "_")
-        if (
-            iskeyword(stem)
-            or issoftkeyword(stem)
-            or stem in _BUILTINS
-            or stem in PROGRAM_NAMES
-            or stem.startswith("__")
-        ):
+        if iskeyword(stem) or issoftkeyword(stem) or stem in _TAKEN or stem.startswith("__"):
             stem = f"{stem.lstrip('_') or 'name'}_"
         name, number = stem, 1
         while name in self._used:

@@ -66,13 +66,16 @@ def render_model(plan: Plan, library: Library) -> str:
 
 def render_parallel(plan: Plan, library: Library) -> str:
     """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
-    collectives = write_down(plan, library).program.collectives
-    mesh = plan.mesh
-    deferred = [conversion.deferred.function for conversion in collectives.functions if conversion.deferred]
-    steps = collectives.steps
+    return render_collectives(plan.model.name, write_down(plan, library).program.collectives)
+
+
+def render_collectives(title: str, collectives: Collectives) -> str:
+    """parallel.py with the groups, conversions and reductions that were asked for."""
+    mesh, steps = collectives.mesh, collectives.steps
+    deferred = {conversion.deferred.function for conversion in collectives.functions if conversion.deferred}
     communicating = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "exchange"}
     return _template("parallel.py.j2").render(
-        title=docstring_text(plan.model.name),
+        title=docstring_text(title),
         mesh=" x ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes),
         groups=[
             {"name": group.name, "axes": _tuple(json.dumps(mesh.axes[axis].name) for axis in group.axes)}
@@ -85,6 +88,7 @@ def render_parallel(plan: Plan, library: Library) -> str:
         reductions=list(collectives.reductions),
         parameters=bool(deferred),
         scattered="reduce_scatter" in deferred,
+        reduced="all_reduce" in deferred,
         conversions=collectives.functions,
     )
 
@@ -126,13 +130,20 @@ def _start(forward: ForwardText, inputs: Mapping[str, Value], variables: Mapping
 
 
 def _signature(variables: Mapping[str, str], module: ModuleText) -> list[str]:
-    """Inputs by name; where one is a word of Python's, all come as keywords."""
+    """Inputs by name; where one is a word of Python's or of the program's, all come in a dictionary."""
     result = "-> tuple[Tensor, dict[str, Tensor]]"
     if all(name == variable for name, variable in variables.items()):
         arguments = ", ".join(f"{name}: Tensor" for name in variables)
         return broken(f"def forward(self{', ' if arguments else ''}{arguments}) {result}:", "    ")
     module.lines[:0] = [f"{variable} = inputs[{json.dumps(name)}]" for name, variable in variables.items()]
-    return [f"    def forward(self, **inputs: Tensor) {result}:"]
+    if "self" not in variables:
+        return [f"    def forward(self, **inputs: Tensor) {result}:"]
+    return [
+        f"    def __call__(self, /, **inputs: Tensor) {result}:",
+        "        return super().__call__(inputs)  # an input has the name `self`",
+        "",
+        f"    def forward(self, inputs: dict[str, Tensor]) {result}:",
+    ]
 
 
 def _has_sync(program: Program) -> bool:
@@ -202,9 +213,8 @@ def _entries(module: ModuleText, trained: bool) -> Iterator[str]:
         for inner, first, count in repeat.runs:
             if any(_has_stored(inner, trained)):
                 name = json.dumps(repeat.name)[1:-1]
-                loop = (
-                    f"for i in range({first}, {first + count}) for name, spec in {inner.constants[not trained]}.items()"
-                )
+                span = f"{count}" if first == 0 else f"{first}, {first + count}"
+                loop = f"for i in range({span}) for name, spec in {inner.constants[not trained]}.items()"
                 yield f'**{{f"{name}.{{i}}.{{name}}": spec {loop}}}'
 
 

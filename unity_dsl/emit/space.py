@@ -43,9 +43,10 @@ class Bound:
 class Space:
     """What the text of an operator's equations may refer to.
 
-    `local` are the sizes on one device, `variables` the program's names of operands. `order` is the order of an
-    equation's axes, `position` gives the global positions of an axis's local slice, `offset` the local ones. `dtype`
-    and `device` are texts, `random` makes the text of `uniform[…]` from that of the global positions.
+    `local` are the sizes on one device, `variables` the program's names of operands, `order` the equation's axes.
+    `position` gives the global positions of an axis's local slice, `offset` the local ones, `start` the text of the
+    first, times a stride, where the slice is one block (else none). `dtype` and `device` are texts, `random` makes the
+    text of `uniform[…]` from that of the global positions.
     """
 
     sizes: Mapping[str, int]
@@ -56,6 +57,7 @@ class Space:
     keep: Callable[[str, str], str]
     position: Callable[[str], Piece]
     offset: Callable[[str], Piece]
+    start: Callable[[str, int], str]
     random: Callable[[str], str]
     variables: dict[str, tuple[str, Operand]] = field(default_factory=dict)
     order: tuple[str, ...] = ()
@@ -141,19 +143,21 @@ class Space:
     def uniform(self, index: Sequence[Expr]) -> Piece:
         """Global row-major positions over the axes that the draw is indexed by."""
         names = [axis.name for axis in index if isinstance(axis, Name)]
-        if all(self.local[name] == self.sizes[name] for name in names):
-            shape = [self.sizes[name] for name in names]
-            count = f"torch.arange({prod(shape)}, device={self.device})"
-            places = Piece(
-                count if len(shape) == 1 else f"{count}.reshape({', '.join(map(str, shape)) or '()'})", tuple(names)
-            )
+        divided = [name for name in names if self.local[name] != self.sizes[name]]
+        stride = prod(self.sizes[name] for name in names[1:])
+        start = self.start(names[0], stride) if divided == names[:1] != [] else ""
+        if not divided or start:
+            shape = [self.local[name] for name in names]
+            inner = f"torch.arange({prod(shape)}, device={self.device})"
+            inner = inner if len(shape) == 1 else f"{inner}.reshape({', '.join(map(str, shape)) or '()'})"
+            offset = f" + {start}" if start else ""
+            places = Piece(inner + offset, tuple(names), Sort.INT, Binding.SUM if start else Binding.ATOM)
         else:
             places = number(0)
             for name in names:
                 scaled = self.arithmetic("*", [places, number(self.sizes[name])])
-                places = (
-                    self.position(name) if places.value == 0 else self.arithmetic("+", [scaled, self.position(name)])
-                )
+                here = self.position(name)
+                places = here if places.value == 0 else self.arithmetic("+", [scaled, here])
         return Piece(self.random(places.code), places.axes, Sort.RANDOM)
 
     # ------------------------------------------------------------------------------------------ functions

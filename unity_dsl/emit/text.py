@@ -21,14 +21,17 @@ def statement(code: str, comment: str = "", indent: str = "") -> list[str]:
 
 def above(comment: str, indent: str = "") -> list[str]:
     """A comment on lines of its own."""
+    text = comment_text(comment)
+    if len(indent) + len(text) + 2 <= WIDTH:
+        return [f"{indent}# {text}"] if text else []
     lines: list[str] = []
     current = ""
-    for word in comment_text(comment).split():
+    for word in text.split():
         if current and len(indent) + len(current) + len(word) + 3 > WIDTH:
             lines.append(f"{indent}# {current}")
             current = ""
         current = f"{current} {word}".strip()
-    return [*lines, f"{indent}# {current}"] if current else lines
+    return [*lines, f"{indent}# {current}"]
 
 
 def block(lines: Sequence[str], comment: str, indent: str = "") -> list[str]:

@@ -275,7 +275,7 @@ def _split(place: Place, expr: Call, targets: Sequence[str]) -> tuple[Value, ...
         raise fail("E214", message, expr.span, notes=notes)
     step = size // parts
     operator = find_operator(place, "slice", expr.span)
-    results = []
+    results: list[Value] = []
     for part in range(parts):
         attributes = {"dim": int(dim) % rank, "start": part * step, "stop": (part + 1) * step}
         named = (targets[part],) if len(targets) == parts else ()

@@ -79,8 +79,8 @@ class Node:
 class Segment:
     """A repeated part. Iteration i+1 reads, as `entry`, what iteration i left in `exit`; the first reads `initial`.
 
-    `captured` are the values from outside that every iteration reads unchanged (masks, tied weights). `results` are what
-    the code after the repeat sees: one per carried value, the last iteration's exit.
+    `captured` are the values from outside that every iteration reads unchanged (masks, tied weights). `results` are
+    what the code after the repeat sees: one per carried value, the last iteration's exit.
     """
 
     name: str

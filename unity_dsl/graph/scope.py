@@ -153,7 +153,7 @@ def _cycle(word: str, statements: tuple[ModelStatement, ...], span: Span | None)
             reader = statement
     if reader is None:
         return ()
-    paths = [(target, word) for target in reader.targets]
+    paths: list[tuple[str, ...]] = [(target, word) for target in reader.targets]
     seen: set[str] = set()
     for path in paths:  # grows while it is walked: breadth first
         for source in sources.get(path[-1], ()):

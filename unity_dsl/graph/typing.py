@@ -249,6 +249,9 @@ class Typing:
         """A merged dimension is consumed major factor first, so that every slice of it is a block."""
         for operand in operands:
             for dim in operand.dims:
+                cuts = {role.by for role in configuration if isinstance(role, Along) and role.axis in dim}
+                if len(dim) > 1 and cuts - {"partition"}:
+                    return f"a merged dimension of {self.instance.name} is cut by partition only"
                 for position, name in enumerate(dim[1:], 1):
                     if name not in divided:
                         continue
@@ -258,8 +261,6 @@ class Typing:
                             f"axis `{name}` is merged with `{left[0]}` in {operand.name} of {self.instance.name}: "
                             f"`{left[0]}` has to be divided entirely first"
                         )
-                    if any(isinstance(r, Along) and r.axis in dim and r.by != "partition" for r in configuration):
-                        return f"a merged dimension of {self.instance.name} is cut by partition only"
         return None
 
     def _layout(self, kinds: Sequence[Kind], operand: Operand, divided: Mapping[str, tuple[int, ...]]) -> Layout:

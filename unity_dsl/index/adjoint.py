@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size, Uniform
-from .derivative import dependents, derivative, smooth_reads
+from ..syntax.ast import Apply, Expr, Name, Read, ReductionKind, Select, Size, Uniform
+from .derivative import Slope, declared_slopes, dependents, derivative, smooth_reads
 from .independence import gradient_free
 from .instance import Dim, Equation, Instance, Operand
 from .inversion import Inversion, invert
@@ -32,10 +32,15 @@ def adjoint(instance: Instance, library: Library, wrt: int) -> Instance:
 
     Forward equations whose values it needs are repeated in it. Raises ValueError for an integer input.
     """
+    return adjoint_by(instance, declared_slopes(library), wrt)
+
+
+def adjoint_by(instance: Instance, slope: Slope, wrt: int) -> Instance:
+    """`adjoint` with the derivatives of element functions given by `slope`."""
     operand = instance.inputs[wrt]
     if operand.integer_range is not None:
         raise ValueError(f"{instance.name}: `{operand.name}` holds integers, which have no cotangent")
-    return _Adjoint(instance, library, operand).build()
+    return _Adjoint(instance, slope, operand).build()
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,9 @@ class _Term:
 class _Adjoint:
     """The state of one derivation: names and sizes so far, the equations made, the cotangents known."""
 
-    def __init__(self, instance: Instance, library: Library, wrt: Operand) -> None:
+    def __init__(self, instance: Instance, slope: Slope, wrt: Operand) -> None:
         self.instance = instance
-        self.library = library
+        self.slope = slope
         self.wrt = wrt
         self.sizes = dict(instance.sizes)
         self.forward = {equation.target.name: equation for equation in instance.equations}
@@ -148,7 +153,7 @@ class _Adjoint:
 
     def term(self, equation: Equation, read: Read) -> _Term:
         """What one read of an active tensor contributes to the tensor's cotangent."""
-        factor = simplify(call("*", self.weight(equation), derivative(equation.value, read, self.library)))
+        factor = simplify(call("*", self.weight(equation), derivative(equation.value, read, self.slope)))
         dims = self.dims[read.tensor]
         own = {axis for dim in dims for axis in dim}
         # The equation's axes get names that are no axis of the tensor, then those that stay free get theirs back.

@@ -6,13 +6,14 @@ the slice of the result needs the slice of the operand, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..syntax.ast import Expr, Name, Read, ReductionKind, Size, Uniform
 from .independence import gradient_free
-from .instance import Equation, Instance
+from .instance import Equation, Instance, Operand
 from .library import Library
 from .linearity import linear_operands
 from .term import children, dim_axes, free_axes, reads, walk
@@ -44,14 +45,16 @@ class AxisClass:
 
 
 def classify(instance: Instance, library: Library) -> dict[str, AxisClass]:
-    """Every axis of the instance with its class, in the order in which the equations run over them."""
+    """Every axis with its class: those that equations run over, in their order, then those that only operands have."""
     equations = (*instance.equations, *instance.evaluation)
-    blocked = dict(_blocked(instance, equations))
+    operands = _operands(instance)
+    blocked = dict(_blocked(instance, operands, equations))
     positional = {axis for equation in equations for axis in _positional(equation.value)}
     sized = {node.name for equation in equations for node in walk(equation.value) if isinstance(node, Size)}
-    sized -= _merged_sizes(instance, equations)
+    sized -= _merged_sizes(instance, operands, equations)
     outputs = {output.name for output in instance.outputs}
     in_outputs = {axis for output in instance.outputs for axis in output.axes}
+    run_over = {axis for equation in equations for axis in equation.space}
     inner = {
         axis
         for equation in equations
@@ -59,10 +62,19 @@ def classify(instance: Instance, library: Library) -> dict[str, AxisClass]:
         if equation.target.name not in outputs or equation.kind is not ReductionKind.SUM
     }
     found = {}
-    for axis in instance.axes:
-        kind, reason = _kind(axis, axis in in_outputs, axis in inner, blocked.get(axis))
+    for axis in dict.fromkeys((*instance.axes, *(axis for operand in operands.values() for axis in operand.axes))):
+        why_not = blocked.get(axis)
+        if why_not is None and axis not in run_over:
+            why_not = f"no statement runs over `{axis}`"
+        kind, reason = _kind(axis, axis in in_outputs, axis in inner, why_not)
         found[axis] = AxisClass(axis, kind, reason, axis in positional, axis in sized, axis in inner)
     return found
+
+
+def _operands(instance: Instance) -> dict[str, Operand]:
+    """Inputs, intermediates and outputs by name, those of the evaluation included."""
+    equations = (*instance.equations, *instance.evaluation)
+    return {operand.name: operand for operand in (*instance.inputs, *(equation.target for equation in equations))}
 
 
 def _kind(axis: str, kept: bool, inner: bool, why_not: str | None) -> tuple[AxisKind, str]:
@@ -77,14 +89,35 @@ def _kind(axis: str, kept: bool, inner: bool, why_not: str | None) -> tuple[Axis
     return AxisKind.SUMMED, f"the results are sums over `{axis}`: every device has some of the terms"
 
 
-def _blocked(instance: Instance, equations: tuple[Equation, ...]) -> Iterator[tuple[str, str]]:
+def _blocked(
+    instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation]
+) -> Iterator[tuple[str, str]]:
+    """Axes that cannot be divided, each with the reason."""
+    outputs = {output.name for output in instance.outputs}
     for equation in equations:
         for read in reads(equation.value):
-            operand = instance.operand(read.tensor)
-            for index, own in zip(read.index, operand.dims, strict=True):
-                if dim_axes(index, instance.sizes) != own:
-                    for axis in dict.fromkeys((*free_axes(index), *own)):
+            own = operands[read.tensor].dims
+            for index, dim in zip(read.index, own, strict=True):
+                if dim_axes(index, instance.sizes) != dim:
+                    for axis in dict.fromkeys((*free_axes(index), *dim)):
                         yield axis, _why_not(axis, read, index)
+            yield from _diagonal(operands[read.tensor])
+            yield from _used_again(equations, read, outputs)
+
+
+def _diagonal(operand: Operand) -> Iterator[tuple[str, str]]:
+    """A tensor is divided along one dimension by an axis, so no axis may be two of its dimensions."""
+    for axis, count in Counter(operand.axes).items():
+        if count > 1:
+            yield axis, f"`{axis}` is {count} dimensions of `{operand.name}`: a slice of it would be a diagonal block"
+
+
+def _used_again(equations: Sequence[Equation], read: Read, outputs: Collection[str]) -> Iterator[tuple[str, str]]:
+    """A result that is a sum stays a term of it on every device, so nothing else may be computed from it."""
+    for equation in equations:
+        if equation.target.name == read.tensor and read.tensor in outputs and equation.kind is ReductionKind.SUM:
+            for axis in equation.over:
+                yield axis, f"the result `{read.tensor}` sums over `{axis}`, and another statement reads that sum"
 
 
 def _why_not(axis: str, read: Read, index: Expr) -> str:
@@ -113,7 +146,7 @@ def _positional(expr: Expr) -> Iterator[str]:
                 yield from _positional(child)
 
 
-def _merged_sizes(instance: Instance, equations: tuple[Equation, ...]) -> set[str]:
+def _merged_sizes(instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation]) -> set[str]:
     """Sizes that occur only inside merged indices `h * |k| + k`, which every slice has its own of."""
     inside: set[str] = set()
     outside: set[str] = set()
@@ -121,8 +154,8 @@ def _merged_sizes(instance: Instance, equations: tuple[Equation, ...]) -> set[st
         plain = [
             index
             for read in reads(equation.value)
-            for dim, index in enumerate(read.index)
-            if dim_axes(index, instance.sizes) == instance.operand(read.tensor).dims[dim]
+            for index, own in zip(read.index, operands[read.tensor].dims, strict=True)
+            if dim_axes(index, instance.sizes) == own
         ]
         hidden = {id(node) for index in plain for node in walk(index)}
         for node in walk(equation.value):
@@ -134,9 +167,13 @@ def _merged_sizes(instance: Instance, equations: tuple[Equation, ...]) -> set[st
 def local_native(instance: Instance, library: Library, divided: tuple[str, ...]) -> bool:
     """Whether the declaration's torch call, on the slices that divide these axes, computes what the equations do there.
 
-    It does where it stands for the equations at all and knows of no position, length or reduction of a divided axis.
+    It does where it stands for the equations at all and knows of no position, length or reduction of a divided axis. A
+    length that a condition ties to others is known to the call too.
     """
     if not instance.native or instance.operator.torch is None:
         return False
     classes = classify(instance, library)
-    return not any(classes[axis].positional or classes[axis].sized or classes[axis].inner for axis in divided)
+    tied = {name for condition in instance.operator.conditions for name in free_axes(condition)}
+    return not any(
+        classes[axis].positional or classes[axis].sized or classes[axis].inner or axis in tied for axis in divided
+    )

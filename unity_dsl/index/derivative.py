@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..syntax.ast import Apply, Expr, Read, Select
 from .instance import Instance
 from .library import Library
 from .simplify import ONE, ZERO, simplify
 from .term import COMPARISONS, call, substitute
+
+Slope = Callable[[str, tuple[Expr, ...], int], Expr]
+"""From an element function, its arguments and the position of one: the derivative by that argument."""
 
 _CONSTANT = COMPARISONS | {"//"}
 """Functions that are constant wherever they have a derivative."""
@@ -36,34 +39,42 @@ def dependents(instance: Instance, sources: frozenset[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def derivative(expr: Expr, by: Read, library: Library) -> Expr:
-    """The derivative of a term by one element, every other element held fixed; simplified.
+def declared_slopes(library: Library) -> Slope:
+    """The declared derivatives of element functions, which hold at kinks too."""
 
-    Declared derivatives of element functions are used as they stand, at kinks too.
-    """
-    return simplify(_derivative(expr, by, library))
+    def slope(function: str, arguments: tuple[Expr, ...], position: int) -> Expr:
+        declared = library.functions[function]
+        given = dict(zip(declared.parameters, arguments, strict=True))
+        return substitute(dict(declared.derivatives)[declared.parameters[position]], given)
+
+    return slope
 
 
-def _derivative(expr: Expr, by: Read, library: Library) -> Expr:
+def derivative(expr: Expr, by: Read, slope: Slope) -> Expr:
+    """The derivative of a term by one element, every other element held fixed; simplified."""
+    return simplify(_derivative(expr, by, slope))
+
+
+def _derivative(expr: Expr, by: Read, slope: Slope) -> Expr:
     if expr == by:
         return ONE
     if not any(read == by for read in smooth_reads(expr)):
         return ZERO
     match expr:
         case Select(condition, then, otherwise):
-            return Select(condition, _derivative(then, by, library), _derivative(otherwise, by, library))
+            return Select(condition, _derivative(then, by, slope), _derivative(otherwise, by, slope))
         case Apply(function, arguments):
-            inner = [simplify(_derivative(argument, by, library)) for argument in arguments]
+            inner = [simplify(_derivative(argument, by, slope)) for argument in arguments]
             total: Expr = ZERO
             for position, factor in enumerate(inner):
                 if factor != ZERO:
-                    total = call("+", total, call("*", _outer(function, arguments, position, library), factor))
+                    total = call("+", total, call("*", _outer(function, arguments, position, slope), factor))
             return simplify(total)
     raise TypeError(f"{type(expr).__name__} in the value of an equation")
 
 
-def _outer(function: str, arguments: tuple[Expr, ...], position: int, library: Library) -> Expr:
-    """The derivative of a function by its argument at `position`."""
+def _outer(function: str, arguments: tuple[Expr, ...], position: int, slope: Slope) -> Expr:
+    """The derivative of arithmetic or of an element function by its argument at `position`."""
     match function, position:
         case ("+", _) | ("-", 0) | ("%", 0):
             return ONE
@@ -77,6 +88,4 @@ def _outer(function: str, arguments: tuple[Expr, ...], position: int, library: L
             return call("neg", call("/", arguments[0], call("*", arguments[1], arguments[1])))
         case ("%", 1):
             return call("neg", call("//", *arguments))
-    declared = library.functions[function]
-    given = dict(declared.derivatives)
-    return substitute(given[declared.parameters[position]], dict(zip(declared.parameters, arguments, strict=True)))
+    return slope(function, arguments, position)

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
+from ..syntax.ast import DimDecl, FunctionDecl, OperatorDecl, ParallelDecl, TensorDecl
 from ..syntax.diagnostic import InputError
+from ..syntax.span import Span
 from .adjoint import adjoint
-from .classify import classify, gradient_free, linear_operands
+from .classify import AxisClass, classify, gradient_free, linear_operands
+from .derivative import dependents
 from .instance import Instance
-from .instantiate import Binding, Shape, instantiate
 from .library import Library
 from .lowering import lowering_class
-from .pattern import takes_pattern
-from .text import Rename, equation_text
-from .work import operations_of
+from .notation import condition_text, equation_text
+from .representative import Representative, representative
+from .work import Axes, Extent, Polynomial, backward_tallies, forward_tally, total
 
-_SIZES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
-"""Sizes of a representative instance: different, so that no two axes are confused."""
+_MARGIN = 10
 
 
 def describe_operator(operator: OperatorDecl, library: Library) -> str:
-    """Declaration, axes with what may be done with them, gradient, work, lowering."""
-    instance = representative(operator)
-    rename = _names(operator)
-    sections = [
-        *_declaration(operator.doc, operator.span),
-        "",
-        *_axes(instance, library, rename),
-        *_linear(instance),
-        *_detached(instance),
-        *_gradients(instance, library, rename),
-        f"flops     {_flops(instance, rename)}",
-        f"lowering  {lowering_class(instance)}",
-        f"torch     {_native(operator)}",
-    ]
+    """The declaration, then all that is derived from it: shapes, axes, gradients, work, lowering."""
+    sections = [*_declaration(operator.doc, operator.span), "", *_titled("shape", _shapes(operator))]
+    try:
+        found = representative(operator)
+    except InputError as error:
+        # Nothing else can be said without sizes; the conditions are in the declaration above.
+        sections += _titled("derived", [f"no sizes were found that meet its conditions: {error.diagnostic.message}"])
+        return "\n".join(sections)
+    instance = found.instance
+    sections += _titled("axis", _axes(found, library))
+    sections += _titled("linear", _linear(instance))
+    sections += _titled("gradient", [*_gradients(found, library), *_free(instance)])
+    sections += _titled("flops", _flops(found))
+    sections += _titled("bytes", _bytes(found))
+    sections += _titled("lowering", [lowering_class(instance)])
+    sections += _titled("torch", _native(operator))
     return "\n".join(sections)
 
 
@@ -49,87 +50,142 @@ def describe_function(function: FunctionDecl) -> str:
     return "\n".join(_declaration(function.doc, function.span))
 
 
-def representative(operator: OperatorDecl) -> Instance:
-    """The operator with one axis for each rest group, at sizes that its conditions admit."""
-    groups = takes_pattern(operator)
-    names = dict.fromkeys(dim.name for tensor in operator.inputs for dim in tensor.dims)
-    sizes = dict(zip(names, _SIZES, strict=False))
-    if groups is not None and groups[1] is not None:
-        source = tuple(((f"{name}0", sizes[name]),) for name in groups if name is not None)
-        return instantiate(
-            operator,
-            [Shape(tuple(size for ((_, size),) in source))],
-            {},
-            binding=Binding(source, source[:1]),
-        )
-    shapes = [
-        Shape(
-            tuple(sizes[dim.name] for dim in tensor.dims),
-            None if tensor.integer_range is None else sizes.get(tensor.integer_range, 2),
-        )
-        for tensor in operator.inputs
-    ]
-    missing = [attribute.name for attribute in operator.attributes if attribute.default is None]
-    for values in product((1, 2, 3), repeat=len(missing)):
-        try:
-            return instantiate(operator, shapes, dict(zip(missing, values, strict=True)))
-        except InputError as error:
-            last = error
-    raise last
-
-
-def _names(operator: OperatorDecl) -> Rename:
-    rests = {f"{d.name}0": f"{d.name}.." for t in (*operator.inputs, *operator.outputs) for d in t.dims if d.rest}
-    return lambda axis: rests.get(axis, axis)
-
-
-def _declaration(doc: str, span: object) -> Iterator[str]:
+def _declaration(doc: str, span: Span | None) -> Iterator[str]:
     if doc:
         yield from doc.splitlines()
         yield ""
-    text = getattr(span, "text", "")
-    yield from text.rstrip().splitlines()
+    if span is not None:
+        yield from span.text.rstrip().splitlines()
 
 
-def _axes(instance: Instance, library: Library, rename: Rename) -> Iterator[str]:
-    for name, found in classify(instance, library).items():
-        reason = found.reason.replace(f"`{name}`", f"`{rename(name)}`")
-        if found.positional:
-            reason += "; its index is a value, to which a slice adds its offset"
-        yield f"axis {rename(name):<4} {found.kind:<8} {reason}"
+def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """Lines in a column, the first with a title in the margin."""
+    for number, line in enumerate(lines):
+        yield f"{'' if number else title:<{_MARGIN}}{line}"
+
+
+# ---------------------------------------------------------------------------------------------- shapes and axes
+
+
+def _shapes(operator: OperatorDecl) -> Iterator[str]:
+    for output in operator.outputs:
+        yield f"{output.name}: [{', '.join(map(_dim, output.dims))}]"
+    for name in dict.fromkeys(dim.name for tensor in operator.inputs for dim in tensor.dims if not dim.broadcast):
+        holders = [tensor for tensor in operator.inputs if any(dim.name == name for dim in tensor.dims)]
+        if len(holders) > 1:
+            yield "needs " + " == ".join(f"{tensor.name}.{_dim_of(tensor, name)}" for tensor in holders)
+    for condition in operator.conditions:
+        yield f"needs {condition_text(condition)}"
+    if any(dim.broadcast for tensor in operator.inputs for dim in tensor.dims):
+        yield "dimensions of size 1, or missing on the left, are repeated"
+
+
+def _dim(dim: DimDecl) -> str:
+    return f"{dim.name}.." if dim.rest else dim.name
+
+
+def _dim_of(tensor: TensorDecl, name: str) -> str:
+    return next(_dim(dim) for dim in tensor.dims if dim.name == name)
+
+
+def _axes(found: Representative, library: Library) -> Iterator[str]:
+    classes = list(classify(found.instance, library).values())
+    names = [found.names.get(c.axis, c.axis) for c in classes]
+    width = max(map(len, names), default=0)
+    for name, axis in zip(names, classes, strict=True):
+        yield f"{name:<{width}}  {axis.kind:<7}  {'; '.join(_remarks(axis, found.names))}"
+
+
+def _remarks(axis: AxisClass, names: Mapping[str, str]) -> Iterator[str]:
+    reason = axis.reason
+    for name, shown in names.items():
+        reason = reason.replace(f"`{name}`", f"`{shown}`")
+    yield reason
+    if axis.positional:
+        yield "its index is used as a value: a slice adds its offset"
+    if axis.sized:
+        yield "its size is used as a value: always the global one"
 
 
 def _linear(instance: Instance) -> Iterator[str]:
-    sets = [", ".join(instance.inputs[i].name for i in chosen) for chosen in linear_operands(instance)]
-    if sets:
-        yield f"linear    jointly in {'; in '.join(sets)}: sums of terms pass through"
+    """Sets of operands that may hold terms of sums."""
+    for chosen in linear_operands(instance):
+        names = [instance.inputs[i].name for i in chosen]
+        yield f"in {names[0]}" if len(names) == 1 else f"in {', '.join(names)} jointly"
 
 
-def _detached(instance: Instance) -> Iterator[str]:
-    if found := sorted(gradient_free(instance)):
-        yield f"detached  {', '.join(found)}: the results do not depend on it"
+# ---------------------------------------------------------------------------------------------- gradients
 
 
-def _gradients(instance: Instance, library: Library, rename: Rename) -> Iterator[str]:
-    forward = {equation.target.name for equation in instance.equations}
+def _gradients(found: Representative, library: Library) -> Iterator[str]:
+    instance = found.instance
+    written = set(instance.equations)
     for position, operand in enumerate(instance.inputs):
         if operand.integer_range is None:
-            equations = adjoint(instance, library, position).equations
-            for equation in equations:
-                if equation.target.name not in forward:
-                    yield f"gradient  {equation_text(equation, rename)}"
+            made = adjoint(instance, library, position)
+            names = {**found.names, **_cotangents(instance, [e.target.name for e in made.equations])}
+            for equation in made.equations:
+                if equation not in written:
+                    yield equation_text(equation, names, found.numbers)
+            written.update(made.equations)
 
 
-def _flops(instance: Instance, rename: Rename) -> str:
-    terms: dict[tuple[str, ...], int] = {}
-    for equation in instance.equations:
-        if count := operations_of(equation):
-            terms[equation.space] = terms.get(equation.space, 0) + count
-    texts = [" * ".join([str(count), *(f"|{rename(axis)}|" for axis in space)]) for space, count in terms.items()]
-    return " + ".join(texts) or "0"
+def _cotangents(instance: Instance, made: Sequence[str]) -> dict[str, str]:
+    """`d_y` is shown as dy, where nothing else is called that."""
+    names = [f"d_{output.name}" for output in instance.outputs] + [name for name in made if name.startswith("d_")]
+    own = {operand.name for operand in instance.inputs} | {equation.target.name for equation in instance.equations}
+    return {name: f"d{name[2:]}" for name in names if f"d{name[2:]}" not in own and name not in own}
 
 
-def _native(operator: OperatorDecl) -> str:
+def _free(instance: Instance) -> Iterator[str]:
+    floats = frozenset(operand.name for operand in instance.inputs if operand.integer_range is None)
+    varying = dependents(instance, floats)
+    for name in sorted(gradient_free(instance)):
+        reason = "the results do not depend on it" if name in varying else "no float input moves it"
+        yield f"{name} carries none: {reason}"
+
+
+# ---------------------------------------------------------------------------------------------- work and lowering
+
+
+def _flops(found: Representative) -> Iterator[str]:
+    instance = found.instance
+    yield f"forward   {_polynomial(forward_tally(instance).flops, found)}"
+    if any(operand.integer_range is None for operand in instance.inputs):
+        backward = [tally.flops for tally, _ in backward_tallies(instance, [True] * len(instance.inputs))]
+        yield f"backward  {_polynomial(total(backward), found)}"
+
+
+def _bytes(found: Representative) -> Iterator[str]:
+    tally = forward_tally(found.instance)
+    yield f"read      {' + '.join(_extent(extent, found) for extent in tally.read) or '0'}"
+    yield f"written   {' + '.join(_extent(extent, found) for extent in tally.written)}"
+    yield "at 4 bytes per float, 8 per integer"
+
+
+def _extent(extent: Extent, found: Representative) -> str:
+    width = 4 if extent.real else 8
+    whole = _product(width, extent.whole, found)
+    if extent.reached is None:
+        return whole
+    reached = " + ".join(_product(width * count, axes, found) for axes, count in extent.reached.terms)
+    return f"min({whole}, {reached})"
+
+
+def _polynomial(polynomial: Polynomial, found: Representative) -> str:
+    order = found.instance.axes
+    terms = [(tuple(sorted(axes, key=order.index)), count) for axes, count in polynomial.terms]
+    terms.sort(key=lambda term: (-len(term[0]), [order.index(axis) for axis in term[0]]))
+    return " + ".join(_product(count, axes, found) for axes, count in terms) or "0"
+
+
+def _product(count: int, axes: Axes, found: Representative) -> str:
+    sizes = [f"|{found.names.get(axis, axis)}|" for axis in axes]
+    return " * ".join(sizes if count == 1 and sizes else [str(count), *sizes])
+
+
+def _native(operator: OperatorDecl) -> Iterator[str]:
     if operator.torch is None or operator.torch.span is None:
-        return "from the equations"
-    return operator.torch.span.text
+        yield "from its statements"
+    else:
+        yield operator.torch.span.text

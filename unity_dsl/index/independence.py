@@ -1,13 +1,13 @@
 """Intermediates that carry no gradient: softmax's maximum, which cancels, and what is made of integers alone.
 
-An intermediate m cancels if every output stays what it is under m[i] -> m[i] + d[i] for any d. The equations are followed
-with that change: a term is known to gain k * d[i], or to be multiplied by exp(k * d[i]), at one position i, or it is not
-known. `exp` and `log` turn one into the other.
+An intermediate m cancels if every output stays what it is under m[i] -> m[i] + d[i] for any d. The equations are
+followed with that change: a term is known to gain k * d[i], or to be multiplied by exp(k * d[i]), at one position i, or
+it is not known. `exp` and `log` turn one into the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite

@@ -4,64 +4,67 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from ..syntax.ast import Apply, Expr, Read, ReductionKind
+from ..syntax.ast import Apply, Read, ReductionKind
 from .instance import Equation, Instance
-from .term import dim_axes, reads
-from .work import determined_axes
+from .term import affine, dim_axes, free_axes, reads, walk
+from .work import determined_axes, factors, moves_only, resolved
 
 
 class LoweringClass(StrEnum):
-    CONTRACTION = "contraction"
-    GATHER = "gather"
+    """From the most to the least demanding: an operator is of the first class that one of its equations has."""
+
     WINDOW = "window"
+    CONTRACTION = "contraction"
+    SCAN = "scan"
     ROW_REDUCTION = "row reduction"
-    VIEW = "view"
+    SCATTER = "scatter"
+    GATHER = "gather"
     ELEMENTWISE = "elementwise"
+    VIEW = "view"
 
 
 def lowering_class(instance: Instance) -> LoweringClass:
-    """The class of the most demanding equation, in the order of `LoweringClass`."""
+    """The class of the most demanding equation; a look-up inside a larger formula does not make it a gather."""
     found = {_class_of(instance, equation) for equation in instance.equations}
-    if LoweringClass.GATHER in found and len(found) > 1:
-        # A look-up inside a larger formula, as a loss has for its target, does not make it a gather.
+    if LoweringClass.ELEMENTWISE in found:
         found.discard(LoweringClass.GATHER)
     return next(kind for kind in LoweringClass if kind in found)
 
 
 def _class_of(instance: Instance, equation: Equation) -> LoweringClass:
-    if determined_axes(equation):
+    determined = determined_axes(equation)
+    if determined & set(equation.target.axes):
+        return LoweringClass.SCATTER
+    axes, value, _ = resolved(equation)
+    over = set(axes) & set(equation.over)
+    if determined and not over:
         return LoweringClass.GATHER
-    factors = list(_factors(equation.value))
-    if equation.kind is ReductionKind.SUM and len(factors) > 1 and all(isinstance(f, Read) for f in factors):
-        distinct = {read.index for read in factors if isinstance(read, Read)}
-        plain = all(_is_plain(instance, read) for read in reads(equation.value))
-        return LoweringClass.CONTRACTION if plain and len(distinct) > 1 else _reduction(plain)
-    if equation.over:
-        return _reduction(all(_is_plain(instance, read) for read in reads(equation.value)))
-    return LoweringClass.VIEW if _moves_only(equation.value) else LoweringClass.ELEMENTWISE
+    if not over:
+        return LoweringClass.VIEW if moves_only(value) else LoweringClass.ELEMENTWISE
+    if any(_slides(instance, read, over) for read in reads(value)):
+        return LoweringClass.WINDOW
+    if any(_orders(node, over) for node in walk(value) if isinstance(node, Apply)):
+        return LoweringClass.SCAN
+    factor_axes = [set(free_axes(factor)) for factor in factors(value) if isinstance(factor, Read)]
+    contracted = [axes for axes in factor_axes if axes & over]
+    if equation.kind is ReductionKind.SUM and any(axes != contracted[0] for axes in contracted):
+        return LoweringClass.CONTRACTION
+    return LoweringClass.ROW_REDUCTION
 
 
-def _reduction(plain: bool) -> LoweringClass:
-    return LoweringClass.ROW_REDUCTION if plain else LoweringClass.WINDOW
-
-
-def _factors(expr: Expr) -> list[Expr]:
-    match expr:
-        case Apply(function="*", arguments=(left, right)):
-            return [*_factors(left), *_factors(right)]
-    return [expr]
-
-
-def _is_plain(instance: Instance, read: Read) -> bool:
-    dims = instance.operand(read.tensor).dims
-    return all(dim_axes(i, instance.sizes) == dim for i, dim in zip(read.index, dims, strict=True))
-
-
-def _moves_only(expr: Expr) -> bool:
-    """A read, or reads that exclude one another by their fills: elements are moved, none is computed."""
-    match expr:
-        case Read():
+def _slides(instance: Instance, read: Read, over: set[str]) -> bool:
+    """Whether an index mixes a reduced axis with another, other than as a merged dimension."""
+    for index in read.index:
+        form = affine(index, instance.sizes)
+        mixed = form is not None and len(form.axes) > 1 and over & set(form.axes)
+        if mixed and dim_axes(index, instance.sizes) is None:
             return True
-        case Apply(function="+", arguments=(left, right)):
-            return all(_moves_only(side) and isinstance(side, Read) and side.fill is not None for side in (left, right))
     return False
+
+
+def _orders(node: Apply, over: set[str]) -> bool:
+    """Whether a reduced position is compared with a kept one by order: a sum over those before."""
+    if node.function not in ("<", "<=", ">", ">="):
+        return False
+    axes = set(free_axes(node))
+    return not any(reads(node)) and bool(axes & over) and bool(axes - over)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, Read, Reduce, Select, Size, Uniform
-from .instance import Equation
+from .instance import Dim, Equation
 from .term import COMPARISONS
 
 _SUM, _PRODUCT, _SIGN, _ATOM = range(4)
@@ -20,10 +20,15 @@ def expression_text(expr: Expr, names: Renaming | None = None, numbers: Mapping[
     return _Writer(names or {}, numbers or {}).text(expr, _SUM)
 
 
+def condition_text(expr: Expr) -> str:
+    """A comparison as it stands in a `where` line."""
+    return _Writer({}, {}).condition(expr)
+
+
 def equation_text(equation: Equation, names: Renaming | None = None, numbers: Mapping[float, str] | None = None) -> str:
     """`y[b.., o] = sum(i) x[b.., i] * w[o, i]`."""
     writer = _Writer(names or {}, numbers or {})
-    target = f"{writer.name(equation.target.name)}[{', '.join(map(writer.name, equation.target.axes))}]"
+    target = f"{writer.name(equation.target.name)}[{', '.join(map(writer.dim, equation.target.dims))}]"
     if equation.kind is None:
         return f"{target} = {writer.text(equation.value, _SUM)}"
     over = ", ".join(map(writer.name, equation.over))
@@ -37,6 +42,11 @@ class _Writer:
 
     def name(self, name: str) -> str:
         return self.names.get(name, name)
+
+    def dim(self, dim: Dim) -> str:
+        """A dimension on a left side: its axis, `(h k)` where it merges several, 0 where it has none."""
+        axes = " ".join(map(self.name, dim))
+        return axes if len(dim) == 1 else f"({axes})" if dim else "0"
 
     def text(self, expr: Expr, level: int) -> str:
         """The text, in parentheses where the place asks for a tighter level than the term has."""

@@ -1,24 +1,31 @@
-"""How much an operator computes and moves: floating-point operations and bytes, at any sizes of its axes.
+"""How much an operator computes and moves: floating-point operations and bytes, as polynomials in the axes' sizes.
 
-An operator is counted as one kernel: it reads its inputs and writes its outputs once, intermediates stay inside. A
-guarded sum `sum(v) [v == ids[n]] * w[v, d]` is counted as what it is lowered to, one row per position.
+An operator is counted as one kernel: it reads its inputs and writes its outputs once, intermediates stay inside. Every
+arithmetic operation and element function counts one for each combination of the axes that it depends on, every term of
+a reduction one more; comparisons and indices are addressing. A guarded sum `sum(v) [v == ids[n]] * w[v, d]` is counted
+as what it is lowered to, one row per position; its adjoint adds one row per position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-from ..syntax.ast import Apply, Expr, Name, Read
+import numpy as np
+
+from ..syntax.ast import Apply, Expr, Name, Read, Uniform
+from .adjoint import adjoint_by
 from .instance import Equation, Instance
-from .linearity import linear_operands
-from .term import children, free_axes, reads
+from .term import COMPARISONS, call, children, free_axes, reads, substitute, walk
 
 Count = Any
-"""A float, or a NumPy array of counts where sizes are arrays."""
+"""A number, or a NumPy array of numbers where sizes are arrays."""
 
 INTEGER_BYTES = 8
+
+Axes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -30,84 +37,246 @@ class Work:
     bytes_written: Count
 
 
+@dataclass(frozen=True)
+class Polynomial:
+    """A sum of products of sizes: per set of axes its coefficient."""
+
+    terms: tuple[tuple[Axes, int], ...] = ()
+
+    def at(self, sizes: Mapping[str, Count]) -> Count:
+        return sum(coefficient * _product(axes, sizes) for axes, coefficient in self.terms)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How many elements of a tensor are touched: those that the reads can reach, and at most all of them.
+
+    `reached` is None where that is every element.
+    """
+
+    tensor: str
+    whole: Axes
+    reached: Polynomial | None
+    real: bool
+
+    def bytes(self, sizes: Mapping[str, Count], element_bytes: int) -> Count:
+        count = _product(self.whole, sizes)
+        if self.reached is not None:
+            count = np.minimum(count, self.reached.at(sizes))
+        return count * (element_bytes if self.real else INTEGER_BYTES)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The work of a kernel at any sizes."""
+
+    flops: Polynomial
+    read: tuple[Extent, ...]
+    written: tuple[Extent, ...]
+
+    def at(self, sizes: Mapping[str, Count], element_bytes: int) -> Work:
+        read, written = (sum(e.bytes(sizes, element_bytes) for e in part) for part in (self.read, self.written))
+        return Work(self.flops.at(sizes), read, written)
+
+
 def work(instance: Instance, sizes: Mapping[str, Count] | None = None, element_bytes: int = 4) -> Work:
     """The forward computation. `sizes` default to the instance's own; they may be arrays of equal shape."""
-    sizes = instance.sizes if sizes is None else sizes
-    flops = sum((_flops(equation, sizes) for equation in instance.equations), 0.0)
-    read = sum((count * (element_bytes if real else INTEGER_BYTES) for count, real in _inputs(instance, sizes)), 0.0)
-    written = sum((_extent(output.axes, sizes) for output in instance.outputs), 0.0) * element_bytes
-    return Work(flops, read, written)
+    return forward_tally(instance).at({**instance.sizes, **(sizes or {})}, element_bytes)
 
 
 def backward_work(
     instance: Instance, needs: Sequence[bool], sizes: Mapping[str, Count] | None = None, element_bytes: int = 4
 ) -> Work:
-    """The backward computation for the inputs that need a gradient.
+    """The backward computation for the inputs that need a gradient, from their adjoints; `sizes` as for `work`.
 
-    The adjoint of a product in one factor costs what the product costs; of any other function, twice the function. It
-    reads the inputs and the results' cotangents and writes the inputs' cotangents.
+    Each cotangent is a kernel of its own. Equations that several have in common are computed once, those of the forward
+    computation not again. A cotangent that is passed on as it comes costs nothing. A derivative of an element function
+    counts as one operation.
     """
-    sizes = instance.sizes if sizes is None else sizes
-    forward = work(instance, sizes, element_bytes)
-    needed = [i for i, need in enumerate(needs) if need]
-    linear = {i for chosen in linear_operands(instance) if len(chosen) == 1 for i in chosen}
-    times = len(needed) if linear.issuperset(needed) else 2
-    counts = [count for count, _ in _inputs(instance, sizes)]
-    written = sum((counts[i] for i in needed), 0.0) * element_bytes
-    return Work(forward.flops * times, forward.bytes_read + forward.bytes_written, written)
+    flops, read, written = 0, 0, 0
+    for tally, axes in backward_tallies(instance, needs):
+        done = tally.at({**axes, **instance.sizes, **(sizes or {})}, element_bytes)
+        flops, read, written = flops + done.flops, read + done.bytes_read, written + done.bytes_written
+    return Work(flops, read, written)
 
 
-def _extent(axes: Sequence[str], sizes: Mapping[str, Count]) -> Count:
-    count: Count = 1.0
-    for axis in axes:
-        count = count * sizes[axis]
-    return count
+def forward_tally(instance: Instance) -> Tally:
+    """The forward computation at any sizes."""
+    inputs = {operand.name for operand in instance.inputs}
+    outputs = {operand.name for operand in instance.outputs}
+    return Tally(
+        total(map(flops_of, instance.equations)),
+        _read(instance, instance.equations, inputs),
+        tuple(_written(equation) for equation in instance.equations if equation.target.name in outputs),
+    )
 
 
-def _flops(equation: Equation, sizes: Mapping[str, Count]) -> Count:
-    return _extent(equation.space, sizes) * operations_of(equation)
+def backward_tallies(instance: Instance, needs: Sequence[bool]) -> list[tuple[Tally, Mapping[str, int]]]:
+    """Per input that needs a gradient its cotangent's computation, and the sizes of axes that only the adjoint has."""
+    done = set(instance.equations)
+    found = []
+    for position, operand in enumerate(instance.inputs):
+        if not needs[position] or operand.integer_range is not None:
+            continue
+        made = adjoint_by(instance, _one_operation, position)
+        new = [equation for equation in made.equations if equation not in done]
+        done.update(new)
+        if not new or not _passes_on(made):
+            inputs = {given.name for given in made.inputs}
+            tally = Tally(
+                total(map(flops_of, new)), _read(made, made.equations, inputs), (_written(made.equations[-1]),)
+            )
+            found.append((tally, made.sizes))
+    return found
 
 
-def operations_of(equation: Equation) -> int:
-    """Operations per point of the space, and one more to accumulate; moving rows computes nothing."""
-    return 0 if determined_axes(equation) else _operations(equation.value) + bool(equation.over)
+def _one_operation(function: str, arguments: tuple[Expr, ...], position: int) -> Expr:
+    return call(f"{function}'{position}", *arguments)
 
 
-def _operations(expr: Expr) -> int:
-    """Arithmetic and functions; comparisons and the indices of reads are addressing."""
-    if isinstance(expr, Read):
-        return 0
-    own = isinstance(expr, Apply) and expr.function not in _COMPARISONS
-    return own + sum(_operations(child) for child in children(expr))
+def _passes_on(made: Instance) -> bool:
+    """Whether a cotangent is the incoming one, element by element."""
+    equation = made.equations[-1]
+    (result,) = made.outputs
+    if equation.kind is not None or not isinstance(equation.value, Read):
+        return False
+    return made.operand(equation.value.tensor).dims == result.dims
 
 
-_COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+# ---------------------------------------------------------------------------------------------- one equation
+
+
+def flops_of(equation: Equation) -> Polynomial:
+    """Operations of an equation: none where it only moves elements."""
+    axes, value, _ = resolved(equation)
+    if moves_only(value) and axes == equation.target.axes:
+        return Polynomial()
+    counted = [free_axes(node) for node in dict.fromkeys(_operations(value))]
+    if set(axes) - set(equation.target.axes):
+        counted.append(axes)
+    return _polynomial(counted)
+
+
+def resolved(equation: Equation) -> tuple[Axes, Expr, tuple[Expr, ...]]:
+    """The axes that an equation is computed over, its value there, and the positions of the axes left out.
+
+    A factor `[v == term]` determines v: it is no axis then, and the other factors are taken at `term`.
+    """
+    axes, value = list(equation.space), equation.value
+    terms: list[Expr] = []
+    while (guard := next(_guards(value, axes), None)) is not None:
+        axis, term = guard
+        axes.remove(axis)
+        terms.append(term)
+        value = substitute(_without(value, call("==", Name(axis), term)), {axis: term})
+    return tuple(axes), value, tuple(terms)
 
 
 def determined_axes(equation: Equation) -> frozenset[str]:
-    """Reduced axes that a guard `[v == ids[n]]` determines: one position of them is read."""
-    return frozenset(_guarded(equation.value, frozenset(equation.over)))
+    """The axes of which a guard leaves one position: reduced ones are looked up, those of the result scattered to."""
+    return frozenset(equation.space) - frozenset(resolved(equation)[0])
 
 
-def _guarded(expr: Expr, over: frozenset[str]) -> Iterator[str]:
-    match expr:
-        case Apply(function="*" | "/", arguments=arguments):
-            for argument in arguments:
-                yield from _guarded(argument, over)
-        case Apply(function="==", arguments=(left, right)):
-            for side, other in ((left, right), (right, left)):
-                if isinstance(side, Name) and side.name in over and side.name not in free_axes(other):
-                    yield side.name
+def moves_only(value: Expr) -> bool:
+    """A read, or a sum of padded reads, which exclude one another: elements are moved, none is computed."""
+    match value:
+        case Read():
+            return True
+        case Apply("+", arguments):
+            return all(isinstance(part, Read) and part.fill is not None for part in arguments)
+    return False
 
 
-def _inputs(instance: Instance, sizes: Mapping[str, Count]) -> list[tuple[Count, bool]]:
-    """Per input: how many of its elements are read, and whether they are floats."""
-    found = []
-    for operand in instance.inputs:
-        count = _extent(operand.axes, sizes)
-        for equation in instance.equations:
-            solved = determined_axes(equation)
-            if solved & set(operand.axes) and any(r.tensor == operand.name for r in reads(equation.value)):
-                count = _extent([axis for axis in equation.space if axis not in solved], sizes)
-        found.append((count, operand.integer_range is None))
-    return found
+def _guards(value: Expr, axes: Sequence[str]) -> Iterator[tuple[str, Expr]]:
+    for factor in factors(value):
+        match factor:
+            case Apply("==", (Name(axis), term)) if axis in axes and axis not in free_axes(term):
+                yield axis, term
+            case Apply("==", (term, Name(axis))) if axis in axes and axis not in free_axes(term):
+                yield axis, term
+
+
+def factors(value: Expr) -> Iterator[Expr]:
+    """The factors of a product; of a quotient those of the numerator."""
+    match value:
+        case Apply("*", (left, right)):
+            yield from factors(left)
+            yield from factors(right)
+        case Apply("/", (left, _)) | Apply("neg", (left,)):
+            yield from factors(left)
+        case _:
+            yield value
+
+
+def _without(value: Expr, guard: Apply) -> Expr:
+    """The product without one of its factors."""
+    same = (guard, call("==", *reversed(guard.arguments)))
+    match value:
+        case Apply("*", (left, right)) if left in same:
+            return right
+        case Apply("*", (left, right)) if right in same:
+            return left
+        case Apply("*" | "/" | "neg" as function, arguments):
+            return call(function, *(_without(part, guard) for part in arguments))
+    return value
+
+
+def _operations(value: Expr) -> Iterator[Expr]:
+    """The arithmetic on elements; what depends on indices and numbers alone is computed once."""
+    if isinstance(value, Read):
+        return
+    if isinstance(value, Apply) and value.function not in COMPARISONS:
+        if any(isinstance(node, Read | Uniform) for node in walk(value)):
+            yield value
+    for child in children(value):
+        yield from _operations(child)
+
+
+def _read(instance: Instance, equations: Iterable[Equation], tensors: set[str]) -> tuple[Extent, ...]:
+    """What equations touch of some tensors, in the order of first use."""
+    reached: dict[str, list[Axes]] = {}
+    for equation in equations:
+        _, value, positions = resolved(equation)
+        for read in (read for part in (value, *positions) for read in reads(part)):
+            if read.tensor in tensors:
+                axes = {axis for index in read.index for axis in free_axes(index)}
+                reached.setdefault(read.tensor, []).append(tuple(sorted(axes)))
+    return tuple(_extent(instance, tensor, parts) for tensor, parts in reached.items())
+
+
+def _extent(instance: Instance, tensor: str, parts: Sequence[Axes]) -> Extent:
+    operand = instance.operand(tensor)
+    everything = tuple(sorted(operand.axes)) in parts
+    reached = None if everything else _polynomial(dict.fromkeys(parts))
+    return Extent(tensor, operand.axes, reached, operand.integer_range is None)
+
+
+def _written(equation: Equation) -> Extent:
+    """All elements of a result; of one that is scattered to, those that are added to."""
+    axes = resolved(equation)[0]
+    scattered = not set(equation.target.axes) <= set(axes)
+    return Extent(equation.target.name, equation.target.axes, _polynomial([axes]) if scattered else None, True)
+
+
+# ---------------------------------------------------------------------------------------------- polynomials
+
+
+def _polynomial(products: Iterable[Axes]) -> Polynomial:
+    terms: dict[Axes, int] = {}
+    for axes in products:
+        key = tuple(sorted(axes))
+        terms[key] = terms.get(key, 0) + 1
+    return Polynomial(tuple(terms.items()))
+
+
+def total(parts: Iterable[Polynomial]) -> Polynomial:
+    """The sum of polynomials, like terms collected."""
+    terms: dict[Axes, int] = {}
+    for part in parts:
+        for axes, coefficient in part.terms:
+            terms[axes] = terms.get(axes, 0) + coefficient
+    return Polynomial(tuple(terms.items()))
+
+
+def _product(axes: Axes, sizes: Mapping[str, Count]) -> Count:
+    return prod(sizes[axis] for axis in axes)

@@ -170,7 +170,7 @@ def price_operators(
     if any(needs_gradient):
         backward = backward_work(instance, needs_gradient, sizes, width)
         seconds = seconds + _roofline(backward, dtype, machine) + launches * machine.launch_seconds
-    inner = [_price_inner(instance, found, width, mesh, machine, any(needs_gradient)) for found in typed]
+    inner = [price_inner(instance, found, dtype, mesh, machine, any(needs_gradient)) for found in typed]
     return np.broadcast_to(seconds, len(typed)) + np.array(inner)
 
 
@@ -181,8 +181,8 @@ def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
     return np.maximum(arithmetic, traffic)
 
 
-def _price_inner(
-    instance: Instance, typed: TypedOperator, width: int, mesh: Mesh, machine: Machine, gradient: bool
+def price_inner(
+    instance: Instance, typed: TypedOperator, dtype: str, mesh: Mesh, machine: Machine, gradient: bool
 ) -> float:
     """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made of one tensor."""
     seconds = 0.0
@@ -193,7 +193,7 @@ def _price_inner(
             operand = instance.operand(collective.operand)
         else:
             continue
-        count = prod(typed.local_sizes[axis] for axis in operand.axes) * width
+        count = prod(typed.local_sizes[axis] for axis in operand.axes) * DTYPE_BYTES[dtype]
         step = Step(StepKind.ALL_REDUCE, collective.axes)
         seconds += price_steps((step,), mesh, machine, 1.0).seconds(count)
     return seconds

@@ -51,7 +51,18 @@ class Quotient:
         return f"~({self.numerator.key})//{self.denominator}"
 
 
-Symbol: TypeAlias = "str | Var | Entry | Quotient"
+@dataclass(frozen=True)
+class Coordinate:
+    """Any whole number: where an element of a tensor stands."""
+
+    number: int
+
+    @cached_property
+    def key(self) -> str:
+        return f"~u{self.number:08d}"
+
+
+Symbol: TypeAlias = "str | Var | Entry | Quotient | Coordinate"
 Monomial: TypeAlias = "tuple[tuple[Symbol, int], ...]"
 
 
@@ -178,7 +189,7 @@ def _inside(symbol: Symbol) -> Iterator[Symbol]:
 def _substituted(symbol: Symbol, mapping: Mapping[Var, Poly]) -> Poly:
     match symbol:
         case Var():
-            return mapping.get(symbol) or (ZERO if symbol in mapping else of(symbol))
+            return mapping.get(symbol, of(symbol))
         case Entry(tensor, index, bound):
             return of(Entry(tensor, tuple(part.substitute(mapping) for part in index), bound))
         case Quotient(numerator, denominator):
@@ -242,6 +253,11 @@ def product(parts: Iterable[Poly]) -> Poly:
 ZERO = Poly(())
 ONE = Poly((((), Fraction(1)),))
 _numbers = count(1)
+
+
+def coordinate() -> Poly:
+    """A coordinate that occurs nowhere else."""
+    return of(Coordinate(next(_numbers)))
 
 
 def fresh(size: Poly) -> Var:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .elimination import Table
-from .holding import Holding, add_tensors, conversion_link, held_from, price_held, with_returns
+from .holding import Holding, add_tensors, conversion_link, held_from, price_held, unary, wanted, with_returns
 from .network import Link, Network, Relaxation
 from .part import Domains, Layouts, Limits, Part, Port, Tensor
 
@@ -95,16 +95,31 @@ def _add_conversions(
         return {}, add_tensors(part, domains, network, limits.held)
     stars: dict[int, list[int]] = {}
     for number, tensor in enumerate(part.tensors):
-        share = 1 / max(1, len(tensor.reads) + len(tensor.fixed))
+        share = star_share(tensor)
         stars[number] = []
         for read in tensor.reads:
             stars[number].append(len(network.links))
             network.links.append(_restricted(conversion_link(tensor, read, share), domains))
-        for layout in tensor.fixed:
-            _charge(network, domains, tensor.produced, tensor.cheapest[:, layout] * share)
-        if tensor.leaving is not None and not tensor.shared:
-            _charge(network, domains, tensor.produced, tensor.leaving)
+        _charge(network, domains, tensor.produced, star_root(tensor))
     return stars, []
+
+
+def star_share(tensor: Tensor) -> float:
+    """The part of a conversion that each reader is charged, so that all together pay no more than they share."""
+    if not tensor.shared:
+        return 1.0
+    return 1 / (len(tensor.reads) + len(tensor.fixed) + (tensor.leaving is not None))
+
+
+def star_root(tensor: Tensor) -> Table:
+    """What a star charges by the produced layout alone: layouts that are always asked for, and leaving."""
+    if not tensor.shared:
+        return unary(tensor) if not tensor.reads else np.zeros(len(tensor.direct))
+    share = star_share(tensor)
+    charged = sum((tensor.cheapest[:, layout] * share for layout in tensor.fixed), np.zeros(len(tensor.direct)))
+    if tensor.leaving is not None:
+        charged = charged + (tensor.cheapest * share + tensor.leaving[None, :]).min(axis=1)
+    return charged
 
 
 def _restricted(link: Link, domains: Domains) -> Link:
@@ -183,7 +198,6 @@ def limit_holdings(part: Part, domains: Domains, bound: Bound, gap: float) -> Li
 def _limit_holding(part: Part, domains: Domains, bound: Bound, number: int, gap: float) -> Layouts:
     tensor = part.tensors[number]
     produced, reads = domains.inside(tensor.produced), [domains.inside(read) for read in tensor.reads]
-    share = 1 / (len(tensor.reads) + len(tensor.fixed))
     kept, given = bound.relaxation.shares()
     total = -gap
     root = kept[produced.variable] - kept[produced.variable].min()
@@ -197,13 +211,12 @@ def _limit_holding(part: Part, domains: Domains, bound: Bound, number: int, gap:
             second = second + kept[read.variable] - kept[read.variable].min()
             seen.add(read.variable)
         reading.append(_by_layout(read, second))
-    for layout in tensor.fixed:
-        root = root - tensor.cheapest[produced.layouts, layout] * share
+    root = root - star_root(tensor)[produced.layouts]
     rooted = _by_layout(produced, root)
-    wanted = np.unique(np.concatenate([*(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]))
+    choices = wanted(tensor, reads)
     left = []
     for layout in np.unique(produced.layouts):
-        held = held_from(layout, wanted)
+        held = held_from(layout, choices)
         cost = with_returns(tensor, held, price_held(tensor, held)) + (total + rooted[layout])
         for by_layout in reading:
             cost = cost + by_layout[held].min(axis=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +61,13 @@ def price_held(tensor: Tensor, held: Layouts) -> Table:
     return np.where(second == root, tensor.cheapest[root, first], both)
 
 
+def wanted(tensor: Tensor, reads: Sequence[Port]) -> Layouts:
+    """Layouts worth holding: those that somebody may ask for. For leaving any may be a step on the way."""
+    if tensor.leaving is not None:
+        return np.arange(len(tensor.direct))
+    return np.unique(np.concatenate([*(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]))
+
+
 def with_returns(tensor: Tensor, held: Layouts, prices: Table) -> Table:
     """Adds what does not depend on readers: layouts that are always asked for, and leaving the program."""
     for layout in tensor.fixed:
@@ -81,7 +88,7 @@ def conversion_link(tensor: Tensor, read: Port, share: float = 1.0) -> Link:
     """Producer and one reader, at a share of the price of the conversion between them."""
     produced = tensor.produced
     return Link(
-        produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], tensor.cheapest * share
+        produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], tensor.linked * share
     )
 
 
@@ -110,9 +117,8 @@ def add_tensors(part: Part, domains: Domains, network: Network, limits: Mapping[
 def _add_holding(number: int, tensor: Tensor, domains: Domains, network: Network, limit: Layouts | None) -> Holding:
     produced = domains.inside(tensor.produced)
     reads = [domains.inside(read) for read in tensor.reads]
-    wanted = np.unique(np.concatenate([*(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]))
     if limit is None:
-        held, prices = holdings(tensor, np.unique(produced.layouts), wanted)
+        held, prices = holdings(tensor, np.unique(produced.layouts), wanted(tensor, reads))
     else:
         held, prices = limit, price_held(tensor, limit)
     prices = with_returns(tensor, held, prices)

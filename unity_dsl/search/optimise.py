@@ -1,6 +1,6 @@
 """The optimum of a part: plans on few values first, then a proof that the values left out cannot do better.
 
-Exact: a value is excluded only where a lower bound says that every plan with it costs more than a plan already known.
+Exact: a value is excluded only where a lower bound says that every plan with it costs more than one already known.
 """
 
 from __future__ import annotations
@@ -10,25 +10,107 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .bound import Bound, Limits, bound_part, limit_holdings, unlimited
+from .bound import Bound, bound_part, limit_holdings
 from .elimination import TooLarge
 from .exact import Solved, Solver
-from .part import Domains, Part
+from .part import Domains, Limits, Part, unlimited
+from .peel import peel
 
-_SWEEPS = 6
-_ROUNDS = 8
+_SWEEPS = 3
+_WORTHWHILE = 0.95
+"""A round that leaves more than this is the last of its kind."""
+_TOLERANCE = 1e-9
+"""Of the cost: what rounding may do to a bound."""
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best plan found, its cost, and whether it is proved to be the best of the whole domain."""
+    """The best plan found. `bound` is a lower bound on every plan of the domain; the plan is optimal if it is `exact`."""
 
     plan: Solved
     cost: float
+    bound: float
     exact: bool
 
 
-def optimise(part: Part, domains: Domains, coarse: Sequence[Domains]) -> Optimum:
-    """The plan of least cost. `coarse` are small domains that are tried first, each a part of `domains`."""
-    best: Optimum | None = None
-    raise NotImplementedError
+@dataclass
+class _Best:
+    """The best plan known so far."""
+
+    plan: Solved | None = None
+    cost: float = np.inf
+
+    def offer(self, solver: Solver) -> None:
+        cost = float(solver.table)
+        if cost < self.cost:
+            self.cost, self.plan = cost, solver.solution()
+
+
+def optimise(part: Part, domains: Domains, coarse: Sequence[Domains]) -> Optimum | None:
+    """The plan of least cost, or None if there is none. `coarse` are smaller domains, searched first for good plans."""
+    peeled = peel(part)
+    best = _Best()
+    bound, exact = np.inf, True
+    for domain in (*(domains.intersected(smaller) for smaller in coarse), domains):
+        bound, exact = _search(peeled.part, peeled.domains(domain), best)
+    if best.plan is None:
+        return None
+    return Optimum(peeled.restored(best.plan), best.cost, min(bound, best.cost), exact)
+
+
+def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
+    """Improves the best plan by those of a domain. Returns a lower bound on these, and whether none is better now."""
+    limits = unlimited(part)
+    if domains.empty:
+        return np.inf, True
+    found = bound_part(part, domains, limits, _SWEEPS, star=True)
+    if not np.isfinite(found.least):
+        return np.inf, True
+    if best.plan is None:
+        _descend(part, domains, limits, found, best, [found.least * 10.0**power for power in range(-6, 3)] + [np.inf])
+    before = np.inf
+    while domains.count < before * _WORTHWHILE:
+        before = domains.count
+        domains, _ = found.within(domains, limits, _gap(found, best))
+        if domains.empty:
+            return best.cost, True
+        found = bound_part(part, domains, limits, _SWEEPS, star=True)
+    if not np.isfinite(best.cost):
+        return found.least, _attempt(part, domains, limits, best)
+    limits = limit_holdings(part, domains, found, _gap(found, best))
+    while not _attempt(part, domains, limits, best):
+        found = bound_part(part, domains, limits, _SWEEPS, star=False)
+        gap = _gap(found, best)
+        _descend(part, domains, limits, found, best, [gap / 64, gap / 16, gap / 4])
+        before = domains.count + limits.count
+        domains, limits = found.within(domains, limits, _gap(found, best))
+        if domains.empty:
+            return best.cost, True
+        if domains.count + limits.count > before * _WORTHWHILE:
+            return found.least, False
+    return best.cost, True
+
+
+def _gap(found: Bound, best: _Best) -> float:
+    return best.cost * (1 + _TOLERANCE) - found.least
+
+
+def _attempt(part: Part, domains: Domains, limits: Limits, best: _Best) -> bool:
+    """Takes the best plan of a domain, if its tables are small enough."""
+    try:
+        best.offer(Solver(part, domains, limits))
+    except TooLarge:
+        return False
+    return True
+
+
+def _descend(
+    part: Part, domains: Domains, limits: Limits, found: Bound, best: _Best, gaps: Sequence[float]
+) -> None:
+    """Plans on the values nearest to the bound: good ones are among them. Each larger than the last, while they can be."""
+    for gap in gaps:
+        near, held = found.within(domains, limits, gap)
+        if near.empty:
+            continue
+        if not _attempt(part, near, held, best) or np.isfinite(best.cost) and len(gaps) > 3:
+            return

@@ -7,6 +7,7 @@ tensor's storage or, at the border of a body, the layout of a carried value.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +46,19 @@ class Tensor:
 
     @property
     def shared(self) -> bool:
-        """Whether conversions may be shared: the price is then not a sum over its readers."""
-        return len(self.reads) + len(self.fixed) + (self.leaving is not None) > 1
+        """Whether conversions may be shared: the price is then more than a function of one reader's layout."""
+        return len(self.reads) + len(self.fixed) > 1 or (bool(self.fixed) and self.leaving is not None)
+
+    @cached_property
+    def linked(self) -> Table:
+        """For a single reader: the price by produced and required layout, that of leaving from any held one included."""
+        if self.leaving is None:
+            return self.cheapest
+        best = self.direct + np.minimum(self.leaving[:, None], self.leaving[None, :])
+        for middle, leaving in enumerate(self.leaving):
+            ends = np.minimum(np.minimum(self.leaving[:, None], self.leaving[None, :]), leaving)
+            np.minimum(best, self.direct[:, middle, None] + self.direct[None, middle, :] + ends, out=best)
+        return best
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,11 @@ class Domains:
         return Domains(masks, [a.united(b) for a, b in zip(self.bodies, other.bodies, strict=True)])
 
     @property
+    def empty(self) -> bool:
+        """Whether some variable has no value left."""
+        return not all(mask.any() for mask in self.masks) or any(body.empty for body in self.bodies)
+
+    @property
     def count(self) -> int:
         return sum(int(mask.sum()) for mask in self.masks) + sum(body.count for body in self.bodies)
 
@@ -110,6 +127,10 @@ class Limits:
 
     held: dict[int, Layouts]
     bodies: list[Limits]
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.held.values())) + sum(body.count for body in self.bodies)
 
 
 def unlimited(part: Part) -> Limits:

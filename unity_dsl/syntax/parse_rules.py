@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from lark import Token
+from lark import Token, Tree
 
 from .ast import Apply, Expr, Name, Number
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
@@ -139,7 +139,7 @@ class _RulesBuilder(Builder):
 
     def input(self, node: Node) -> RuleInput:
         dims = tree_of(node, "dims")
-        ranges = [child for child in trees_of(node, *_QUANTITIES)]
+        ranges = list(trees_of(node, *_QUANTITIES))
         return RuleInput(
             str(token_at(node, 0)),
             () if dims is None else tuple(self.build_all(dims.children)),
@@ -212,11 +212,12 @@ class _RulesBuilder(Builder):
         return self._view(node, self.build(tree_at(node, 0)))
 
     def _view(self, node: Node, operand: GraphExpr) -> GraphView:
-        arrow = next(n for n, child in enumerate(node.children) if isinstance(child, Token) and child == "->")
-        source = [part for part in node.children[:arrow] if part in trees_of(node, "pattern")]
-        target = [part for part in node.children[arrow:] if part in trees_of(node, "pattern")]
-        sides = tuple(self._pattern(side[0]) if side else () for side in (source, target))  # type: ignore[arg-type]
-        return GraphView(operand, *sides, span=self.span(node))
+        arrow = node.children.index("->")
+        source, target = (
+            next((self._pattern(part) for part in side if isinstance(part, Tree) and part.data == "pattern"), ())
+            for side in (node.children[:arrow], node.children[arrow:])
+        )
+        return GraphView(operand, source, target, span=self.span(node))
 
     def _pattern(self, node: Node) -> tuple[tuple[str | int, ...], ...]:
         return tuple(self._factors(dim) for dim in trees_of(node, "pattern_dim"))

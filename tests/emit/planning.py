@@ -1,0 +1,87 @@
+"""Plans by rule instead of by search: whole everywhere, or the batch divided with whole weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
+from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Shard, invariant, nest
+from unity_dsl.graph.plan import Cost, Materialised, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from unity_dsl.graph.typing import TypedOperator, configurations
+from unity_dsl.index.library import Library
+
+Layouts = dict[str, tuple[Value, Layout]]
+
+
+def mesh_of(*degrees: int) -> Mesh:
+    return Mesh(tuple(MeshAxis("abcdef"[i], degree) for i, degree in enumerate(degrees)))
+
+
+def batch_plan(model: Model, mesh: Mesh, library: Library) -> Plan:
+    """Weights Invariant, and whatever has the batch as its first dimension cut along it."""
+    wanted = {value.name: invariant(mesh) for value in (model.loss, *model.outputs)}
+    graph = _graph(model.graph, {}, wanted, mesh, library)
+    cost = Cost(compute=2e-3, communication=1e-3, update=5e-4, memory=3 * 2.0**20)
+    return Plan(model, mesh, "test bench", "by rule", graph, cost)
+
+
+def _graph(graph: Graph, given: Layouts, wanted: Mapping[str, Layout], mesh: Mesh, library: Library) -> PlannedGraph:
+    whole = invariant(mesh)
+    produced: Layouts = dict(given)
+    for stored in (*graph.inputs, *graph.weights, *graph.buffers):
+        produced[stored.value.name] = (stored.value, whole)
+    uses: dict[str, dict[Layout, None]] = {name: {layout: None} for name, layout in wanted.items()}
+    steps: list[PlannedNode | PlannedSegment] = []
+    for step in graph.steps:
+        if isinstance(step, Segment):
+            steps.append(_segment(step, produced, uses, mesh, library))
+            continue
+        typed = _choose(step, produced, mesh, library)
+        for value, layout in zip(step.arguments, typed.arguments, strict=True):
+            uses.setdefault(value.name, {})[layout] = None
+        produced |= {v.name: (v, layout) for v, layout in zip(step.results, typed.results, strict=True)}
+        steps.append(PlannedNode(step, typed))
+    values = {
+        name: PlannedValue(value, made, tuple(Materialised(u, made) for u in uses.get(name, {}) if u != made))
+        for name, (value, made) in produced.items()
+    }
+    return PlannedGraph(graph, values, tuple(steps))
+
+
+def _segment(
+    segment: Segment, produced: Layouts, uses: dict[str, dict[Layout, None]], mesh: Mesh, library: Library
+) -> PlannedSegment:
+    entry = {value.name: (value, _batch(mesh)) for value in segment.entry}
+    for value in segment.initial:
+        uses.setdefault(value.name, {})[_batch(mesh)] = None
+    captured = {value.name: produced[value.name] for value in segment.captured}
+    wanted = {value.name: _batch(mesh) for value in segment.exit}
+    body = _graph(segment.body, {**captured, **entry}, wanted, mesh, library)
+    produced |= {value.name: (value, _batch(mesh)) for value in segment.results}
+    return PlannedSegment(segment, (Run(0, segment.count, body),))
+
+
+def _batch(mesh: Mesh) -> Layout:
+    return nest([Shard(0)] * len(mesh.axes))
+
+
+def _choose(node: Node, produced: Layouts, mesh: Mesh, library: Library) -> TypedOperator:
+    """The configuration that follows the batch: cut results (or terms of a sum), as few other cuts as can be."""
+    gradients = [value.needs_gradient for value in node.arguments]
+    options = configurations(node.instance, mesh, library, gradients, [False] * len(gradients))
+    whole, batch = invariant(mesh), _batch(mesh)
+
+    def distance(typed: TypedOperator) -> tuple[int, int]:
+        wrong = sum(
+            layout not in (batch, whole) and any(isinstance(kind, Shard) for kind in layout.kinds)
+            for layout in (*typed.arguments, *typed.results)
+        )
+        cut = all(layout == batch or layout.where(Partial) for layout in typed.results)
+        moved = sum(
+            isinstance(kind, Invariant) and isinstance(here, Shard)
+            for value, layout in zip(node.arguments, typed.arguments, strict=True)
+            for kind, here in zip(layout.kinds, produced[value.name][1].kinds, strict=True)
+        )
+        return wrong, 10 * (not cut) + moved + len(typed.inner)
+
+    return min(options, key=distance)

@@ -1,0 +1,128 @@
+"""What ranks of a pool run for the tests of emitted programs; imported by them by name."""
+
+from __future__ import annotations
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from unity_dsl.emit.compare import load_program
+
+Array = np.ndarray
+
+
+def load_file(path: str, name: str) -> ModuleType:
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def build_mesh(degrees: tuple[int, ...]) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh("cpu", degrees, mesh_dim_names=tuple("abcdef"[: len(degrees)]))
+
+
+def convert_all(
+    rank: int,
+    ranks: int,
+    path: str,
+    degrees: tuple[int, ...],
+    cases: list[tuple[str, list[Array], list[Array]]],
+    dtype: str,
+) -> list[tuple[Array, Array]]:
+    """Per case (function, local values, local cotangents of the result): local results and local cotangents."""
+    import torch
+
+    module = load_file(path, "conversions")
+    groups = module.Groups(build_mesh(degrees))
+    results = []
+    for name, values, cotangents in cases:
+        x = torch.as_tensor(values[rank]).to(getattr(torch, dtype)).requires_grad_()
+        y = getattr(module, name)(x, groups)
+        y.backward(torch.as_tensor(cotangents[rank]).to(y.dtype))
+        assert y.dtype == x.grad.dtype == x.dtype
+        results.append((y.detach().double().numpy(), x.grad.double().numpy()))
+    return results
+
+
+def reduce_over(
+    rank: int, ranks: int, path: str, kind: str, shards: list[Array], dims: tuple[int, ...], g: Array
+) -> Any:
+    """A reduction over local dimensions and all ranks: its value, and the cotangent of this rank's part."""
+    import torch
+
+    module = load_file(path, "conversions")
+    groups = module.Groups(build_mesh((ranks,)))
+    x = torch.from_numpy(shards[rank]).requires_grad_()
+    y = getattr(module, f"{kind}_over")(x, dims, groups.a)
+    y.backward(torch.from_numpy(g))
+    return y.detach().numpy(), x.grad.numpy()
+
+
+def accumulate(rank: int, ranks: int, program: str, reference: str, bucket_bytes: int) -> float:
+    """Gradients summed over two batches, the first of which sends nothing; the largest difference from one device."""
+    import torch
+
+    with load_program(Path(reference)) as module:
+        single = module.Model(None, dtype=torch.float64)
+        single.initialise(3)
+        state = {name: tensor.detach().clone() for name, tensor in single.stored().items()}
+        source = torch.Generator().manual_seed(0)
+        batches = [
+            {
+                name: torch.randn(spec.shape, generator=source, dtype=torch.float64)
+                if spec.integer_range is None
+                else torch.randint(spec.integer_range, spec.shape, generator=source)
+                for name, spec in module.INPUTS.items()
+            }
+            for _ in range(2)
+        ]
+        for step, batch in enumerate(batches):
+            single.step = step
+            single(**batch)[0].backward()
+        expected = {name: parameter.grad for name, parameter in single.named_parameters()}
+    with load_program(Path(program)) as module:
+        model = module.Model(module.build_mesh("cpu"), dtype=torch.float64, bucket_bytes=bucket_bytes)
+        model.load_global(state)
+        model(**batches[0])[0].backward()  # never finished, and dropped
+        model.zero_grad()
+        with torch.no_grad():
+            model(**batches[0])
+        for step, batch in enumerate(batches):
+            model.step, model.accumulating = step, step == 0
+            model(**batch)[0].backward()
+        model.synchronise()
+        worst = 0.0
+        for name, parameter in model.named_parameters():
+            difference = model.full(name, parameter.grad) - expected[name]
+            worst = max(worst, float(difference.abs().max() / expected[name].abs().max().clamp(min=1e-6)))
+    return worst
+
+
+def launches(rank: int, ranks: int, program: str, bucket_bytes: int) -> list[str]:
+    """In which order a backward pass did things: a name per collective, `use` per gradient of a use of a parameter."""
+    import torch
+
+    events: list[str] = []
+    with load_program(Path(program)) as module:
+        model = module.Model(module.build_mesh("cpu"), bucket_bytes=bucket_bytes)
+        model.initialise(0)
+        send, add = model.sync._send, model.sync._add
+        model.sync._send = lambda key: (events.append("send"), send(key))[1]
+        model.sync._add = lambda *given: (events.append("use"), add(*given))[1]
+        batch = {
+            name: torch.randn(spec.shape)
+            if spec.integer_range is None
+            else torch.randint(spec.integer_range, spec.shape)
+            for name, spec in module.INPUTS.items()
+        }
+        model(**batch)[0].backward()
+        events.append("backward done")
+        model.synchronise()
+    return events

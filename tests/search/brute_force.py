@@ -1,0 +1,148 @@
+"""The cheapest plan found by trying all of them: every configuration of every operator, every storage of every weight,
+and of every value any set of layouts, made from each other in any way. Shares no code with the search but the prices.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import combinations, product
+
+from unity_dsl.graph.conversion import convert
+from unity_dsl.graph.graph import Model, Node, Value
+from unity_dsl.graph.layout import Invariant, Layout, Mesh, Shard, invariant, nest
+from unity_dsl.graph.layout import Partial as Terms
+from unity_dsl.graph.layout import Replicate
+from unity_dsl.graph.typing import configurations
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import Machine
+from unity_dsl.machine.price import held_fraction, price_operator, price_steps, price_update
+
+MOST_PLANS = 60_000
+
+
+class TooMany(Exception):
+    """More plans than are worth trying."""
+
+
+class BruteForce:
+    """`least(most)` is the cost of the cheapest plan that holds at most `most` further layouts of a value; None: any."""
+
+    def __init__(self, model: Model, mesh: Mesh, machine: Machine, library: Library) -> None:
+        self.model, self.mesh, self.machine, self.library = model, mesh, machine, library
+        self.steps = [step for step in model.graph.steps if isinstance(step, Node)]
+        assert len(self.steps) == len(model.graph.steps), "repeats are written out for brute force"
+        self.weights = {weight.value.name: weight.value for weight in model.graph.weights}
+        self.given = {source.value.name for source in model.graph.inputs}
+        self.values = {v.name: v for step in self.steps for v in (*step.arguments, *step.results)}
+        self.tree = lru_cache(maxsize=None)(self._tree)
+        self.price = lru_cache(maxsize=None)(self._price)
+
+    def least(self, most: int | None) -> float:
+        choices = [self._choices(step) for step in self.steps]
+        count = 1
+        for options in choices:
+            count *= len(options)
+        if count > MOST_PLANS:
+            raise TooMany
+        return min(self._cost(chosen, most) for chosen in product(*choices))
+
+    def _choices(self, node: Node) -> list[tuple[float, tuple[Layout, ...], tuple[Layout, ...]]]:
+        gradients = [value.needs_gradient for value in node.arguments]
+        stored = [value.name in self.weights for value in node.arguments]
+        best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], float] = {}
+        for typed in configurations(node.instance, self.mesh, self.library, gradients, stored):
+            seconds = price_operator(node.instance, typed, "f32", self.mesh, self.machine, gradients)
+            key = typed.arguments, typed.results
+            best[key] = min(seconds, best.get(key, seconds))
+        return [(seconds, *layouts) for layouts, seconds in best.items()]
+
+    def _cost(self, chosen: tuple[tuple[float, tuple[Layout, ...], tuple[Layout, ...]], ...], most: int | None) -> float:
+        produced: dict[str, Layout] = {}
+        wanted: dict[str, set[Layout]] = {self.model.loss.name: {invariant(self.mesh)}}
+        total = 0.0
+        for node, (seconds, arguments, results) in zip(self.steps, chosen, strict=True):
+            total += seconds
+            for value, layout in zip(node.arguments, arguments, strict=True):
+                wanted.setdefault(value.name, set()).add(layout)
+            for value, layout in zip(node.results, results, strict=True):
+                produced[value.name] = layout
+        leaving = {value.name for value in self.model.outputs}
+        for name, layouts in wanted.items():
+            if name in self.weights:
+                total += self._stored(name, frozenset(layouts), most)
+            elif name not in self.given:
+                total += self.tree(name, produced[name], frozenset(layouts), name in leaving, most)
+        for name in leaving - wanted.keys():
+            total += self.tree(name, produced[name], frozenset(), True, most)
+        return total
+
+    def _stored(self, name: str, layouts: frozenset[Layout], most: int | None) -> float:
+        value = self.weights[name]
+        return min(
+            price_update(value.bytes * held_fraction(kept, self.mesh), self.machine)
+            + self.tree(name, kept, layouts, False, most)
+            for kept in every_layout(value, self.mesh)
+            if all(isinstance(kind, Invariant | Shard) for kind in kept.kinds)
+        )
+
+    def _tree(self, name: str, root: Layout, wanted: frozenset[Layout], leaves: bool, most: int | None) -> float:
+        """The cheapest arborescence from the root that reaches all that is wanted, over every set of layouts."""
+        value = self.values[name]
+        needed = wanted - {root}
+        others = [layout for layout in every_layout(value, self.mesh) if layout != root and layout not in needed]
+        best = float("inf")
+        room = len(others) if most is None else most - len(needed)
+        for size in range(min(room, len(others)) + 1):
+            for extra in combinations(others, size):
+                held = (*needed, *extra)
+                best = min(best, self._span(name, root, held) + self._leave(value, root, held, leaves))
+        return best
+
+    def _leave(self, value: Value, root: Layout, held: tuple[Layout, ...], leaves: bool) -> float:
+        whole = invariant(self.mesh)
+        if not leaves or whole in (root, *held):
+            return 0.0
+        return min(self._seconds(value, layout, whole, backward=False) for layout in (root, *held))
+
+    def _span(self, name: str, root: Layout, held: tuple[Layout, ...]) -> float:
+        """The cheapest way to make each layout from the root or from another, without circles."""
+        best = float("inf")
+        for sources in product((root, *held), repeat=len(held)):
+            made = dict(zip(held, sources, strict=True))
+            if all(_reaches(root, layout, made) for layout in held):
+                best = min(best, sum(self.price(name, source, layout) for layout, source in made.items()))
+        return best
+
+    def _price(self, name: str, source: Layout, target: Layout) -> float:
+        return self._seconds(self.values[name], source, target, self.values[name].needs_gradient)
+
+    def _seconds(self, value: Value, source: Layout, target: Layout, backward: bool) -> float:
+        found = convert(source, target, self.mesh, value.shape)
+        price = price_steps(found.forward, self.mesh, self.machine, held_fraction(source, self.mesh))
+        if backward:
+            price += price_steps(found.backward, self.mesh, self.machine, held_fraction(target, self.mesh))
+        return price.seconds(value.bytes)
+
+
+def _reaches(root: Layout, layout: Layout, made: dict[Layout, Layout]) -> bool:
+    for _ in range(len(made) + 1):
+        if layout == root:
+            return True
+        layout = made[layout]
+    return False
+
+
+@lru_cache(maxsize=None)
+def _every_layout(shape: tuple[int, ...], mesh: Mesh) -> tuple[Layout, ...]:
+    kinds = (Invariant(), Replicate(), Terms(), *map(Shard, range(len(shape))))
+    return tuple(
+        layout
+        for layout in map(nest, product(kinds, repeat=len(mesh.axes)))
+        if all(shape[dim] % mesh.degree(layout.nesting(dim)) == 0 for dim in range(len(shape)))
+    )
+
+
+def every_layout(value: Value, mesh: Mesh) -> tuple[Layout, ...]:
+    return _every_layout(value.shape, mesh)
+
+

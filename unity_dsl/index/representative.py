@@ -1,0 +1,98 @@
+"""An instance of a declaration that stands for all: one axis per rest group, sizes and numbers that name themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+
+from ..syntax.ast import Apply, Name, Number, OperatorDecl, TensorDecl
+from ..syntax.diagnostic import InputError
+from .instance import Instance
+from .instantiate import Binding, Shape, instantiate
+from .pattern import takes_pattern
+from .term import walk
+
+_SIZES = (101, 97, 89, 83, 79, 73, 71, 67, 61, 59, 53, 47)
+"""Different, so that no two axes are taken for one; descending, so that what is declared last fits into the first."""
+
+_NUMBERS = (3, 7, 19, 31)
+_DIMENSIONS = (1, 2, 3, 0)
+_RELATED = (24, 12, 6, 4, 2)
+_TRIALS = 4000
+
+
+@dataclass(frozen=True)
+class Representative:
+    """An instance and what its names stand for in the declaration: `b0` for `b..`, the number 7 for `stop`."""
+
+    instance: Instance
+    names: Mapping[str, str]
+    numbers: Mapping[float, str]
+
+
+def representative(operator: OperatorDecl) -> Representative:
+    """The operator at sizes that its conditions admit. Raises the InputError of the last trial where none was found."""
+    error: InputError | None = None
+    for sizes, attributes in islice(_trials(operator), _TRIALS):
+        try:
+            instance = _instance(operator, sizes, attributes)
+        except InputError as reason:
+            error = error or reason
+            continue
+        return Representative(instance, _names(operator), _numbers(operator, instance))
+    assert error is not None
+    raise error
+
+
+def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
+    names = list(dict.fromkeys(dim.name for tensor in operator.inputs for dim in tensor.dims))
+    ranges = [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
+    names = list(dict.fromkeys((*names, *ranges)))
+    missing = [attribute.name for attribute in operator.attributes if attribute.default is None]
+    ranks = {name for name in missing if _counts_dimensions(operator, name)}
+    choices = [_DIMENSIONS if name in ranks else (_NUMBERS[missing.index(name) % 4], 1) for name in missing]
+    given = [dict(zip(missing, values, strict=True)) for values in product(*choices)]
+    different = dict(zip(names, (_SIZES * (len(names) // len(_SIZES) + 1)), strict=False))
+    yield from ((different, attributes) for attributes in given)
+    for sizes in product(_RELATED, repeat=len(names)):
+        yield from ((dict(zip(names, sizes, strict=True)), attributes) for attributes in given)
+
+
+def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
+    """Whether a condition such as `rank(f) == dim` says what the attribute is."""
+    for condition in operator.conditions:
+        nodes = list(walk(condition))
+        if Name(attribute) in nodes and any(isinstance(n, Apply) and n.function == "rank" for n in nodes):
+            return True
+    return False
+
+
+def _instance(operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, int]) -> Instance:
+    groups = takes_pattern(operator)
+    if groups is not None and groups[1] is not None:
+        # The call's pattern says which axes are kept.
+        source = tuple(((f"{name}0", sizes[name]),) for name in groups if name is not None)
+        shape = Shape(tuple(size for ((_, size),) in source))
+        return instantiate(operator, [shape], attributes, binding=Binding(source, source[:1]))
+    shapes = [Shape(tuple(sizes[dim.name] for dim in t.dims), _range(t, sizes)) for t in operator.inputs]
+    return instantiate(operator, shapes, attributes)
+
+
+def _range(tensor: TensorDecl, sizes: Mapping[str, int]) -> int | None:
+    return None if tensor.integer_range is None else sizes[tensor.integer_range]
+
+
+def _names(operator: OperatorDecl) -> dict[str, str]:
+    tensors: Sequence[TensorDecl] = (*operator.inputs, *operator.outputs)
+    return {f"{dim.name}0": f"{dim.name}.." for tensor in tensors for dim in tensor.dims if dim.rest}
+
+
+def _numbers(operator: OperatorDecl, instance: Instance) -> dict[float, str]:
+    """The attributes by value, where a value cannot be mistaken for a number of the text."""
+    written = {n.value for s in operator.statements for n in walk(s.value) if isinstance(n, Number)}
+    names: dict[float, str] = {}
+    for name, value in instance.attributes.items():
+        if value not in written and value not in (-1, 0, 1, 2) and value not in names:
+            names[value] = name
+    return names

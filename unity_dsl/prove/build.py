@@ -1,0 +1,423 @@
+"""Both sides of a rule as tensors over its inputs, with symbolic sizes.
+
+A rest group `b..` of a rule's input is proved at ranks 0, 1 and 2. Operators read rest groups at their own axes, all of
+them together, so a group of higher rank is a group of rank 1 whose one axis has been split into factors, a renaming;
+ranks 0 and 2 are there for what counts dimensions (`dim=`), and are no more than examples of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from ..index.instance import Instance
+from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from ..index.library import Library
+from ..index.term import rewrite
+from ..syntax.ast import Apply, Expr, Name, Number, OperatorDecl, ParallelDecl, Size
+from ..syntax.diagnostic import InputError, fail, suggest
+from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
+from .arithmetic import Arithmetic
+from .form import Unsupported
+from .guard import Guard, compare
+from .inline import Call, Tensor, input_tensor
+from .poly import Poly, Var, fresh, number, of, product
+from .shape import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, shown, valued
+
+Ranks = Mapping[str, int]
+Views = Mapping[int, Mapping[str, Factors]]
+"""The axes that each view (by identity) names, with their factors."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The sizes of a rule: what each name stands for, and what is assumed of the rest."""
+
+    names: Mapping[str, Factors]
+    conditions: tuple[Guard, ...]
+
+    def factors(self, expr: Expr) -> Factors:
+        """A size expression, factor by factor. Raises Unsupported."""
+        match expr:
+            case Name(name):
+                return self.names.get(name, (of(name),))
+            case Apply("*", (left, right)):
+                return self.factors(left) + self.factors(right)
+        return factors_of(self.size(expr))
+
+    def size(self, expr: Expr) -> Poly:
+        match expr:
+            case Number(value) if isinstance(value, int):
+                return number(value)
+            case Name(name):
+                return product(self.names.get(name, (of(name),)))
+            case Apply(function, arguments):
+                return arithmetic_value(function, [self.size(argument) for argument in arguments])
+        raise fail("E010", "not a size", expr.span)
+
+    def degree(self, name: str) -> Poly:
+        """The size of a device axis. Raises Unsupported where it is a product."""
+        factors = self.names.get(name, (of(name),))
+        if len(factors) != 1:
+            raise Unsupported(f"a device axis of {len(factors)} factors")
+        return factors[0]
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the conditions hold at these sizes."""
+        return all(_holds(condition, sizes) for condition in self.conditions)
+
+
+def _holds(condition: Guard, sizes: Mapping[str, int]) -> bool:
+    value = valued(condition.poly, sizes)
+    return {"==": value == 0, "!=": value != 0, ">=": value >= 0}[condition.relation.value]
+
+
+def claim_of(rule: RuleDecl) -> Claim:
+    """`m == p * e` renames m to the factors (p, e) in the whole rule; every other condition is an assumption."""
+    claim = Claim({}, ())
+    for condition in rule.conditions:
+        left, right = condition.arguments
+        if condition.function == "==" and isinstance(left, Name) and left.name not in claim.names:
+            factors = claim.factors(right)
+            used = {symbol for factor in factors for symbol in factor.symbols()}
+            mentioned = {symbol for own in claim.names.values() for factor in own for symbol in factor.symbols()}
+            mentioned |= {symbol for other in claim.conditions for symbol in other.poly.symbols()}
+            if left.name not in used | mentioned:
+                claim = replace(claim, names={**claim.names, left.name: factors})
+                if any(size.constant is None and len(size.terms) > 1 for size in factors):
+                    positive = tuple(compare(">=", size, number(1)) for size in factors)
+                    claim = replace(claim, conditions=claim.conditions + positive)
+                continue
+        assumed = compare(condition.function, claim.size(left), claim.size(right))
+        claim = replace(claim, conditions=(*claim.conditions, assumed))
+    return claim
+
+
+def rest_groups(rule: RuleDecl) -> tuple[str, ...]:
+    """The names of the rule's rest groups."""
+    dims = [dim for tensor in rule.inputs for dim in tensor.dims if dim.rest]
+    return tuple(dict.fromkeys(dim.size.name for dim in dims if isinstance(dim.size, Name)))
+
+
+@dataclass
+class Graph:
+    """A rule at given ranks: tensors by name, built on demand. `witness` gives every size a number."""
+
+    rule: RuleDecl
+    claim: Claim
+    library: Library
+    ranks: Ranks
+    witness: Mapping[str, int]
+    arithmetic: Arithmetic
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    views: dict[int, Mapping[str, Factors]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for tensor in self.rule.inputs:
+            self.tensors[tensor.name] = self._input(tensor)
+
+    def sides(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Left and right. Raises Failed, Unsupported, and InputError for names that are not there."""
+        for name, expr in self.rule.definitions:
+            self.tensors[name] = self.tensor(expr)
+        left, right = ([self.tensor(expr) for expr in side] for side in (self.rule.left, self.rule.right))
+        return left, right
+
+    def _input(self, decl: RuleInput) -> Tensor:
+        names = [dim.size.name for dim in decl.dims if dim.device and isinstance(dim.size, Name)]
+        devices = {name: self.claim.degree(name) for name in names}
+        bound = None if decl.integer_range is None else self.claim.size(decl.integer_range)
+        dims = input_dims(decl, self.claim, self.ranks)
+        return input_tensor(decl.name, devices, dims, bound)
+
+    # ------------------------------------------------------------------------------------------ expressions
+
+    def tensor(self, expr: GraphExpr) -> Tensor:
+        match expr:
+            case Name(name):
+                if name not in self.tensors:
+                    raise fail("E102", f"unknown tensor `{name}`", expr.span, help=suggest(name, self.tensors))
+                return self.tensors[name]
+            case GraphView():
+                return self._call(GraphCall("rearrange", (expr,), span=expr.span))
+            case GraphCall():
+                return self._call(expr)
+        raise fail("E010", "a number where a tensor is expected", expr.span)
+
+    def _call(self, call: GraphCall) -> Tensor:
+        decl = declaration(call, self.library)
+        views = [part for part in call.arguments if isinstance(part, GraphView)]
+        pattern = views[0] if len(views) == len(call.arguments) == 1 else None
+        inner = (pattern.operand,) if pattern is not None else call.arguments
+        operands = [self.tensor(part) for part in inner]
+        given = {name: attribute_value(expr, self.claim) for name, expr in call.attributes}
+        own = call.degrees or ()
+        devices = _ambient(call, operands, own)
+        if isinstance(decl, ParallelDecl):
+            degrees = dict(zip(decl.degrees, own, strict=True))
+            operands = [
+                _exposed(tensor, part.dims, degrees) for tensor, part in zip(operands, decl.inputs, strict=True)
+            ]
+            if set(own) & set(devices):
+                raise Failed("same_layout", f"`{call.name}`: there is an axis @{own[0]} already")
+        else:
+            degrees = {}
+        numbers = {name: valued(self.claim.degree(p), self.witness) for name, p in degrees.items()}
+        site = _Site(call, decl, given, numbers, self.witness, pattern)
+        sizes = Sizes(self.arithmetic, {f"@{name}": (self.claim.degree(p),) for name, p in degrees.items()})
+        if pattern is not None:
+            self.views[id(pattern)] = view_axes(pattern, operands[0])
+        instance = site.instance(operands, None if pattern is None else self.views[id(pattern)])
+        sizes.attributes |= site.attributes(instance)
+        if pattern is None:
+            sizes.bind_operands(instance, [[_sizes(dim) for dim in tensor.dims] for tensor in operands])
+        else:
+            for axis, factors in self.views[id(pattern)].items():
+                sizes.bind(axis, factors, "the view")
+        _bind_ranges(sizes, instance, operands)
+        sizes.solve(instance.operator)
+        mapped = tuple((name, fresh(self.claim.degree(name))) for name in devices)
+        named = {operand.name: tensor for operand, tensor in zip(instance.inputs, operands, strict=True)}
+        outputs = Call(instance, named, sizes, mapped, self.library).run()
+        if len(outputs) != 1:
+            raise Unsupported(f"`{call.name}` has {len(outputs)} results")
+        return _hidden(outputs[0], instance, {f"@{name}": p for name, p in degrees.items()})
+
+
+def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDecl:
+    """What a call names. Raises E102 and E120, E125."""
+    known: Mapping[str, OperatorDecl | ParallelDecl] = library.operators if call.degrees is None else library.parallels
+    if call.name not in known:
+        what = "operator" if call.degrees is None else "parallel op"
+        raise fail("E102", f"unknown {what} `{call.name}`", call.span, help=suggest(call.name, known))
+    decl = known[call.name]
+    if len(decl.inputs) != len(call.arguments):
+        message = f"`{call.name}` takes {len(decl.inputs)} tensors, {len(call.arguments)} given"
+        raise fail("E120", message, call.span)
+    if isinstance(decl, ParallelDecl) and len(decl.degrees) != len(call.degrees or ()):
+        raise fail("E125", f"`{call.name}` has {len(decl.degrees)} degrees", call.span)
+    return decl
+
+
+def attribute_value(expr: Expr, claim: Claim) -> Poly:
+    """An attribute: a number as it is written in decimal, or an expression in sizes."""
+    match expr:
+        case Number(value):
+            return number(value if isinstance(value, int) else Fraction(repr(value)))
+        case Apply("/", (left, right)):
+            inverse = attribute_value(right, claim).inverse()
+            if inverse is None:
+                raise fail("E010", "a quotient of sizes", expr.span)
+            return attribute_value(left, claim) * inverse
+        case Apply("neg", (inner,)):
+            return -attribute_value(inner, claim)
+        case Apply("*", (left, right)):
+            return attribute_value(left, claim) * attribute_value(right, claim)
+    return claim.size(expr)
+
+
+def input_dims(decl: RuleInput, claim: Claim, ranks: Ranks) -> list[Factors]:
+    """The dimensions of an input without device axes. A group's axes are named `b.0`, `b.1`, …"""
+    dims: list[Factors] = []
+    for dim in decl.dims:
+        if dim.rest and isinstance(dim.size, Name):
+            dims += [(of(f"{dim.size.name}.{n}"),) for n in range(ranks[dim.size.name])]
+        elif not dim.device:
+            dims.append(claim.factors(dim.size))
+    return dims
+
+
+def _sizes(dim: tuple[Var, ...]) -> Factors:
+    return tuple(var.size for var in dim)
+
+
+def _ambient(call: GraphCall, operands: Sequence[Tensor], own: tuple[str, ...]) -> tuple[str, ...]:
+    """The device axes over which a call is mapped: those of its operands, the same for all. Raises Failed."""
+    found = [tuple(name for name, _ in tensor.devices if name not in own) for tensor in operands]
+    for names in found:
+        if set(names) != set(found[0]):
+            odd = sorted(set(names) ^ set(found[0]))[0]
+            raise Failed("same_layout", f"an operand of `{call.name}` has a device axis @{odd}, another has not")
+    return found[0] if found else ()
+
+
+def _exposed(tensor: Tensor, dims: Sequence[object], degrees: Mapping[str, str]) -> Tensor:
+    """The device axes that a parallel op reads become its operand's leading dimensions."""
+    wanted = [dim.name for dim in dims if getattr(dim, "device", False)]  # type: ignore[attr-defined]
+    devices = dict(tensor.devices)
+    for name in wanted:
+        if degrees[name] not in devices:
+            raise Failed("same_layout", f"an operand has no device axis @{degrees[name]}")
+    leading = tuple((devices[degrees[name]],) for name in wanted)
+    rest = tuple(entry for entry in tensor.devices if entry[0] not in {degrees[name] for name in wanted})
+    return replace(tensor, devices=rest, dims=leading + tensor.dims)
+
+
+def _hidden(tensor: Tensor, instance: Instance, devices: Mapping[str, str]) -> Tensor:
+    """Leading dimensions that are device axes become device axes again."""
+    (output,) = instance.outputs
+    names = [devices[dim[0]] for dim in output.dims if len(dim) == 1 and dim[0] in devices]
+    own = tuple((name, dim[0]) for name, dim in zip(names, tensor.dims, strict=False))
+    return replace(tensor, devices=tensor.devices + own, dims=tensor.dims[len(names) :])
+
+
+def view_axes(view: GraphView, operand: Tensor) -> dict[str, Factors]:
+    """The axes that a view names, with their factors. Raises Failed."""
+    if len(view.source) != len(operand.dims):
+        raise Failed("same_shape", f"a view of {len(view.source)} dimensions of a tensor of {len(operand.dims)}")
+    pairs = zip(view.source, operand.dims, strict=True)
+    return dict(entry for names, dim in pairs for entry in _pattern_axes(names, _sizes(dim)))
+
+
+def view_binding(view: GraphView, axes: Mapping[str, Factors], sizes: Mapping[str, int]) -> Binding:
+    """A view at numbers for the sizes."""
+
+    def dims(side: tuple[tuple[str | int, ...], ...]) -> tuple[tuple[tuple[str, int], ...], ...]:
+        return tuple(tuple((str(n), known.get(str(n), 0)) for n in names if n != 1) for names in side)
+
+    known = {axis: valued(product(factors), sizes) for axis, factors in axes.items()}
+    return Binding(dims(view.source), dims(view.target))
+
+
+def _pattern_axes(names: tuple[str | int, ...], factors: Factors) -> Iterator[tuple[str, Factors]]:
+    """The axes that a pattern names in one dimension, each with its factors. Raises Failed."""
+    named = [name for name in names if name != 1]
+    if len(named) == 1 and isinstance(named[0], str):
+        yield named[0], factors
+        return
+    if len(named) != len(factors):
+        written = " ".join(map(str, names))
+        raise Failed("divides", f"`({written})` is not known to divide {' * '.join(map(shown, factors)) or '1'}")
+    for name, factor in zip(named, factors, strict=True):
+        if isinstance(name, str):
+            yield name, (factor,)
+        else:
+            raise Unsupported("a number in a view other than 1")
+
+
+def _bind_ranges(sizes: Sizes, instance: Instance, operands: Sequence[Tensor]) -> None:
+    """`int<v>`: the axis v of the operator, or the operand's own range. A smaller range may stand for a greater."""
+    for decl, tensor in zip(instance.operator.inputs, operands, strict=True):
+        if decl.integer_range is None or tensor.bound is None:
+            continue
+        if decl.integer_range not in sizes.dims:
+            sizes.dims[decl.integer_range] = factors_of(tensor.bound)
+        limit = product(sizes.dims[decl.integer_range])
+        if limit != tensor.bound and not sizes.arithmetic.certain(compare("<=", tensor.bound, limit)):
+            raise Failed("in_bounds", f"integers below {shown(tensor.bound)} where they must be below {shown(limit)}")
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A call at the witness."""
+
+    call: GraphCall
+    decl: OperatorDecl | ParallelDecl
+    given: Mapping[str, Poly]
+    degrees: Mapping[str, int]
+    witness: Mapping[str, int]
+    pattern: GraphView | None
+
+    def instance(self, operands: Sequence[Tensor], view: Mapping[str, Factors] | None) -> Instance:
+        """The instance, in which sizes given as attributes stay sizes. Raises Failed (same_shape)."""
+        shapes = [
+            Shape(
+                tuple(valued(product(_sizes(dim)), self.witness) for dim in tensor.dims),
+                # A parallel op moves integers as it moves floats.
+                None
+                if tensor.bound is None or isinstance(self.decl, ParallelDecl)
+                else valued(tensor.bound, self.witness),
+            )
+            for tensor in operands
+        ]
+        numbers = {name: number_of(value, self.witness) for name, value in self.given.items()}
+        try:
+            if isinstance(self.decl, ParallelDecl):
+                return instantiate_parallel(self.decl, shapes, self.degrees, numbers, span=self.call.span)
+            binding = None
+            if self.pattern is not None and view is not None:
+                binding = view_binding(self.pattern, view, self.witness)
+            operator = sized_attributes(self.decl, self._symbolic(), numbers)
+            return instantiate(operator, shapes, numbers, binding=binding, span=self.call.span)
+        except InputError as error:
+            raise Failed("same_shape", error.diagnostic.message) from None
+
+    def _symbolic(self) -> tuple[str, ...]:
+        return tuple(name for name, value in self.given.items() if value.constant is None)
+
+    def attributes(self, instance: Instance) -> dict[str, Poly]:
+        """Every attribute in symbols; a symbolic one is also known under the name that stands for it in bodies."""
+        found: dict[str, Poly] = {}
+        for name, value in instance.attributes.items():
+            symbolic = name in self.given and self.given[name].constant is None
+            exact = Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+            found[name] = self.given[name] if symbolic else number(exact)
+            if symbolic:
+                found[f"{name}'"] = self.given[name]
+        return found
+
+
+def number_of(value: Poly, sizes: Mapping[str, int]) -> int | float:
+    """An attribute at numbers for the sizes."""
+    exact = exactly(value, sizes)
+    return int(exact) if exact.denominator == 1 else float(exact)
+
+
+def sized_attributes(decl: OperatorDecl, names: tuple[str, ...], at: Mapping[str, int | float]) -> OperatorDecl:
+    """The declaration with these attributes as sizes in its statements: `start` as `|start'|`.
+
+    A condition says how large it is, so that the instance can check its reads; a coefficient, `1 / k`, needs none.
+    """
+    if not names:
+        return decl
+
+    def sized(node: Expr) -> Expr:
+        return Size(f"{node.name}'", span=node.span) if isinstance(node, Name) and node.name in names else node
+
+    equal = tuple(
+        Apply("==", (Name(f"{name}'"), Name(name))) for name in names if isinstance(at[name], int) and at[name] >= 1
+    )
+    statements = tuple(replace(made, value=rewrite(made.value, sized)) for made in decl.statements)
+    return replace(decl, conditions=decl.conditions + equal, statements=statements, evaluation=())
+
+
+def used_names(rule: RuleDecl, claim: Claim, ranks: Ranks) -> tuple[str, ...]:
+    """Every size of the rule that is free, in order of appearance."""
+    found: dict[str, None] = {}
+    for tensor in rule.inputs:
+        for factors in input_dims(tensor, claim, ranks):
+            found |= dict.fromkeys(str(symbol) for factor in factors for symbol in factor.symbols())
+        if tensor.integer_range is not None:
+            found |= dict.fromkeys(str(symbol) for symbol in claim.size(tensor.integer_range).symbols())
+        devices = [dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name)]
+        found |= dict.fromkeys(str(symbol) for name in devices for symbol in claim.degree(name).symbols())
+    for condition in claim.conditions:
+        found |= dict.fromkeys(str(symbol) for symbol in condition.poly.symbols())
+    for call in calls(rule):
+        found |= dict.fromkeys(str(symbol) for p in call.degrees or () for symbol in claim.degree(p).symbols())
+        for _, expr in call.attributes:
+            found |= dict.fromkeys(str(symbol) for symbol in attribute_value(expr, claim).symbols())
+    return tuple(found)
+
+
+def calls(rule: RuleDecl) -> Iterator[GraphCall]:
+    """Every call of a rule."""
+    return (expr for expr in expressions(rule) if isinstance(expr, GraphCall))
+
+
+def views(rule: RuleDecl) -> Iterator[GraphView]:
+    """Every view of a rule."""
+    return (expr for expr in expressions(rule) if isinstance(expr, GraphView))
+
+
+def expressions(rule: RuleDecl) -> Iterator[GraphExpr]:
+    """Every expression of a rule, those around others first."""
+    pending: list[GraphExpr] = [*(expr for _, expr in rule.definitions), *rule.left, *rule.right]
+    while pending:
+        expr = pending.pop(0)
+        yield expr
+        if isinstance(expr, GraphCall):
+            pending += expr.arguments
+        elif isinstance(expr, GraphView):
+            pending.append(expr.operand)

@@ -1,0 +1,128 @@
+"""Conditions on indices and sizes: what concatenation, slicing, padding and masks turn into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from .poly import ONE, ZERO, Coordinate, Poly, Quotient, Var, number, of, power_of
+
+
+class Relation(StrEnum):
+    EQUAL = "=="
+    UNEQUAL = "!="
+    NOT_NEGATIVE = ">="
+
+
+_NEGATION = {Relation.EQUAL: Relation.UNEQUAL, Relation.UNEQUAL: Relation.EQUAL}
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`poly relation 0`, over whole numbers."""
+
+    poly: Poly
+    relation: Relation
+
+    @cached_property
+    def key(self) -> str:
+        return f"{self.relation}{self.poly.key}"
+
+    def negated(self) -> Guard:
+        if self.relation is Relation.NOT_NEGATIVE:
+            return Guard(-self.poly - ONE, Relation.NOT_NEGATIVE)
+        return Guard(self.poly, _NEGATION[self.relation])
+
+    def substitute(self, mapping: Mapping[Var, Poly]) -> Guard:
+        return guard(self.poly.substitute(mapping), self.relation)
+
+    @property
+    def variables(self) -> frozenset[Var]:
+        return self.poly.variables
+
+
+def guard(poly: Poly, relation: Relation) -> Guard:
+    """An equation has a positive leading coefficient, so that equal ones are equal objects."""
+    if relation is not Relation.NOT_NEGATIVE and poly.terms and poly.terms[-1][1] < 0:
+        poly = -poly
+    return Guard(poly, relation)
+
+
+def compare(sign: str, left: Poly, right: Poly) -> Guard:
+    """The guard of `left sign right`."""
+    match sign:
+        case "==" | "!=":
+            return guard(left - right, Relation(sign))
+        case "<=":
+            return guard(right - left, Relation.NOT_NEGATIVE)
+        case "<":
+            return guard(right - left - ONE, Relation.NOT_NEGATIVE)
+        case ">=":
+            return guard(left - right, Relation.NOT_NEGATIVE)
+        case ">":
+            return guard(left - right - ONE, Relation.NOT_NEGATIVE)
+    raise ValueError(sign)
+
+
+def within(index: Poly, size: Poly) -> tuple[Guard, Guard]:
+    """0 <= index < size."""
+    return compare(">=", index, ZERO), compare("<", index, size)
+
+
+def verdict(condition: Guard) -> bool | None:
+    """Whether a condition holds, or fails, for all indices in range and all sizes >= 1; None where that is not plain.
+
+    Indices are put at the end of their range that makes the polynomial least; what is left is a polynomial in sizes,
+    which with every size s written as 1 + s' is at least 0 when no coefficient is negative.
+    """
+    if condition.relation is Relation.NOT_NEGATIVE:
+        if _least_is_not_negative(condition.poly):
+            return True
+        return False if _least_is_not_negative(-condition.poly - ONE) else None
+    if not condition.poly.terms:
+        return condition.relation is Relation.EQUAL
+    positive = _least_is_not_negative(condition.poly - ONE) or _least_is_not_negative(-condition.poly - ONE)
+    return condition.relation is Relation.UNEQUAL if positive else None
+
+
+def settled(guards: Iterable[Guard]) -> tuple[Guard, ...] | None:
+    """The guards that are not plainly true, each once and in order; None where they contradict each other."""
+    kept: dict[Guard, None] = {}
+    for condition in guards:
+        known = verdict(condition)
+        if known is False or condition.negated() in kept:
+            return None
+        if known is None:
+            kept[condition] = None
+    return tuple(sorted(kept, key=lambda condition: condition.key))
+
+
+def _least_is_not_negative(poly: Poly) -> bool:
+    least = ZERO
+    for monomial, coefficient in poly.terms:
+        part = number(coefficient)
+        for symbol, power in monomial:
+            if isinstance(symbol, Quotient | Coordinate) or power < 0:
+                return False
+            if isinstance(symbol, str):
+                part = part * power_of(of(symbol) + ONE, power)  # the symbol now stands for s' = s - 1 >= 0
+                continue
+            size = symbol.size if isinstance(symbol, Var) else symbol.bound
+            if power != 1 or len([s for s, _ in monomial if not isinstance(s, str)]) > 1:
+                return False
+            part = part * (_shifted(size) - ONE) if coefficient < 0 else ZERO
+        least = least + part
+    return all(coefficient >= 0 for _, coefficient in least.terms)
+
+
+def _shifted(size: Poly) -> Poly:
+    """A polynomial in sizes with every s written as 1 + s'."""
+    total = ZERO
+    for monomial, coefficient in size.terms:
+        part = number(coefficient)
+        for symbol, power in monomial:
+            part = part * power_of(of(symbol) + ONE, power)
+        total = total + part
+    return total

@@ -1,0 +1,215 @@
+"""Dimensions with symbolic sizes: a dimension is the tuple of its factors, major first, wherever it occurs in a rule.
+
+So a device axis, a head or a merged dimension is a tuple of indices on both sides, partition and flatten are renamings,
+and index arithmetic stays linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+from ..index.instance import Instance
+from ..index.solving import mentions_rank
+from ..index.term import COMPARISONS
+from ..syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
+from .arithmetic import Arithmetic
+from .form import Unsupported
+from .guard import compare
+from .poly import ONE, Poly, number, product, quotient
+
+Factors: TypeAlias = tuple[Poly, ...]
+
+
+class Failed(Exception):
+    """An obligation that is not met: its name and what was to be shown."""
+
+    def __init__(self, obligation: str, message: str) -> None:
+        super().__init__(f"{obligation}: {message}")
+        self.obligation = obligation
+        self.message = message
+
+
+def factors_of(size: Poly) -> Factors:
+    """A size as one factor; a dimension of size 1 has none."""
+    return () if size == ONE else (size,)
+
+
+def shown(size: Poly) -> str:
+    """A polynomial in sizes as one writes it."""
+    if not size.terms:
+        return "0"
+    parts = []
+    for monomial, coefficient in size.terms:
+        names = "*".join(f"{s if isinstance(s, str) else s.key}{'' if n == 1 else f'^{n}'}" for s, n in monomial)
+        scaled = names if coefficient == 1 else f"{coefficient}*{names}"
+        parts.append(scaled if names else str(coefficient))
+    return " + ".join(parts)
+
+
+def exactly(size: Poly, sizes: Mapping[str, int]) -> Fraction:
+    """A polynomial in sizes at numbers."""
+    total = Fraction(0)
+    for monomial, coefficient in size.terms:
+        value = coefficient
+        for symbol, power in monomial:
+            assert isinstance(symbol, str), symbol
+            value *= Fraction(sizes[symbol]) ** power
+        total += value
+    return total
+
+
+def valued(size: Poly, sizes: Mapping[str, int]) -> int:
+    """A size at numbers. Raises Unsupported where it is no whole number."""
+    value = exactly(size, sizes)
+    if value.denominator != 1:
+        raise Unsupported(f"a size of {value}")
+    return int(value)
+
+
+@dataclass
+class Sizes:
+    """What the names of one call stand for: dimensions by name or axis, attributes, degrees (as `@p`)."""
+
+    arithmetic: Arithmetic
+    dims: dict[str, Factors] = field(default_factory=dict)
+    attributes: dict[str, Poly] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------------------------------ operands
+
+    def bind(self, axis: str, factors: Factors, what: str) -> None:
+        """An axis has these factors. Raises Failed where it is known to have others."""
+        known = self.dims.setdefault(axis, factors)
+        if known != factors and not self._equal(known, factors):
+            sizes = [" * ".join(map(shown, side)) or "1" for side in (known, factors)]
+            raise Failed("same_shape", f"{what}: `{axis}` has size {sizes[0]} and {sizes[1]}")
+
+    def _equal(self, left: Factors, right: Factors) -> bool:
+        return len(left) == len(right) and all(
+            self.arithmetic.certain(compare("==", a, b)) for a, b in zip(left, right, strict=True)
+        )
+
+    def bind_operands(self, instance: Instance, dims: Sequence[Sequence[Factors]]) -> None:
+        """Axes of an instance from its operands' symbolic dimensions."""
+        for operand, own in zip(instance.inputs, dims, strict=True):
+            what = f"`{operand.name}` of `{instance.name}`"
+            for axes, factors in zip(operand.dims, own, strict=True):
+                if len(axes) == 1:
+                    self.bind(axes[0], factors, what)
+                elif len(axes) == len(factors):
+                    for axis, factor in zip(axes, factors, strict=True):
+                        self.bind(axis, (factor,), what)
+                else:
+                    names = " * ".join(map(shown, factors)) or "1"
+                    raise Failed("same_shape", f"{what}: a dimension of size {names} is used as {len(axes)} axes")
+
+    # ------------------------------------------------------------------------------------------ conditions
+
+    def solve(self, operator: OperatorDecl) -> None:
+        """The sizes that `where` determines; every other condition becomes an obligation. Raises Failed."""
+        pending = [condition for condition in operator.conditions if not mentions_rank(condition)]
+        progress = True
+        while progress:
+            progress = False
+            for condition in list(pending):
+                if self._determines(condition):
+                    pending.remove(condition)
+                    progress = True
+        for condition in pending:
+            self._check(operator, condition)
+
+    def _determines(self, condition: Expr) -> bool:
+        if not (isinstance(condition, Apply) and condition.function == "=="):
+            return False
+        left, right = condition.arguments
+        for side, other in ((left, right), (right, left)):
+            name = self._unknown(side)
+            given = self.factors(other)
+            if name is not None and given is not None:
+                self.dims[name] = given
+                return True
+            if given is not None and isinstance(side, Apply) and side.function == "*":
+                for part, factor in (side.arguments, side.arguments[::-1]):
+                    name, known = self._unknown(part), self.factors(factor)
+                    if name is not None and known is not None:
+                        self.dims[name] = self._quotient(given, known, name)
+                        return True
+        return False
+
+    def _unknown(self, expr: Expr) -> str | None:
+        if isinstance(expr, Name | Size) and not expr.rest and self.factors(expr) is None:
+            return expr.name
+        return None
+
+    def _quotient(self, whole: Factors, part: Factors, name: str) -> Factors:
+        """The factors that are left of a dimension. Raises Failed where the part is none of them."""
+        left = list(whole)
+        for factor in part:
+            if factor not in left:
+                sizes = [" * ".join(map(shown, side)) or "1" for side in (part, whole)]
+                raise Failed("divides", f"{sizes[0]} is not known to divide {sizes[1]} (for `{name}`)")
+            left.remove(factor)
+        return tuple(left)
+
+    def _check(self, operator: OperatorDecl, condition: Expr) -> None:
+        if not (isinstance(condition, Apply) and condition.function in COMPARISONS):
+            raise Unsupported(f"`{operator.name}`: a condition of another form than a comparison")
+        left, right = (self.value(side) for side in condition.arguments)
+        text = condition.span.text if condition.span is not None else condition.function
+        if left is None or right is None:
+            raise Unsupported(f"`{operator.name}`: nothing determines `{text}`")
+        if left.constant is not None and right.constant is not None:
+            return  # numbers only: the instance was refused if it did not hold
+        if not self.arithmetic.certain(compare(condition.function, left, right)):
+            raise Failed("same_shape", f"`{operator.name}` needs `{text}`")
+
+    # ------------------------------------------------------------------------------------------ expressions
+
+    def factors(self, expr: Expr) -> Factors | None:
+        """The factors of a size expression, or None where something in it is unknown."""
+        match expr:
+            case Name(name, False) | Size(name, False) if name in self.dims:
+                return self.dims[name]
+            case Apply("*", (left, right)):
+                first, second = self.factors(left), self.factors(right)
+                return None if first is None or second is None else first + second
+        value = self.value(expr)
+        return None if value is None else factors_of(value)
+
+    def value(self, expr: Expr) -> Poly | None:
+        """A size expression as a polynomial, or None where something in it is unknown."""
+        match expr:
+            case Number(value) if isinstance(value, int):
+                return number(value)
+            case Name(name, False) | Size(name, False):
+                if name in self.attributes:
+                    return self.attributes[name]
+                return product(self.dims[name]) if name in self.dims else None
+            case Apply(function, arguments):
+                parts = [self.value(argument) for argument in arguments]
+                known = [part for part in parts if part is not None]
+                return arithmetic_value(function, known) if len(known) == len(parts) else None
+        return None
+
+
+def arithmetic_value(function: str, parts: Sequence[Poly]) -> Poly:
+    """Arithmetic on sizes. `//` is exact, or a quotient by a number. Raises Unsupported."""
+    if function == "neg":
+        return -parts[0]
+    left, right = parts
+    match function:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+        case "//" if len(right.terms) == 1:
+            exact, rest = left.divided(right)
+            if not rest.terms:
+                return exact
+            if right.constant is not None and right.constant > 0:
+                return quotient(left, int(right.constant))
+    raise Unsupported(f"sizes with `{function}`")

@@ -1,0 +1,196 @@
+"""Rules at numbers: both sides run in NumPy, by the reference evaluation of the operators' declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product as combinations
+from math import prod
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..index.evaluate import evaluate
+from ..index.instance import Instance
+from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from ..index.library import Library
+from ..syntax.ast import Name, ParallelDecl
+from ..syntax.diagnostic import InputError
+from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
+from .build import Claim, Ranks, Views, attribute_value, declaration, input_dims, number_of, view_binding
+from .poly import product
+from .shape import valued
+
+Array = npt.NDArray[Any]
+TOLERANCE = 1e-9
+MAX_ELEMENTS = 200_000
+"""No witness is larger: the reference evaluates by brute force."""
+
+
+class IllShaped(Exception):
+    """The rule has no meaning at these sizes. The first argument says why."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A tensor's numbers. The leading dimensions are its device axes, in their order."""
+
+    devices: tuple[str, ...]
+    array: Array
+    integer_range: int | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where the two sides differ: sizes, output, position (device axes first), both values."""
+
+    sizes: Mapping[str, int]
+    output: int
+    position: tuple[int, ...]
+    left: float
+    right: float
+
+
+@dataclass
+class Run:
+    """A rule at numbers for its sizes."""
+
+    rule: RuleDecl
+    claim: Claim
+    library: Library
+    ranks: Ranks
+    views: Views
+    sizes: Mapping[str, int]
+    tensors: dict[str, Numbers] = field(default_factory=dict)
+
+    def difference(self, seed: int) -> Difference | None:
+        """The first place where the sides differ on random inputs. Raises IllShaped."""
+        self.tensors = dict(self._inputs(np.random.default_rng(seed), seed))
+        for name, expr in self.rule.definitions:
+            self.tensors[name] = self.value(expr)
+        for number, (left, right) in enumerate(zip(self.rule.left, self.rule.right, strict=True)):
+            found = self._compare(number, self.value(left), self.value(right))
+            if found is not None:
+                return found
+        return None
+
+    def _compare(self, output: int, left: Numbers, right: Numbers) -> Difference | None:
+        first, second = left.array, _aligned(right, left.devices)
+        if first.shape != second.shape:
+            return Difference(self.sizes, output, (), float(first.size), float(second.size))
+        with np.errstate(all="ignore"):
+            scale = max(1.0, float(np.max(np.abs(first), where=np.isfinite(first), initial=0.0)))
+            close = np.isclose(first, second, rtol=TOLERANCE, atol=TOLERANCE * scale, equal_nan=True)
+        if np.all(close):
+            return None
+        position = tuple(int(part) for part in np.argwhere(~close)[0])
+        return Difference(self.sizes, output, position, float(first[position]), float(second[position]))
+
+    def _inputs(self, random: np.random.Generator, seed: int) -> Iterator[tuple[str, Numbers]]:
+        for tensor in self.rule.inputs:
+            names = tuple(dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name))
+            dims = [valued(product(part), self.sizes) for part in input_dims(tensor, self.claim, self.ranks)]
+            shape = (*map(self.degree, names), *dims)
+            if prod(shape) > MAX_ELEMENTS:
+                raise IllShaped("too large")
+            if tensor.integer_range is None:
+                yield tensor.name, Numbers(names, _floats(random, shape, seed))
+            else:
+                bound = valued(self.claim.size(tensor.integer_range), self.sizes)
+                yield tensor.name, Numbers(names, random.integers(0, bound, shape), bound)
+
+    def degree(self, name: str) -> int:
+        return valued(self.claim.degree(name), self.sizes)
+
+    # ------------------------------------------------------------------------------------------ calls
+
+    def value(self, expr: GraphExpr) -> Numbers:
+        match expr:
+            case Name(name):
+                return self.tensors[name]
+            case GraphView():
+                return self._call(GraphCall("rearrange", (expr,), span=expr.span))
+            case GraphCall():
+                return self._call(expr)
+        raise TypeError("a number is no tensor")
+
+    def _call(self, call: GraphCall) -> Numbers:
+        views = [part for part in call.arguments if isinstance(part, GraphView)]
+        pattern = views[0] if len(views) == len(call.arguments) == 1 else None
+        operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
+        own = call.degrees or ()
+        mapped = tuple(name for name in operands[0].devices if name not in own)
+        arrays = [_aligned(operand, mapped) for operand in operands]
+        # A parallel op moves integers as it moves floats.
+        moved = None if call.degrees is None else operands[0].integer_range
+        ranges = [None if call.degrees is not None else operand.integer_range for operand in operands]
+        instance = self._instance(call, pattern, [array.shape[len(mapped) :] for array in arrays], ranges)
+        lead = tuple(map(self.degree, mapped))
+        results = [
+            evaluate(instance, [array[place] for array in arrays], self.library)[0]
+            for place in combinations(*map(range, lead))
+        ]
+        new = self._new_devices(call)
+        (output,) = instance.outputs
+        stacked = np.stack(results).reshape((*lead, *results[0].shape))
+        if moved is not None:
+            return Numbers((*mapped, *new), stacked.astype(np.int64), moved)
+        return Numbers((*mapped, *new), stacked, output.integer_range)
+
+    def _new_devices(self, call: GraphCall) -> tuple[str, ...]:
+        decl = declaration(call, self.library)
+        if not isinstance(decl, ParallelDecl):
+            return ()
+        degrees = dict(zip(decl.degrees, call.degrees or (), strict=True))
+        return tuple(degrees[dim.name] for dim in decl.outputs[0].dims if dim.device)
+
+    def _instance(
+        self,
+        call: GraphCall,
+        pattern: GraphView | None,
+        dims: Sequence[tuple[int, ...]],
+        ranges: Sequence[int | None],
+    ) -> Instance:
+        """The operator on one device."""
+        decl = declaration(call, self.library)
+        shapes = [Shape(shape, bound) for shape, bound in zip(dims, ranges, strict=True)]
+        given = {name: number_of(attribute_value(expr, self.claim), self.sizes) for name, expr in call.attributes}
+        try:
+            if isinstance(decl, ParallelDecl):
+                names = zip(decl.degrees, call.degrees or (), strict=True)
+                degrees = {name: self.degree(p) for name, p in names}
+                return instantiate_parallel(decl, shapes, degrees, given, span=call.span)
+            return instantiate(decl, shapes, given, binding=self._binding(pattern), span=call.span)
+        except InputError as error:
+            raise IllShaped(error.diagnostic.message) from None
+
+    def _binding(self, pattern: GraphView | None) -> Binding | None:
+        return None if pattern is None else view_binding(pattern, self.views[id(pattern)], self.sizes)
+
+
+def _aligned(tensor: Numbers, devices: tuple[str, ...]) -> Array:
+    """The array with these device axes first, in this order; others of its own follow."""
+    order = [tensor.devices.index(name) for name in devices if name in tensor.devices]
+    rest = [axis for axis in range(tensor.array.ndim) if axis not in order]
+    return tensor.array.transpose(*order, *rest)
+
+
+def _floats(random: np.random.Generator, shape: tuple[int, ...], seed: int) -> Array:
+    """Numbers without a pattern; every third draw is of few whole numbers, so that there are ties and zeros."""
+    if seed % 3 == 2:
+        return random.integers(-2, 3, shape).astype(np.float64)
+    return random.normal(size=shape)
+
+
+def witness_sizes(claim: Claim, names: Sequence[str], seed: int, least: int = 2) -> dict[str, int] | None:
+    """Numbers for the sizes that meet the conditions, pairwise different where that can be; None if none is found."""
+    random = Random(seed)
+    for attempt in range(400):
+        top = least + len(names) + attempt // 50
+        values = random.sample(range(least, top + 1), len(names)) if attempt < 200 else None
+        sizes = dict(zip(names, values or [random.randint(least, top) for _ in names], strict=True))
+        if claim.holds(sizes):
+            return sizes
+    return None

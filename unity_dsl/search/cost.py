@@ -1,0 +1,88 @@
+"""What a plan costs: the same prices that the search minimised, added up over the finished plan."""
+
+from __future__ import annotations
+
+from ..graph.conversion import convert
+from ..graph.graph import Value
+from ..graph.layout import Layout, Mesh, invariant
+from ..graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ..machine.machine import Machine
+from ..machine.price import STATE_COPIES, held_fraction, price_inner, price_operator, price_steps, price_update
+from .options import float_type
+from .problem import Meaning
+
+_NOTHING = Cost()
+
+
+def plan_cost(
+    graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machine, loss: Value | None = None
+) -> Cost:
+    """Seconds of one step, and bytes held by each device: parameters, gradients and moments, and what operators made,
+    which is kept for the backward pass. `loss` is read whole at the end.
+    """
+    total = _NOTHING
+    reads: dict[str, set[Layout]] = {}
+    if loss is not None:
+        reads[loss.name] = {invariant(mesh)}
+    for step in graph.steps:
+        if isinstance(step, PlannedNode):
+            total = _sum(total, _node_cost(step, mesh, machine))
+            for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
+                reads.setdefault(value.name, set()).add(layout)
+    bodies = iter(meaning.bodies)
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            body = next(bodies)
+            for run in step.runs:
+                total = _sum(total, plan_cost(run.body, body, mesh, machine), run.count)
+    for stored in graph.graph.weights:
+        total = _sum(total, _kept_cost(graph.values[stored.value.name], mesh, machine))
+    for name, planned in graph.values.items():
+        if name not in meaning.free:
+            seconds = _conversion_seconds(planned, reads.get(name, set()), mesh, machine)
+            total = _sum(total, Cost(communication=seconds))
+    return total
+
+
+def _sum(first: Cost, second: Cost, times: int = 1) -> Cost:
+    return Cost(
+        first.compute + times * second.compute,
+        first.communication + times * second.communication,
+        first.update + times * second.update,
+        first.memory + times * second.memory,
+    )
+
+
+def _node_cost(planned: PlannedNode, mesh: Mesh, machine: Machine) -> Cost:
+    node, typed = planned.node, planned.typed
+    gradients = [value.needs_gradient for value in node.arguments]
+    dtype = float_type(node)
+    seconds = price_operator(node.instance, typed, dtype, mesh, machine, gradients)
+    inner = price_inner(node.instance, typed, dtype, mesh, machine, any(gradients))
+    kept = sum(
+        value.bytes * held_fraction(layout, mesh)
+        for value, layout in zip(node.results, typed.results, strict=True)
+        if value.needs_gradient
+    )
+    return Cost(compute=seconds - inner, communication=inner, memory=kept)
+
+
+def _kept_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
+    count = planned.value.bytes * held_fraction(planned.produced, mesh)
+    return Cost(update=price_update(count, machine), memory=STATE_COPIES * count)
+
+
+def _conversion_seconds(planned: PlannedValue, reads: set[Layout], mesh: Mesh, machine: Machine) -> float:
+    """Backward only where a reader is reached: what merely leaves the program has no cotangent."""
+    value = planned.value
+    reached = set(reads)
+    seconds = 0.0
+    for made in reversed(planned.materialised):
+        found = convert(made.source, made.layout, mesh, value.shape)
+        price = price_steps(found.forward, mesh, machine, held_fraction(made.source, mesh))
+        if value.needs_gradient and made.layout in reached:
+            price += price_steps(found.backward, mesh, machine, held_fraction(made.layout, mesh))
+        if made.layout in reached:
+            reached.add(made.source)
+        seconds += price.seconds(value.bytes)
+    return seconds

@@ -1,0 +1,92 @@
+"""The choices of each operator: its configurations with their prices, those with the same layouts merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..graph.graph import Node
+from ..graph.layout import Invariant, Mesh, Replicate
+from ..graph.typing import TypedOperator, Uniformly, configurations
+from ..index.instance import Instance
+from ..index.library import Library
+from ..machine.machine import Machine
+from ..machine.price import price_operators
+from .elimination import Table
+
+_TIE = 1e-14
+"""Seconds by which a Replicate is worse than an Invariant of equal price."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Configurations of an operator and their seconds. Of those with equal layouts only the cheapest is there."""
+
+    typed: tuple[TypedOperator, ...]
+    seconds: Table
+
+    def chosen(self, mask: Sequence[bool]) -> Options:
+        kept = tuple(found for found, keep in zip(self.typed, mask, strict=True) if keep)
+        return Options(kept, self.seconds[np.array(mask, dtype=bool)])
+
+
+class OptionTable:
+    """Finds the options of operators; equal operators are looked at once."""
+
+    def __init__(self, mesh: Mesh, machine: Machine, library: Library) -> None:
+        self.mesh = mesh
+        self.machine = machine
+        self.library = library
+        self._found: dict[object, Options] = {}
+
+    def of(self, node: Node, weights: Sequence[bool]) -> Options:
+        """Every configuration, in a fixed order, the all-Invariant one first."""
+        gradients = tuple(value.needs_gradient for value in node.arguments)
+        dtype = float_type(node)
+        key = (*_identity(node.instance), gradients, tuple(weights), dtype)
+        if key not in self._found:
+            typed = configurations(node.instance, self.mesh, self.library, gradients, weights)
+            seconds = price_operators(node.instance, typed, dtype, self.mesh, self.machine, gradients)
+            self._found[key] = _merged(typed, seconds)
+        return self._found[key]
+
+
+def float_type(node: Node) -> str:
+    """The dtype an operator computes in: that of its first float operand or result."""
+    return next((v.dtype for v in (*node.arguments, *node.results) if v.integer_range is None and v.dtype != "int"), "f32")
+
+
+def all_invariant(typed: TypedOperator) -> bool:
+    return all(role == Uniformly(Invariant()) for role in typed.configuration)
+
+
+def _identity(instance: Instance) -> tuple[object, ...]:
+    return (
+        instance.operator.name,
+        instance.inputs,
+        instance.outputs,
+        tuple(instance.sizes.items()),
+        tuple(instance.attributes.items()),
+        instance.equations,
+        instance.native,
+    )
+
+
+def _merged(typed: Sequence[TypedOperator], seconds: Table) -> Options:
+    best: dict[object, int] = {}
+    ties = np.array([_replicates(found) for found in typed])
+    costs = seconds + _TIE * ties
+    for i, found in enumerate(typed):
+        key = found.arguments, found.results
+        if key not in best or costs[i] < costs[best[key]]:
+            best[key] = i
+    kept = sorted(best.values())
+    return Options(tuple(typed[i] for i in kept), costs[kept])
+
+
+def _replicates(typed: TypedOperator) -> int:
+    return sum(
+        isinstance(kind, Replicate) for layout in (*typed.arguments, *typed.results) for kind in layout.kinds
+    )

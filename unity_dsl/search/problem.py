@@ -1,0 +1,347 @@
+"""From a model to the optimisation problem: which variables there are, what they stand for and what they cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..graph.graph import Graph, Model, Node, Segment, Value
+from ..graph.layout import Layout, Mesh
+from ..graph.typing import TypedOperator
+from ..index.library import Library
+from ..machine.machine import Machine
+from ..machine.price import UPDATE_PASSES, held_fraction, local_price
+from .conversion_prices import ConversionPrices
+from .elimination import Table
+from .options import OptionTable, Options, all_invariant
+from .part import Layouts, Part, Port, Repeat, Tensor
+from .restriction import Restriction, node_path
+from .space import Spaces
+
+_COSTLY = 20
+"""Launches that an operator on values without weights may take before it is worth dividing: below, every device computes
+all of it, and its slices are free."""
+
+
+class Impossible(Exception):
+    """Something has no choice left. `path` names it, `node` makes it, `options` are its choices before restriction."""
+
+    def __init__(self, path: str, node: Node | None, options: Options | None) -> None:
+        super().__init__(path)
+        self.path = path
+        self.node = node
+        self.options = options
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A weight or buffer that one operator reads: where it is kept is part of that operator's choice.
+
+    `best[j]` is the storage layout for the required layout j, `seconds[j]` what keeping, converting and updating costs.
+    """
+
+    value: Value
+    best: Layouts
+    seconds: Table
+
+
+@dataclass
+class Meaning:
+    """What the variables of a part stand for: of nodes the options, of other values the layouts they choose among.
+
+    `free` values carry no gradient and are whole on every device: slices of them cost nothing.
+    """
+
+    graph: Graph
+    nodes: dict[str, tuple[int, Options]] = field(default_factory=dict)
+    kept: dict[str, tuple[Value, int, Layouts]] = field(default_factory=dict)
+    stored: dict[str, Stored] = field(default_factory=dict)
+    fixed: dict[str, Options] = field(default_factory=dict)
+    free: set[str] = field(default_factory=set)
+    bodies: list[Meaning] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Problem:
+    part: Part
+    meaning: Meaning
+    spaces: Spaces
+
+
+def build_problem(
+    model: Model, mesh: Mesh, machine: Machine, library: Library, restriction: Restriction
+) -> Problem:
+    """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
+    spaces = Spaces(mesh, ConversionPrices(mesh, machine))
+    context = _Context(mesh, machine, OptionTable(mesh, machine, library), spaces, restriction)
+    context.register(model.graph, frozenset())
+    builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
+    part = builder.build(model.loss, model.outputs)
+    return Problem(part, builder.meaning, spaces)
+
+
+@dataclass(frozen=True)
+class _Context:
+    mesh: Mesh
+    machine: Machine
+    options: OptionTable
+    spaces: Spaces
+    restriction: Restriction
+
+    def register(self, graph: Graph, weights: frozenset[str]) -> None:
+        """Gives every layout that an operator reads or makes a number."""
+        weights |= {stored.value.name for stored in (*graph.weights, *graph.buffers)}
+        for step in graph.steps:
+            if isinstance(step, Segment):
+                self.register(step.body, weights)
+                continue
+            for typed in self.options.of(step, _stored(step, weights)).typed:
+                for value, layout in zip(step.arguments, typed.arguments, strict=True):
+                    self.spaces.of(value).add(layout)
+                for value, layout in zip(step.results, typed.results, strict=True):
+                    self.spaces.of(value).add(layout)
+
+    def storage(self, path: str, value: Value) -> Layouts:
+        """Layouts in which a weight or buffer may be kept."""
+        space = self.spaces.of(value)
+        wanted = self.restriction.storage.get(path)
+        return space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
+
+    def keeping(self, value: Value, layouts: Layouts) -> Table:
+        """Seconds of the optimizer's step, by storage layout."""
+        if not value.needs_gradient:
+            return np.zeros(len(layouts))
+        per_byte = local_price(self.machine, UPDATE_PASSES).per_byte
+        space = self.spaces.of(value)
+        held = np.array([held_fraction(space.layouts[i], self.mesh) for i in layouts])
+        return held * value.bytes * per_byte
+
+
+def _stored(node: Node, weights: Iterable[str]) -> tuple[bool, ...]:
+    known = set(weights)
+    return tuple(value.name in known for value in node.arguments)
+
+
+class _Builder:
+    """One part. `weights` are names of stored values outside, `whole` those of values without gradient; `closed` are
+    results that must be whole on every device.
+    """
+
+    def __init__(
+        self,
+        context: _Context,
+        graph: Graph,
+        prefix: str,
+        weights: frozenset[str],
+        whole: frozenset[str],
+        closed: frozenset[str],
+    ) -> None:
+        self.context = context
+        self.graph = graph
+        self.prefix = prefix
+        self.weights = weights | {stored.value.name for stored in (*graph.weights, *graph.buffers)}
+        self.closed = closed
+        self.meaning = Meaning(graph, free=set(whole))
+        self.costs: list[Table] = []
+        self.names: list[str] = []
+        self.values: dict[str, Value] = {}
+        self.produced: dict[str, Port] = {}
+        self.reads: dict[str, list[Port]] = {}
+        self.repeats: list[Repeat] = []
+
+    # -------------------------------------------------------------------------------------------- variables
+
+    def variable(self, cost: Table, name: str) -> int:
+        self.costs.append(np.asarray(cost, dtype=float))
+        self.names.append(self.prefix + name)
+        return len(self.costs) - 1
+
+    def choose(self, value: Value, layouts: Layouts, cost: Table | None = None) -> Port:
+        """A variable whose values are layouts of a tensor."""
+        variable = self.variable(np.zeros(len(layouts)) if cost is None else cost, value.name)
+        port = Port(variable, layouts, len(self.context.spaces.of(value).layouts))
+        self.values[value.name], self.produced[value.name] = value, port
+        self.meaning.kept[value.name] = value, variable, layouts
+        return port
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def build(
+        self,
+        loss: Value | None = None,
+        outputs: Sequence[Value] = (),
+        ends: tuple[Sequence[Value], Sequence[Value], Sequence[Value]] = ((), (), ()),
+        outside: Sequence[Layouts] = (),
+    ) -> Part:
+        """The part. `ends` are a body's entries, exits and captured values, as far as they are not whole, `outside` the
+        layouts in which the entries and captured values come from there.
+        """
+        entries, exits, captured = ends
+        for value in entries:
+            every = np.arange(len(self.context.spaces.of(value).layouts))
+            self.choose(value, self._pinned(value, every))
+        for value, layouts in zip(captured, outside[len(entries) :], strict=True):
+            self.choose(value, layouts)
+        for source in self.graph.inputs:
+            self.meaning.free.add(source.value.name)
+        self._add_stored()
+        for step in self.graph.steps:
+            if isinstance(step, Node):
+                self._add_node(step)
+            else:
+                self._add_segment(step)
+        for entry, exit_, layouts in zip(entries, exits, outside, strict=False):
+            self._limit_entry(self.produced[entry.name], np.union1d(layouts, self.produced[exit_.name].layouts))
+        tensors = [self._tensor(name, loss, outputs) for name in self.produced]
+        return Part(
+            tuple(self.costs),
+            tuple(self.names),
+            tuple(tensors),
+            tuple(self.repeats),
+            *(tuple(self.produced[value.name] for value in values) for values in (entries, exits, captured)),
+        )
+
+    def _limit_entry(self, port: Port, possible: Layouts) -> None:
+        """Only layouts with which the first iteration enters or another exits."""
+        self.costs[port.variable] = np.where(np.isin(port.layouts, possible), 0.0, np.inf)
+
+    def _add_stored(self) -> None:
+        """A weight with one reader is part of the reader's choice; any other is a variable."""
+        readers = Counter(_reads(self.graph))
+        for stored in (*self.graph.weights, *self.graph.buffers):
+            value = stored.value
+            layouts = self.context.storage(self.prefix + value.name, value)
+            seconds = self.context.keeping(value, layouts)
+            single = any(
+                isinstance(step, Node) and value in step.arguments for step in self.graph.steps
+            ) and readers[value.name] == 1
+            if not single:
+                self.choose(value, layouts, seconds)
+                continue
+            reached = seconds[:, None] + self.context.spaces.conversions(value).cheapest[layouts]
+            self.meaning.stored[value.name] = Stored(value, layouts[reached.argmin(axis=0)], reached.min(axis=0))
+
+    def _add_node(self, node: Node) -> None:
+        path = node_path(self.prefix, node)
+        every = self.context.options.of(node, _stored(node, self.weights))
+        options = every.chosen([self._allowed(path, node, typed) for typed in every.typed])
+        if not options.typed:
+            raise Impossible(path, node, every)
+        whole = all(value.name in self.meaning.free for value in node.arguments)
+        if whole and self._left_whole(node, options):
+            self.meaning.free.update(value.name for value in node.results)
+            self.meaning.fixed[node.name] = options.chosen([all_invariant(typed) for typed in options.typed])
+            return
+        seconds = options.seconds.copy()
+        for position, value in enumerate(node.arguments):
+            if (stored := self.meaning.stored.get(value.name)) is not None:
+                seconds += stored.seconds[self._numbers(value, [typed.arguments[position] for typed in options.typed])]
+        variable = self.variable(seconds, node.name)
+        self.meaning.nodes[node.name] = variable, options
+        for position, value in enumerate(node.arguments):
+            if value.name not in self.meaning.free and value.name not in self.meaning.stored:
+                asked = self._numbers(value, [typed.arguments[position] for typed in options.typed])
+                self.reads.setdefault(value.name, []).append(self._port(variable, value, asked))
+        for position, value in enumerate(node.results):
+            made = self._numbers(value, [typed.results[position] for typed in options.typed])
+            self.values[value.name] = value
+            self.produced[value.name] = self._port(variable, value, made)
+
+    def _allowed(self, path: str, node: Node, typed: TypedOperator) -> bool:
+        restriction = self.context.restriction
+        wanted = restriction.configurations.get(path)
+        if wanted is not None and typed.configuration != wanted:
+            return False
+        return all(
+            restriction.produced.get(self.prefix + value.name, layout) == layout
+            for value, layout in zip(node.results, typed.results, strict=True)
+        )
+
+    def _left_whole(self, node: Node, options: Options) -> bool:
+        """Whether every device computes all of an operator on values without gradient: where that is cheap."""
+        seconds = [s for typed, s in zip(options.typed, options.seconds, strict=True) if all_invariant(typed)]
+        cheap = bool(seconds) and seconds[0] <= _COSTLY * self.context.machine.launch_seconds
+        return cheap or (bool(seconds) and any(value.name in self.closed for value in node.results))
+
+    def _add_segment(self, segment: Segment) -> None:
+        carried = list(range(len(segment.entry)))
+        whole = {i for i in carried if segment.initial[i].name in self.meaning.free and not segment.entry[i].needs_gradient}
+        captured = [value for value in segment.captured if value.name not in self.meaning.free]
+        while True:
+            open_ = [i for i in carried if i not in whole]
+            body = self._body(segment, whole, captured)
+            ends = [segment.entry[i] for i in open_], [segment.exit[i] for i in open_], captured
+            initial = [self._initial(segment.initial[i]) for i in open_]
+            outside = [*initial, *(self.produced[value.name] for value in captured)]
+            part = body.build(ends=ends, outside=[np.unique(port.layouts) for port in outside])
+            divided = {i for i in whole if segment.exit[i].name not in body.meaning.free}
+            if not divided:
+                break
+            whole -= divided
+        results = []
+        for i in carried:
+            if i in whole:
+                self.meaning.free.add(segment.results[i].name)
+                continue
+            left = np.unique(part.exits[open_.index(i)].layouts)
+            results.append(self.choose(segment.results[i], self._pinned(segment.results[i], left)))
+        taken = tuple(self.produced[value.name] for value in captured)
+        self.repeats.append(Repeat(segment.name, segment.count, part, tuple(initial), tuple(results), taken))
+        self.meaning.bodies.append(body.meaning)
+
+    def _body(self, segment: Segment, whole: set[int], captured: Sequence[Value]) -> _Builder:
+        inside = {segment.entry[i].name for i in whole}
+        inside |= {value.name for value in segment.captured} - {value.name for value in captured}
+        closed = frozenset(segment.exit[i].name for i in whole)
+        prefix = f"{self.prefix}{segment.name}."
+        return _Builder(self.context, segment.body, prefix, self.weights, frozenset(inside), closed)
+
+    def _initial(self, value: Value) -> Port:
+        """What the first iteration enters with; a value that is whole is Invariant then."""
+        if value.name not in self.meaning.free:
+            return self.produced[value.name]
+        space = self.context.spaces.of(value)
+        layouts = np.array([space.invariant], dtype=np.intp)
+        return Port(self.variable(np.zeros(1), f"{value.name} whole"), layouts, len(space.layouts))
+
+    def _pinned(self, value: Value, layouts: Layouts) -> Layouts:
+        wanted = self.context.restriction.produced.get(self.prefix + value.name)
+        if wanted is None:
+            return layouts
+        left = layouts[layouts == self.context.spaces.of(value).number(wanted)]
+        if not len(left):
+            raise Impossible(self.prefix + value.name, None, None)
+        return left
+
+    # ---------------------------------------------------------------------------------------------- tensors
+
+    def _tensor(self, name: str, loss: Value | None, outputs: Sequence[Value]) -> Tensor:
+        value = self.values[name]
+        conversions, space = self.context.spaces.conversions(value), self.context.spaces.of(value)
+        is_loss = loss is not None and loss.name == name
+        leaves = any(output.name == name for output in outputs)
+        return Tensor(
+            self.prefix + name,
+            self.produced[name],
+            tuple(self.reads.get(name, ())),
+            conversions.direct,
+            conversions.cheapest,
+            (space.invariant,) if is_loss else (),
+            conversions.leaving if leaves else None,
+        )
+
+    def _numbers(self, value: Value, layouts: Iterable[Layout]) -> Layouts:
+        return self.context.spaces.of(value).numbers(layouts)
+
+    def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
+        return Port(variable, layouts, len(self.context.spaces.of(value).layouts))
+
+
+def _reads(graph: Graph) -> Iterator[str]:
+    """Names of the values that steps read, as often as they do."""
+    for step in graph.steps:
+        values = step.arguments if isinstance(step, Node) else (*step.initial, *step.captured)
+        yield from (value.name for value in values)

@@ -1,0 +1,79 @@
+"""What strategies and pins leave of the space: at most one choice for each thing that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..graph.graph import Graph, Model, Node, Segment, Value
+from ..graph.layout import Layout
+from ..graph.typing import Configuration
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """Keys are paths: names, within a repeat after its name (`layer.attn.w`). What is not named is free.
+
+    `configurations` are of operators, `storage` of weights and buffers, `produced` of other values.
+    """
+
+    configurations: Mapping[str, Configuration] = field(default_factory=dict)
+    storage: Mapping[str, Layout] = field(default_factory=dict)
+    produced: Mapping[str, Layout] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value of a model by its path; `segments` are the repeats around it, outermost first.
+
+    `node` makes it, if a node does; `stored` tells of weights and buffers, `given` of inputs.
+    """
+
+    path: str
+    value: Value
+    segments: tuple[Segment, ...] = ()
+    node: Node | None = None
+    stored: bool = False
+    given: bool = False
+
+    def names(self) -> Iterator[str]:
+        """The path with every choice of iterations: `layer.0.w`, `layer.1.w`, …"""
+        yield from _iterations([(segment.name, segment.count) for segment in self.segments], self.value.name)
+
+
+def _iterations(segments: list[tuple[str, int]], name: str) -> Iterator[str]:
+    if not segments:
+        yield name
+        return
+    (outer, count), inner = segments[0], segments[1:]
+    for iteration in range(count):
+        for rest in _iterations(inner, name):
+            yield f"{outer}.{iteration}.{rest}"
+
+
+def node_path(prefix: str, node: Node) -> str:
+    """The path of an operator; `prefix` ends with a dot or is empty."""
+    return prefix + node.name
+
+
+def places(model: Model) -> Iterator[Place]:
+    """Every value of a model, those of repeated bodies once, in order."""
+    yield from _places(model.graph, "", ())
+
+
+def _places(graph: Graph, prefix: str, segments: tuple[Segment, ...]) -> Iterator[Place]:
+    for source in graph.inputs:
+        yield Place(prefix + source.value.name, source.value, segments, given=True)
+    for stored in (*graph.weights, *graph.buffers):
+        yield Place(prefix + stored.value.name, stored.value, segments, stored=True)
+    for step in graph.steps:
+        if isinstance(step, Node):
+            for value in step.results:
+                yield Place(prefix + value.name, value, segments, step)
+            continue
+        inner = f"{prefix}{step.name}."
+        for value in step.entry:
+            yield Place(inner + value.name, value, (*segments, step))
+        yield from _places(step.body, inner, (*segments, step))
+        for value in step.results:
+            yield Place(prefix + value.name, value, segments)

@@ -1,0 +1,106 @@
+"""Per tensor, the layouts it may have, their numbers, and what conversions between them cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..graph.conversion import divisors, move_table
+from ..graph.graph import Value
+from ..graph.layout import Invariant, Layout, Mesh, Shard, invariant
+from .conversion_prices import ConversionPrices, PriceTables
+from .elimination import Table
+from .holding import two_hops
+from .part import Layouts
+
+TIE = 1e-12
+"""Seconds by which a step more makes a plan worse: decides between equal prices, and is below what prices mean."""
+
+
+class Space:
+    """The layouts of tensors of one shape: those in mesh order that divide it, and others that operators ask for."""
+
+    def __init__(self, shape: tuple[int, ...], prices: ConversionPrices) -> None:
+        self.shape = shape
+        self.prices = prices
+        table = move_table(divisors(shape, prices.mesh), prices.mesh)
+        self.layouts: list[Layout] = list(table.layouts[: table.in_order])
+        self._number = {layout: i for i, layout in enumerate(self.layouts)}
+
+    def add(self, layout: Layout) -> None:
+        """Makes sure that the layout has a number. Not after prices were asked for."""
+        if layout not in self._number:
+            self._number[layout] = len(self.layouts)
+            self.layouts.append(layout)
+
+    def number(self, layout: Layout) -> int:
+        """Raises KeyError for a layout that the tensor cannot have."""
+        return self._number[layout]
+
+    def numbers(self, layouts: Iterable[Layout]) -> Layouts:
+        return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
+
+    @cached_property
+    def tables(self) -> PriceTables:
+        return self.prices.between(self.layouts, self.shape)
+
+    @cached_property
+    def invariant(self) -> int:
+        return self._number[invariant(self.prices.mesh)]
+
+    @cached_property
+    def storable(self) -> Layouts:
+        """Layouts in which parameters are kept: Invariant or Shard, so that a gradient arrives as its parameter is."""
+        return np.array([i for i, layout in enumerate(self.layouts) if _storable(layout)], dtype=np.intp)
+
+
+def _storable(layout: Layout) -> bool:
+    return all(
+        isinstance(kind, Invariant) or (isinstance(kind, Shard) and kind.by == "partition") for kind in layout.kinds
+    ) and _in_mesh_order(layout)
+
+
+def _in_mesh_order(layout: Layout) -> bool:
+    dims = {kind.dim for kind in layout.kinds if isinstance(kind, Shard)}
+    return all(list(layout.nesting(dim)) == sorted(layout.nesting(dim)) for dim in dims)
+
+
+@dataclass(frozen=True)
+class Conversions:
+    """Prices for one kind of tensor: `direct` there and back (there only without gradient), `cheapest` by way of at most
+    one layout between, `leaving` out of the program: to Invariant, never back. `TIE`s are included.
+    """
+
+    direct: Table
+    cheapest: Table
+    leaving: Table
+
+
+class Spaces:
+    """The spaces of all tensors of a model on a mesh."""
+
+    def __init__(self, mesh: Mesh, prices: ConversionPrices) -> None:
+        self.mesh = mesh
+        self.prices = prices
+        self._spaces: dict[tuple[int, ...], Space] = {}
+        self._conversions: dict[tuple[tuple[int, ...], int, bool], Conversions] = {}
+
+    def of(self, value: Value) -> Space:
+        if value.shape not in self._spaces:
+            self._spaces[value.shape] = Space(value.shape, self.prices)
+        return self._spaces[value.shape]
+
+    def conversions(self, value: Value) -> Conversions:
+        key = value.shape, value.bytes, value.needs_gradient
+        if key not in self._conversions:
+            space = self.of(value)
+            there = space.tables.forward(value.bytes)
+            direct = there + TIE * space.tables.steps
+            if value.needs_gradient:
+                direct = direct + space.tables.backward(value.bytes)
+            leaving = (there + TIE * space.tables.steps)[:, space.invariant]
+            self._conversions[key] = Conversions(direct, two_hops(direct), leaving)
+        return self._conversions[key]

@@ -1,0 +1,74 @@
+"""The batch divided over all devices, every weight on each of them."""
+
+from __future__ import annotations
+
+from ...graph.graph import Graph, Model, Node, Value
+from ...graph.layout import Mesh, invariant
+from ...graph.typing import Along, Configuration, type_operator
+from ...index.library import Library
+from ...syntax.diagnostic import fail
+from ..restriction import Restriction, node_path, places
+
+
+def data_parallel(model: Model, mesh: Mesh, library: Library) -> Restriction:
+    """Weights Invariant, and every operator along the batch axis of the inputs, where it has it.
+
+    The batch is the first dimension of the first input, and of the other inputs that are as long there. Raises E309
+    where the devices do not divide it.
+    """
+    shapes = [source.value.shape for source in model.graph.inputs if source.value.shape]
+    batch = shapes[0][0] if shapes else 0
+    found = _Batch(mesh, library, batch)
+    found.graph(model.graph, "", {})
+    storage = {place.path: invariant(mesh) for place in places(model) if place.stored}
+    return Restriction(found.configurations, storage)
+
+
+class _Batch:
+    """Follows the batch through a graph: per value, the dimension whose major factor it is."""
+
+    def __init__(self, mesh: Mesh, library: Library, batch: int) -> None:
+        self.mesh = mesh
+        self.library = library
+        self.batch = batch
+        self.configurations: dict[str, Configuration] = {}
+
+    def graph(self, graph: Graph, prefix: str, outside: dict[str, int]) -> dict[str, int]:
+        dims = dict(outside)
+        for source in graph.inputs:
+            if source.value.shape[:1] == (self.batch,):
+                dims[source.value.name] = 0
+        for step in graph.steps:
+            if isinstance(step, Node):
+                self._node(step, prefix, dims)
+                continue
+            entered = {v.name: dims[given.name] for given, v in _pairs(step.initial, step.entry) if given.name in dims}
+            captured = {value.name: dims[value.name] for value in step.captured if value.name in dims}
+            inside = self.graph(step.body, f"{prefix}{step.name}.", captured | entered)
+            for left, result in _pairs(step.exit, step.results):
+                if left.name in inside:
+                    dims[result.name] = inside[left.name]
+        return dims
+
+    def _node(self, node: Node, prefix: str, dims: dict[str, int]) -> None:
+        instance = node.instance
+        for value, operand in zip(node.arguments, instance.inputs, strict=True):
+            if value.name not in dims or not operand.dims[dims[value.name]]:
+                continue
+            axis = operand.dims[dims[value.name]][0]
+            configuration = (Along(axis),) * len(self.mesh.axes)
+            typed = type_operator(instance, configuration, self.mesh, self.library)
+            if isinstance(typed, str):
+                if instance.sizes[axis] % self.mesh.size:
+                    raise fail("E309", f"data_parallel does not fit this model: {typed}", node.span)
+                continue
+            self.configurations[node_path(prefix, node)] = configuration
+            for result, output in zip(node.results, instance.outputs, strict=True):
+                for dim, factors in enumerate(output.dims):
+                    if factors[:1] == (axis,):
+                        dims[result.name] = dim
+            return
+
+
+def _pairs(first: tuple[Value, ...], second: tuple[Value, ...]) -> list[tuple[Value, Value]]:
+    return list(zip(first, second, strict=True))
