@@ -49,7 +49,7 @@ def write_results(name: str, command: str, results: Mapping[str, Any]) -> Path:
     document = {"command": command, "unity_dsl": version("unity-dsl"), "hardware": hardware(), "seconds": results}
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     return path
 
 

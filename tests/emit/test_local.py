@@ -273,12 +273,17 @@ def test_text_equals_numpy(case: Case, library: Library) -> None:
                 np.testing.assert_allclose(value.detach().numpy(), wanted, atol=1e-12, err_msg="\n".join(lines))
 
 
-@pytest.mark.parametrize("case", SHIPPED, ids=str)
+WITHOUT_NATIVE_CALL = {
+    "gelu_tanh", "root_scale", "causal_mask", "dropout", "project", "rearrange",
+    "reduce_sum", "reduce_mean", "reduce_max",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [case for case in SHIPPED if case.operator not in WITHOUT_NATIVE_CALL], ids=str)
 def test_equations_have_the_gradient_of_the_native_call(case: Case, library: Library) -> None:
     """The sum of squares of the result is differentiated by torch through both texts."""
     instance, typed, inputs = build(case, library)
-    if not typed.native:
-        pytest.skip("the declaration has no native call at this shape")
+    assert typed.native
     gradients = []
     for native in (True, False):
         given = tensors(inputs)

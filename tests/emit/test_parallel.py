@@ -181,9 +181,31 @@ model tied[b = 4, d = 8]
   loss mse(y, target)
 """
 
+NESTED = """
+block inner(x)
+  weight a: f32[d, d] ~ normal(0.3)
+  repeat 2 as deep
+    weight w: f32[d, d] ~ normal(0.3)
+    x = dropout(relu(linear(x, w)) + linear(x, a); p=0.2)
+  return x
 
-def tied(library: Library) -> Model:
-    return build_model(parse_model(Source("tied.udl", TIED)), library)
+model nested[b = 4, d = 8]
+  input x: f32[b, d]
+  input target: f32[b, d]
+  weight t: f32[d, d] ~ normal(0.3)
+  y = linear(x, t)
+  z = y * 0.5
+  repeat 3 as outer
+    weight v: f32[d, d] ~ normal(0.3)
+    f = inner(y)
+    y = z + linear(f, v)
+    z = linear(z, t) + y
+  loss mse(y + z, target)
+"""
+
+
+def tied(library: Library, text: str = TIED) -> Model:
+    return build_model(parse_model(Source("tied.udl", text)), library)
 
 
 def write(plan: Plan, library: Library, folder: Path) -> str:
@@ -196,8 +218,11 @@ def write(plan: Plan, library: Library, folder: Path) -> str:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("bucket_bytes", [0, 300, 1 << 20])
-def test_accumulated_gradients(seed: int, bucket_bytes: int, pool: RankPool, library: Library, tmp_path: Path) -> None:
-    model = tied(library)
+@pytest.mark.parametrize("text", [TIED, NESTED], ids=["tied", "nested"])
+def test_accumulated_gradients(
+    text: str, seed: int, bucket_bytes: int, pool: RankPool, library: Library, tmp_path: Path
+) -> None:
+    model = tied(library, text)
     degrees = [(2,), (4,), (2, 2)][seed % 3]
     program = write(random_plan(model, mesh_of(*degrees), library, Random(seed)), library, tmp_path / "program")
     reference = write(random_plan(model, mesh_of(), library, Random(0)), library, tmp_path / "reference")

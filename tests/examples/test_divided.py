@@ -1,4 +1,4 @@
-"""The transformers with their operators really divided: at small sizes `auto` divides nothing, and agreeing is then idle.
+"""The transformers with operators really divided: at small sizes `auto` divides nothing, and agreement shows nothing.
 
 Pins on activations force the division; each case names the operators that must be divided before agreement counts.
 """
@@ -24,7 +24,7 @@ WIDE = {"vocabulary": 30_000, "d": 64}
 
 CASES = [
     ("gpt2", HEADS, {}, {"project", "root_scale", "causal_mask", "softmax", "dropout", "matmul"}),
-    ("gpt2", ("layer.mlp.h=S2",), {}, {"linear", "gelu_tanh"}),
+    ("gpt2", ("layer.mlp.linear_1=S2", "layer.mlp.h=S2"), {}, {"linear", "gelu_tanh"}),
     ("gpt2", ("wte=S0", "logits=S2"), WIDE, {"embedding", "linear", "cross_entropy"}),
     ("bert_large", ("layer.attn.scores=S1",), {}, {"root_scale", "padding_mask", "softmax", "matmul"}),
     ("bert_large", ("token=S0", "token_logits=S2"), WIDE, {"embedding", "linear", "masked_cross_entropy"}),

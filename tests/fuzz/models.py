@@ -122,8 +122,8 @@ class _Writer:
             axes = [f"i{k}" for k in range(len(self.tensors[name]))]
             reduce = self.rng.choice(("reduce_mean", "reduce_sum"))
             losses.append(f"{reduce}({name}[{', '.join(axes)}] -> []) * 0.125")
-        # A model's gradients may all vanish (the sum of a softmax), and rounding is no small error of rounding: the first
-        # tensor made of a weight gets a loss of its own.
+        # A model's gradients may all vanish (the sum of a softmax), and then there is nothing but rounding to compare:
+        # the first tensor made of a weight gets a loss of its own.
         first = next(name for name in self.tensors if name.startswith("t"))
         losses.append(f"mse({first}, {self.input(self.tensors[first])})")
         names = []

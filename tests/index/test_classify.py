@@ -15,7 +15,7 @@ from unity_dsl.index.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
 
 from .declare import declare
-from .test_ops import CASES
+from .test_ops import CASES, Case
 
 
 def made(text: str, *shapes: Shape | tuple[int, ...]) -> tuple[Instance, Library]:
@@ -140,3 +140,97 @@ def test_outputs_do_not_depend_on_what_is_called_free(name: str, library: Librar
         )
         (found,) = evaluate(changed, [*given, values[free] + 0.7], library)
         np.testing.assert_allclose(found, values[instance.outputs[0].name], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Adding the same number to every m changes nothing; adding it to one of them does.
+        "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  y[b] = m[b] - m[0]\n",
+        "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  z[] = sum(b) exp(m[b])\n  y[b] = exp(m[b]) / z[]\n",
+        "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  y[b] = m[b] - m[b - 1 else 0]\n",
+        # A fill does not follow.
+        "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  y[b] = x[b, 0] * m[b - 1 else 0]\n",
+        "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  y[b] = exp(m[b - 1 else 3]) / exp(m[b - 1 else 5])\n",
+        "op f(x: [b, c]) -> y: [b]\n  m[b] = max(c) x[b, c]\n  y[b] = [m[b] > 0] * x[b, 0]\n",
+    ],
+    ids=["first", "softmax_over_m", "neighbour", "fill", "other_fills", "comparison"],
+)
+def test_what_cancels_for_one_common_shift_only_is_kept(text: str) -> None:
+    instance, _ = made(text, (3, 4))
+    assert "m" not in gradient_free(instance)
+
+
+def test_a_cancelling_term_is_followed_through_other_names_and_numbers() -> None:
+    text = (
+        "op f(x: [a, c]) -> y: [a, c]\n  m[a] = max(c) x[a, c]\n  n[i] = m[i] * 2\n"
+        "  y[i, j] = exp(x[i, j] - m[i]) * exp(n[i] / 2)\n"
+    )
+    instance, _ = made(text, (3, 4))
+    assert {"m"} == gradient_free(instance)
+
+
+def test_what_is_made_of_integers_carries_no_gradient(library: Library) -> None:
+    instance = CASES["masked_cross_entropy"](np.random.default_rng(0)).instance(
+        library.operators["masked_cross_entropy"]
+    )
+    assert {"m", "k"} <= gradient_free(instance)
+
+
+def test_a_result_that_is_read_again_is_no_sum_of_terms() -> None:
+    text = "op f(x: [a, c]) -> y: [a, c], s: [a]\n  s[a] = sum(c) x[a, c]\n  y[a, c] = x[a, c] / s[a]\n"
+    instance, library = made(text, (3, 4))
+    found = classify(instance, library)
+    assert found["a"].kind is AxisKind.MAPPED
+    assert found["c"].kind is AxisKind.BLOCKED and "`s`" in found["c"].reason
+
+
+def test_axes_that_only_operands_have_are_blocked(library: Library) -> None:
+    joined = instantiate(library.operators["concat"], [Shape((3, 2)), Shape((4, 2))], {"dim": 0})
+    assert kinds(joined, library) == {
+        **dict.fromkeys(("s", "d", "e"), AxisKind.BLOCKED),
+        "g0": AxisKind.MAPPED,
+    }
+
+
+def sliced(case: Case, instance: Instance, axis: str, half: slice) -> list[np.ndarray] | None:
+    """The operands on one of two devices; None where a dimension merges the axis with others."""
+    found = []
+    for value, operand in zip(case.inputs, instance.inputs, strict=True):
+        index: list[slice] = [slice(None)] * len(operand.dims)
+        for position, dim in enumerate(operand.dims):
+            if axis in dim:
+                if len(dim) > 1:
+                    return None
+                index[position] = half
+        found.append(value.numpy()[tuple(index)])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", CASES)
+def test_slices_along_an_axis_give_slices_or_terms_of_the_result(name: str, seed: int, library: Library) -> None:
+    """Where nothing is used of a position, a length or a total, the operator itself runs on the slices."""
+    case = CASES[name](np.random.default_rng(seed))
+    instance = case.instance(library.operators[name])
+    (expected,) = evaluate(instance, [t.numpy() for t in case.inputs], library)
+    (output,) = instance.outputs
+    for axis, found in classify(instance, library).items():
+        size = instance.sizes[axis]
+        if found.kind is AxisKind.BLOCKED or found.positional or found.sized or found.inner or size < 2:
+            continue
+        parts = []
+        for half in (slice(0, size // 2), slice(size // 2, size)):
+            operands = sliced(case, instance, axis, half)
+            if operands is None or case.binding is not None:
+                break
+            shapes = [
+                Shape(value.shape, operand.integer_range)
+                for value, operand in zip(operands, instance.inputs, strict=True)
+            ]
+            local = instantiate(library.operators[name], shapes, case.attributes)
+            parts += evaluate(local, operands, library)
+        if len(parts) == 2:
+            dims = [position for position, dim in enumerate(output.dims) if axis in dim]
+            joined = np.concatenate(parts, dims[0]) if dims else parts[0] + parts[1]
+            np.testing.assert_allclose(joined, expected, rtol=1e-12, atol=1e-12, err_msg=axis)

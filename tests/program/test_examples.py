@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.graph.plan import PlannedGraph, PlannedNode, PlannedSegment
 from unity_dsl.resources import folder
 
 EXAMPLES = sorted(folder("examples").glob("*.udl"))
 STRATEGIES = ("auto", "data_parallel", "single")
+SLOW = str(Path(__file__).parent / "slow.toml")
+"""A machine on which it pays to divide even a small preset; on a real one `auto` would divide nothing of it."""
 
 
 def test_there_are_examples() -> None:
@@ -24,7 +28,26 @@ def test_there_are_examples() -> None:
 def test_example(
     example: Path, strategy: str, ranks: int, compile_program: Callable[..., Path], pool: RankPool
 ) -> None:
-    out = compile_program(example, devices=ranks, machine="dgx-a100", preset="small", strategy=strategy)
+    out = compile_program(example, devices=ranks, machine=SLOW, preset="small", strategy=strategy)
     report = pool.check(out)
     assert not report.recompiled
     assert report.ok, report
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_these_plans_divide(example: Path) -> None:
+    """Otherwise the agreement above shows nothing."""
+    request = Request(example, preset="small", machine=SLOW, devices=4)
+    plan = compile_model(request).plan
+    nodes = list(_nodes(plan.graph))
+    divided = sum(bool(node.typed.divided) for node in nodes)
+    assert divided > 0.8 * len(nodes), f"{divided} of {len(nodes)} operators are divided"
+
+
+def _nodes(graph: PlannedGraph) -> Iterator[PlannedNode]:
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            for run in step.runs:
+                yield from _nodes(run.body)
+        else:
+            yield step

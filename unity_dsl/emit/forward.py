@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..graph.graph import Value, Weight
+from ..graph.graph import Value
 from ..graph.layout import Invariant, Layout, Mesh, Replicate
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
 from ..graph.typing import Along, Configuration, Linearly, Uniformly
@@ -104,8 +104,10 @@ class ForwardText:
             if name in planned.values:
                 held.sources |= {made.layout: made.source for made in planned.values[name].materialised}
         graph = planned.graph
-        for stored in (*graph.weights, *graph.buffers):
-            self.store(stored.value, stored.initialiser, trained=isinstance(stored, Weight))
+        for weight in graph.weights:
+            self.store(weight.value, weight.initialiser, trained=True)
+        for buffer in graph.buffers:
+            self.store(buffer.value, buffer.initialiser, trained=False)
 
     def store(self, value: Value, initialiser: Initialiser, *, trained: bool) -> None:
         layout = self.planned.values[value.name].produced

@@ -16,6 +16,7 @@ from itertools import combinations, product
 from math import gcd
 
 import numpy as np
+import numpy.typing as npt
 
 from .exchange import received_fraction
 from .layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
@@ -232,6 +233,12 @@ def step_bytes(step: Step | None, layout: Layout, mesh: Mesh) -> float:
     return moved
 
 
+Numbers = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.float64]
+
+_SLACK = 1e-12
+"""Weights that differ by less are equal: rounding does not choose between paths."""
+_AT_ONCE = 32
 _STEP_WEIGHT = 1e-4
 _EXCHANGE_WEIGHT = 1.5
 """An exchange packs and scatters slices and has no ring: it is preferred only where it saves a third of the bytes."""
@@ -294,30 +301,52 @@ def move_table(shape: tuple[int, ...], mesh: Mesh) -> MoveTable:
     ordered = [layout for layout in every if divides(layout, shape, mesh)]
     number = {layout: i for i, layout in enumerate(ordered)}
     found: list[Move] = []
+    lengths: list[float] = []
     layouts = list(ordered)
     for layout in layouts:  # grows while it is walked
-        for move in moves(layout, rank, mesh):
-            if not divides(move.target, shape, mesh):
-                continue
+        for move, weight in _weighted_moves(layout, rank, mesh):
             if move.target not in number:
+                if not divides(move.target, shape, mesh):
+                    continue
                 number[move.target] = len(layouts)
                 layouts.append(move.target)
             found.append(move)
-    weights = np.full((len(layouts),) * 2, np.inf)
-    chosen = np.full((len(layouts),) * 2, -1)
-    for i, move in enumerate(found):
-        here, there = number[move.source], number[move.target]
-        weight = move_weight(move, mesh)
-        if weight < weights[here, there]:
-            weights[here, there], chosen[here, there] = weight, i
-    np.fill_diagonal(weights, 0.0)
-    first = chosen.copy()
-    for middle in range(len(layouts)):
-        through = weights[:, middle, None] + weights[None, middle, :]
-        shorter = through < weights - 1e-12
-        np.copyto(weights, through, where=shorter)
-        np.copyto(first, np.broadcast_to(first[:, middle, None], first.shape), where=shorter)
+            lengths.append(weight)
+    ends = np.array([number[move.target] for move in found], dtype=np.int64)
+    starts = np.array([number[move.source] for move in found], dtype=np.int64)
+    first = _first_moves(starts, ends, np.array(lengths), len(layouts))
     return MoveTable(tuple(layouts), len(ordered), tuple(found), first, number)
+
+
+@lru_cache(maxsize=65536)
+def _weighted_moves(layout: Layout, rank: int, mesh: Mesh) -> tuple[tuple[Move, float], ...]:
+    return tuple((move, move_weight(move, mesh)) for move in moves(layout, rank, mesh))
+
+
+def _first_moves(starts: Numbers, ends: Numbers, lengths: Weights, count: int) -> Numbers:
+    """The first move of the shortest path between every two layouts, -1 from one to itself.
+
+    Moves are sorted by where they start, and every layout has some. Paths have few moves, so going over all moves until
+    nothing changes (Bellman, Ford) is faster than going over all layouts between; some targets at a time, to stay in
+    the cache.
+    """
+    first = np.full((count, count), -1, dtype=np.int64)
+    groups = np.flatnonzero(np.diff(starts, prepend=-1)) if len(starts) else starts
+    for low in range(0, count if len(starts) else 0, _AT_ONCE):
+        targets = np.arange(low, min(low + _AT_ONCE, count))
+        weights = np.full((count, len(targets)), np.inf)
+        weights[targets, targets - low] = 0.0
+        while True:
+            through = weights[ends]
+            through += lengths[:, None]
+            shortest = np.minimum(weights, np.minimum.reduceat(through, groups, axis=0))
+            if (shortest >= weights - _SLACK).all():
+                break
+            weights = shortest
+        apart = np.where(through <= weights[starts] + _SLACK, np.arange(len(starts))[:, None], len(starts))
+        first[:, targets] = np.minimum.reduceat(apart, groups, axis=0)
+        first[targets, targets] = -1
+    return first
 
 
 def _kinds(rank: int) -> tuple[Kind, ...]:

@@ -287,6 +287,7 @@ def _matches(
     return tuple(slot[wanted[put]].tolist()), tuple(put.tolist())
 
 
+@lru_cache(maxsize=65536)
 def received_fraction(source: Layout, target: Layout, mesh: Mesh) -> float:
     """The most any device receives from others in a conversion, as a fraction of the whole tensor.
 

@@ -173,7 +173,7 @@ def _extent(extent: Extent, found: Representative) -> str:
 
 
 def _polynomial(polynomial: Polynomial, found: Representative) -> str:
-    order = found.instance.axes
+    order = list(dict.fromkeys((*found.instance.axes, *(axis for axes, _ in polynomial.terms for axis in axes))))
     terms = [(tuple(sorted(axes, key=order.index)), count) for axes, count in polynomial.terms]
     terms.sort(key=lambda term: (-len(term[0]), [order.index(axis) for axis in term[0]]))
     return " + ".join(_product(count, axes, found) for axes, count in terms) or "0"

@@ -56,7 +56,7 @@ class _Writer:
     def plain(self, expr: Expr) -> tuple[str, int]:
         match expr:
             case Number(value):
-                return self.numbers.get(value, f"{value:g}" if value % 1 == 0 else repr(value)), _ATOM
+                return self.numbers.get(value, repr(value)), _SIGN if value < 0 else _ATOM
             case Name(name, rest):
                 return self.name(name) + (".." if rest else ""), _ATOM
             case Size(name, rest):

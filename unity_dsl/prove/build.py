@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 
 from ..index.instance import Instance
 from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from ..index.library import Library
 from ..index.term import rewrite
-from ..syntax.ast import Apply, Expr, Name, Number, OperatorDecl, ParallelDecl, Size
+from ..syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Size
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from .arithmetic import Arithmetic
 from .form import Unsupported
 from .guard import Guard, compare
 from .inline import Call, Tensor, input_tensor
-from .poly import Poly, Var, fresh, number, of, product
+from .poly import Poly, Var, exact_number, fresh, number, of, product
 from .shape import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, shown, valued
 
 Ranks = Mapping[str, int]
@@ -152,17 +151,16 @@ class Graph:
         inner = (pattern.operand,) if pattern is not None else call.arguments
         operands = [self.tensor(part) for part in inner]
         given = {name: attribute_value(expr, self.claim) for name, expr in call.attributes}
-        own = call.degrees or ()
-        devices = _ambient(call, operands, own)
+        degrees: dict[str, str] = {}
+        devices = _ambient(call, operands, taken(call, decl))
         if isinstance(decl, ParallelDecl):
-            degrees = dict(zip(decl.degrees, own, strict=True))
+            degrees = dict(zip(decl.degrees, call.degrees or (), strict=True))
             operands = [
                 _exposed(tensor, part.dims, degrees) for tensor, part in zip(operands, decl.inputs, strict=True)
             ]
-            if set(own) & set(devices):
-                raise Failed("same_layout", f"`{call.name}`: there is an axis @{own[0]} already")
-        else:
-            degrees = {}
+            for name in degrees.values():
+                if name in devices:
+                    raise Failed("same_layout", f"`{call.name}`: there is an axis @{name} already")
         numbers = {name: valued(self.claim.degree(p), self.witness) for name, p in degrees.items()}
         site = _Site(call, decl, given, numbers, self.witness, pattern)
         sizes = Sizes(self.arithmetic, {f"@{name}": (self.claim.degree(p),) for name, p in degrees.items()})
@@ -200,11 +198,19 @@ def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDec
     return decl
 
 
+def taken(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> frozenset[str]:
+    """The device axes of its operands that a parallel op reads. An operator is mapped over all of them."""
+    if not isinstance(decl, ParallelDecl):
+        return frozenset()
+    degrees = dict(zip(decl.degrees, call.degrees or (), strict=True))
+    return frozenset(degrees[dim.name] for tensor in decl.inputs for dim in tensor.dims if dim.device)
+
+
 def attribute_value(expr: Expr, claim: Claim) -> Poly:
     """An attribute: a number as it is written in decimal, or an expression in sizes."""
     match expr:
         case Number(value):
-            return number(value if isinstance(value, int) else Fraction(repr(value)))
+            return number(exact_number(value))
         case Apply("/", (left, right)):
             inverse = attribute_value(right, claim).inverse()
             if inverse is None:
@@ -232,7 +238,7 @@ def _sizes(dim: tuple[Var, ...]) -> Factors:
     return tuple(var.size for var in dim)
 
 
-def _ambient(call: GraphCall, operands: Sequence[Tensor], own: tuple[str, ...]) -> tuple[str, ...]:
+def _ambient(call: GraphCall, operands: Sequence[Tensor], own: frozenset[str]) -> tuple[str, ...]:
     """The device axes over which a call is mapped: those of its operands, the same for all. Raises Failed."""
     found = [tuple(name for name, _ in tensor.devices if name not in own) for tensor in operands]
     for names in found:
@@ -242,9 +248,11 @@ def _ambient(call: GraphCall, operands: Sequence[Tensor], own: tuple[str, ...]) 
     return found[0] if found else ()
 
 
-def _exposed(tensor: Tensor, dims: Sequence[object], degrees: Mapping[str, str]) -> Tensor:
+def _exposed(tensor: Tensor, dims: Sequence[DimDecl], degrees: Mapping[str, str]) -> Tensor:
     """The device axes that a parallel op reads become its operand's leading dimensions."""
-    wanted = [dim.name for dim in dims if getattr(dim, "device", False)]  # type: ignore[attr-defined]
+    wanted = [dim.name for dim in dims if dim.device]
+    if any(not dim.device for dim in dims[: len(wanted)]):
+        raise Unsupported("a device axis that is not the first dimension")
     devices = dict(tensor.devices)
     for name in wanted:
         if degrees[name] not in devices:
@@ -258,6 +266,8 @@ def _hidden(tensor: Tensor, instance: Instance, devices: Mapping[str, str]) -> T
     """Leading dimensions that are device axes become device axes again."""
     (output,) = instance.outputs
     names = [devices[dim[0]] for dim in output.dims if len(dim) == 1 and dim[0] in devices]
+    if any(len(dim) != 1 or dim[0] not in devices for dim in output.dims[: len(names)]):
+        raise Unsupported("a device axis that is not the first dimension")
     own = tuple((name, dim[0]) for name, dim in zip(names, tensor.dims, strict=False))
     return replace(tensor, devices=tensor.devices + own, dims=tensor.dims[len(names) :])
 
@@ -351,8 +361,7 @@ class _Site:
         found: dict[str, Poly] = {}
         for name, value in instance.attributes.items():
             symbolic = name in self.given and self.given[name].constant is None
-            exact = Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
-            found[name] = self.given[name] if symbolic else number(exact)
+            found[name] = self.given[name] if symbolic else number(exact_number(value))
             if symbolic:
                 found[f"{name}'"] = self.given[name]
         return found

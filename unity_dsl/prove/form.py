@@ -20,7 +20,6 @@ from typing import TypeAlias
 from .guard import Guard, Relation, settled, within
 from .poly import ONE, Poly, Var, fresh, of
 
-
 MAX_TERMS = 4_000
 """No form is longer: what multiplies out to more is refused."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fractions import Fraction
 from math import inf
 
 from .form import (
@@ -35,7 +34,7 @@ from .form import (
     scale,
 )
 from .guard import Guard, settled
-from .poly import ONE, Var, number
+from .poly import ONE, Var, exact_number, number
 
 MAX_CASES = 64
 MAX_POWER = 16
@@ -219,4 +218,4 @@ def literal(value: int | float) -> Form:
     """A number as it is written in decimal; infinity is a symbol."""
     if value in (inf, -inf):
         return scale(atom(INFINITY), number(1 if value > 0 else -1))
-    return constant(number(Fraction(repr(value)))) if value else ZERO
+    return constant(number(exact_number(value))) if value else ZERO

@@ -12,7 +12,7 @@ from functools import reduce as fold
 
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
-from ..index.term import COMPARISONS, walk
+from ..index.term import COMPARISONS, dim_index, walk
 from ..syntax.ast import Apply, Expr, FunctionDecl, Name, Number, Read, ReductionKind, Select, Size, Uniform
 from .form import (
     ZERO,
@@ -59,6 +59,11 @@ class Tensor:
         return {var: value for var, value in found.items() if value != of(var)}
 
 
+def merged(axes: tuple[Var, ...]) -> Poly:
+    """The position in a dimension from those of its factors, major first."""
+    return fold(lambda position, var: position * var.size + of(var), axes, number(0))
+
+
 def index_value(poly: Poly) -> Form:
     """An index in value position: `#` is the tensor whose element at i is i."""
     form = ZERO
@@ -95,13 +100,14 @@ class Call:
     def run(self) -> list[Tensor]:
         """The outputs. Raises Failed (in_bounds) and Unsupported."""
         for equation in self.instance.equations:
-            self.tensors[equation.target.name] = self._define(equation)
+            self.tensors[equation.target.name] = self.define(equation)
         return [self.tensors[output.name] for output in self.instance.outputs]
 
-    def _define(self, equation: Equation) -> Tensor:
+    def define(self, equation: Equation) -> Tensor:
+        """The result of one equation, over the results of those before."""
         target = equation.target
-        dims = tuple(tuple(var for axis in dim for var in self._axis(axis, equation)) for dim in target.dims)
-        over = tuple(var for axis in equation.over for var in self._axis(axis, equation))
+        dims = tuple(tuple(var for axis in dim for var in self.axis(axis)) for dim in target.dims)
+        over = tuple(var for axis in equation.over for var in self.axis(axis))
         moved = self.tensors[equation.value.tensor].bound if isinstance(equation.value, Read) else None
         if target.integer_range is not None or moved is not None:
             entry = None if over else self.integer(equation.value)
@@ -123,7 +129,7 @@ class Call:
         decl = next(output for output in self.instance.operator.outputs if output.name == target.name)
         return None if decl.integer_range is None else self.sizes.value(Name(decl.integer_range))
 
-    def _axis(self, axis: str, equation: Equation) -> tuple[Var, ...]:
+    def axis(self, axis: str) -> tuple[Var, ...]:
         """The indices of an axis, one per factor."""
         if axis not in self.axes:
             factors = self.sizes.dims.get(axis)
@@ -154,9 +160,9 @@ class Call:
             case Number(value):
                 return literal(value)
             case Size(name):
-                return constant(self._size(name))
+                return constant(self.length(name))
             case Name(name):
-                return index_value(self._merged(self.axes[name]))
+                return index_value(self.position(name))
             case Read():
                 return self._read(expr)
             case Uniform(index):
@@ -171,7 +177,8 @@ class Call:
                 return self._apply(function, [self.form(argument) for argument in arguments])
         raise Unsupported(f"`{self.instance.name}`: {type(expr).__name__}")
 
-    def _size(self, name: str) -> Poly:
+    def length(self, name: str) -> Poly:
+        """How many positions an axis has."""
         if name in self.sizes.dims or name in self.sizes.attributes:
             value = self.sizes.value(Size(name))
             assert value is not None
@@ -233,7 +240,7 @@ class Call:
 
     def _uniform(self, index: tuple[Expr, ...]) -> Form:
         """Random numbers are a function of the row-major position, so the sizes of all axes but the first matter."""
-        axes = [var for part in index if isinstance(part, Name) for var in self.axes[part.name]]
+        axes = [var for part in index if isinstance(part, Name) for var in self.places(part.name)]
         strides = ",".join(var.size.key for var in axes[1:])
         return atom(Element(f"uniform<{strides}>", tuple(of(var) for var in axes)))
 
@@ -265,8 +272,8 @@ class Call:
         tensor = self.tensors[read.tensor]
         parts: list[tuple[Poly, ...]] = []
         inside: list[Guard] = []
-        for dim, index in zip(tensor.dims, read.index, strict=True):
-            part, conditions = self._factored(read, dim, index)
+        for place, (dim, index) in enumerate(zip(tensor.dims, read.index, strict=True)):
+            part, conditions = self._factored(read, place, dim, index)
             parts.append(part)
             inside += conditions
         if read.fill is None:
@@ -276,10 +283,20 @@ class Call:
                     raise Failed("in_bounds", f"{where} is read at {shown(condition.poly)} {condition.relation} 0")
         return parts, tuple(inside)
 
-    def _factored(self, read: Read, dim: tuple[Var, ...], index: Expr) -> tuple[tuple[Poly, ...], list[Guard]]:
+    def _bare(self, read: Read, dim: int, index: Expr) -> tuple[Var, ...] | None:
+        """The indices of a dimension that is read at an axis, or at the axes that it merges."""
+        own = self.instance.operand(read.tensor).dims[dim]
+        if isinstance(index, Name):
+            return self.axes[index.name]
+        return tuple(var for axis in own for var in self.axes[axis]) if own and index == dim_index(own) else None
+
+    def _factored(
+        self, read: Read, place: int, dim: tuple[Var, ...], index: Expr
+    ) -> tuple[tuple[Poly, ...], list[Guard]]:
         sizes = tuple(var.size for var in dim)
-        if isinstance(index, Name) and tuple(var.size for var in self.axes[index.name]) == sizes:
-            return tuple(of(var) for var in self.axes[index.name]), []
+        axes = self._bare(read, place, index)
+        if axes is not None and tuple(var.size for var in axes) == sizes:
+            return tuple(map(of, axes)), []
         position = self._whole(index)
         if not sizes:
             return (), [compare("==", position, number(0))]
@@ -313,9 +330,13 @@ class Call:
             raise Unsupported(f"`{self.instance.name}`: an index that is no whole number")
         return value
 
-    def _merged(self, axes: tuple[Var, ...]) -> Poly:
-        """The position in a dimension from those of its factors, major first."""
-        return fold(lambda position, var: position * var.size + of(var), axes, number(0))
+    def position(self, axis: str) -> Poly:
+        """What the index along an axis is worth."""
+        return merged(self.places(axis))
+
+    def places(self, axis: str) -> tuple[Var, ...]:
+        """The indices that make up the position along an axis, major first."""
+        return self.axes[axis]
 
     def integer(self, expr: Expr) -> Poly | None:
         """An expression of axes, sizes, whole numbers and integer tensors; None for anything else."""
@@ -323,9 +344,9 @@ class Call:
             case Number(value):
                 return number(value) if isinstance(value, int) else None
             case Size(name):
-                return self._size(name)
+                return self.length(name)
             case Name(name):
-                return self._merged(self.axes[name])
+                return self.position(name)
             case Read(tensor=name, fill=None):
                 tensor = self.tensors[name]
                 if tensor.entry is None:

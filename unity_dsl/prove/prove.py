@@ -70,8 +70,8 @@ def prove_rule(rule: RuleDecl, library: Library) -> Answer:
     claim = claim_of(rule)
     shown_at: dict[Obligation, None] = {}
     questions = 0
-    for ranks in _ranks(rule):
-        prover = _Prover(rule, claim, library, ranks)
+    for ranks in ranks_of(rule):
+        prover = Prover(rule, claim, library, ranks)
         outcome = prover.run()
         if isinstance(outcome, Difference):
             return Refuted(outcome, perf_counter() - begun)
@@ -82,13 +82,13 @@ def prove_rule(rule: RuleDecl, library: Library) -> Answer:
     return Proved(tuple(shown_at), questions, perf_counter() - begun)
 
 
-def _ranks(rule: RuleDecl) -> Iterator[Ranks]:
+def ranks_of(rule: RuleDecl) -> Iterator[Ranks]:
     groups = rest_groups(rule)
     for ranks in combinations(range(MAX_RANK + 1), repeat=len(groups)):
         yield dict(zip(groups, ranks, strict=True))
 
 
-class _Prover:
+class Prover:
     """A rule at given ranks of its rest groups."""
 
     def __init__(self, rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks) -> None:
@@ -113,7 +113,7 @@ class _Prover:
         except Unsupported as reason:
             return self._counterexample(graph) or Failed("same_value", f"no method for {reason}")
         # The witness also guards the prover itself: a proof that the numbers contradict is never given out.
-        found = self._difference(graph, sizes, 0)
+        found = self.difference(graph, sizes, 0)
         return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text(sizes)))
 
     def _obligations(self, graph: Graph, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
@@ -161,7 +161,7 @@ class _Prover:
 
     # ------------------------------------------------------------------------------------------ numbers
 
-    def _difference(self, graph: Graph, sizes: Mapping[str, int], seed: int) -> Difference | None:
+    def difference(self, graph: Graph, sizes: Mapping[str, int], seed: int) -> Difference | None:
         run = Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes)
         try:
             return run.difference(seed)
@@ -174,7 +174,7 @@ class _Prover:
             return None  # how the axes of a view divide its dimensions is not known
         for seed in range(TRIALS):
             sizes = witness_sizes(self.claim, self.names, seed, least=2 if seed < TRIALS // 2 else 1)
-            found = None if sizes is None else self._difference(graph, sizes, seed)
+            found = None if sizes is None else self.difference(graph, sizes, seed)
             if found is not None:
                 return found
         return None

@@ -17,7 +17,7 @@ from ..index.term import COMPARISONS
 from ..syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
 from .arithmetic import Arithmetic
 from .form import Unsupported
-from .guard import compare
+from .guard import Guard, compare
 from .poly import ONE, Poly, number, product, quotient
 
 Factors: TypeAlias = tuple[Poly, ...]
@@ -107,8 +107,8 @@ class Sizes:
 
     # ------------------------------------------------------------------------------------------ conditions
 
-    def solve(self, operator: OperatorDecl) -> None:
-        """The sizes that `where` determines; every other condition becomes an obligation. Raises Failed."""
+    def solve(self, operator: OperatorDecl, *, assumed: bool = False) -> None:
+        """The sizes that `where` determines. Every other condition is an obligation, or an assumption. Raises Failed."""
         pending = [condition for condition in operator.conditions if not mentions_rank(condition)]
         progress = True
         while progress:
@@ -118,7 +118,12 @@ class Sizes:
                     pending.remove(condition)
                     progress = True
         for condition in pending:
-            self._check(operator, condition)
+            found = self._comparison(operator, condition)
+            if found is not None and assumed:
+                self.arithmetic.conditions += (found,)
+            elif found is not None and not self.arithmetic.certain(found):
+                text = condition.span.text if condition.span is not None else found.key
+                raise Failed("same_shape", f"`{operator.name}` needs `{text}`")
 
     def _determines(self, condition: Expr) -> bool:
         if not (isinstance(condition, Apply) and condition.function == "=="):
@@ -153,7 +158,8 @@ class Sizes:
             left.remove(factor)
         return tuple(left)
 
-    def _check(self, operator: OperatorDecl, condition: Expr) -> None:
+    def _comparison(self, operator: OperatorDecl, condition: Expr) -> Guard | None:
+        """A condition over sizes; None where it is one of numbers, which the instance was checked against."""
         if not (isinstance(condition, Apply) and condition.function in COMPARISONS):
             raise Unsupported(f"`{operator.name}`: a condition of another form than a comparison")
         left, right = (self.value(side) for side in condition.arguments)
@@ -161,9 +167,8 @@ class Sizes:
         if left is None or right is None:
             raise Unsupported(f"`{operator.name}`: nothing determines `{text}`")
         if left.constant is not None and right.constant is not None:
-            return  # numbers only: the instance was refused if it did not hold
-        if not self.arithmetic.certain(compare(condition.function, left, right)):
-            raise Failed("same_shape", f"`{operator.name}` needs `{text}`")
+            return None
+        return compare(condition.function, left, right)
 
     # ------------------------------------------------------------------------------------------ expressions
 

@@ -19,7 +19,7 @@ from ..index.library import Library
 from ..syntax.ast import Name, ParallelDecl
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
-from .build import Claim, Ranks, Views, attribute_value, declaration, input_dims, number_of, view_binding
+from .build import Claim, Ranks, Views, attribute_value, declaration, input_dims, number_of, taken, view_binding
 from .poly import product
 from .shape import valued
 
@@ -120,7 +120,7 @@ class Run:
         views = [part for part in call.arguments if isinstance(part, GraphView)]
         pattern = views[0] if len(views) == len(call.arguments) == 1 else None
         operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
-        own = call.degrees or ()
+        own = taken(call, declaration(call, self.library))
         mapped = tuple(name for name in operands[0].devices if name not in own)
         arrays = [_aligned(operand, mapped) for operand in operands]
         # A parallel op moves integers as it moves floats.

@@ -1,7 +1,7 @@
 """What it costs to go from any layout to any other, for all pairs at once.
 
-A price is affine in the tensor's bytes, and depends on the sequence of steps only, so all pairs whose cheapest paths
-make the same steps are priced once, by one of them.
+A price is affine in the tensor's bytes. The cheapest paths between all pairs are gone at once, move by move, so the cost
+of the table is that of a few operations on arrays.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from ..graph.conversion import LOCAL_STEPS, Conversion, MoveTable, Step, convert, divisors, move_table
+from ..graph.conversion import LOCAL_STEPS, Conversion, MoveTable, Step, StepKind, convert, divisors, move_table
 from ..graph.layout import Layout, Mesh
 from ..machine.machine import Machine
-from ..machine.mesh import prime_factors
-from ..machine.price import exchanged, held_fraction, price_steps
+from ..machine.price import held_fraction, price_steps
 from .elimination import Table
 
 Numbers = npt.NDArray[np.int64]
@@ -82,25 +81,16 @@ class ConversionPrices:
         """All pairs of layouts in mesh order. A pair that cuts fewer dimensions is converted as of those alone."""
         if shape not in self._shapes:
             table = move_table(shape, self.mesh)
-            size = table.in_order
-            signatures = _signatures(table, self.mesh)
-            lower = [table.number[layout] for layout in self._layouts_below(shape)]
-            own = np.ones((size, size), dtype=bool)
-            own[np.ix_(lower, lower)] = False
-            _, one, which = np.unique(signatures[own], return_index=True, return_inverse=True)
-            chosen = np.argwhere(own)[one]
-            prices = np.zeros((size, size, len(fields(PriceTables))))
-            if len(chosen):
-                prices[own] = np.array([self._price(table.layouts[i], table.layouts[j], shape) for i, j in chosen])[which]
-            if lower:
+            found = _Walk(table, self.mesh, self.machine).prices()
+            if shape:
+                lower = [table.number[layout] for layout in self._layouts_below(shape)]
                 below = self._of_shape(shape[:-1])
-                prices[np.ix_(lower, lower)] = np.stack([getattr(below, entry.name) for entry in fields(below)], axis=-1)
-            self._shapes[shape] = PriceTables(*np.moveaxis(prices, -1, 0))
+                for entry in fields(found):
+                    getattr(found, entry.name)[np.ix_(lower, lower)] = getattr(below, entry.name)
+            self._shapes[shape] = found
         return self._shapes[shape]
 
     def _layouts_below(self, shape: tuple[int, ...]) -> tuple[Layout, ...]:
-        if not shape:
-            return ()
         table = move_table(shape[:-1], self.mesh)
         return table.layouts[: table.in_order]
 
@@ -110,60 +100,100 @@ def count_steps(conversion: Conversion) -> float:
     return sum(0.1 if step.kind in LOCAL_STEPS else 1.0 for step in (*conversion.forward, *conversion.backward))
 
 
-def _signatures(table: MoveTable, mesh: Mesh) -> Numbers:
-    """Per pair of layouts in mesh order a number that is equal only for paths with the same steps.
+class _Walk:
+    """Goes all cheapest paths at once, move by move, and adds up the prices of their steps.
 
-    Which dimensions the steps are on does not matter, only whether neighbouring ones are on the same.
+    Neighbouring steps that convert merges into one over the joint group are priced as one, as it does.
     """
-    size = table.in_order
-    numbers: dict[object, int] = {}
-    classes = _axis_classes(mesh)
-    held = [held_fraction(layout, mesh) for layout in table.layouts]
-    kinds = [
-        (
-            held[table.number[move.source]],
-            _step_code(move.forward, mesh, classes),
-            _step_code(move.backward, mesh, classes),
-        )
-        for move in table.moves
-    ]
-    codes = np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds], dtype=np.int64)
-    ends = np.array([table.number[move.target] for move in table.moves], dtype=np.int64)
-    dims = np.array([(_dim(move.forward), _dim(move.backward)) for move in table.moves], dtype=np.int64)
-    here, there = np.divmod(np.arange(size * size), size)
-    signature = np.zeros(size * size, dtype=np.int64)
-    before = np.full((size * size, 2), -2)
-    going = np.flatnonzero(here != there)
-    while len(going):
-        move = table.first[here[going], there[going]]
-        same = dims[move] == before[going]
-        step = ((1 + codes[move]) * 2 + same[:, 0]) * 2 + same[:, 1]
-        _, signature[going] = np.unique(
-            signature[going] * (4 * len(numbers) + 8) + step, return_inverse=True
-        )
-        signature[going] += 1 + signature.max()
-        before[going] = np.where(dims[move] == -1, before[going], dims[move])
-        here[going] = ends[move]
-        going = going[here[going] != there[going]]
-    return signature.reshape(size, size)
+
+    def __init__(self, table: MoveTable, mesh: Mesh, machine: Machine) -> None:
+        self.table = table
+        held = np.array([held_fraction(layout, mesh) for layout in table.layouts])
+        self.ends = np.array([table.number[move.target] for move in table.moves], dtype=np.int64)
+        starts = np.array([table.number[move.source] for move in table.moves], dtype=np.int64)
+        self.there = _Steps([move.forward for move in table.moves], held[starts], mesh, machine)
+        self.back = _Steps([move.backward for move in table.moves], held[self.ends], mesh, machine)
+
+    def prices(self) -> PriceTables:
+        size = self.table.in_order
+        here, target = np.divmod(np.arange(size * size), size)
+        there, back = _Sum(self.there, size * size), _Sum(self.back, size * size, reverse=True)
+        going = np.flatnonzero(here != target)
+        while len(going):
+            move = self.table.first[here[going], target[going]]
+            there.add(going, move)
+            back.add(going, move)
+            here[going] = self.ends[move]
+            going = going[here[going] != target[going]]
+        everywhere = np.arange(size * size)
+        there.close(everywhere)
+        back.close(everywhere)
+        columns = (there.latency, there.per_byte, back.latency, back.per_byte, there.steps + back.steps)
+        return PriceTables(*(column.reshape(size, size) for column in columns))
 
 
-def _axis_classes(mesh: Mesh) -> tuple[tuple[int, ...], ...]:
-    """Axes of equal prime degree and level are interchangeable; one of composite degree may straddle levels."""
-    prime = all(len(prime_factors(axis.degree)) == 1 for axis in mesh.axes)
-    return tuple((axis.degree, axis.level) if prime else (i,) for i, axis in enumerate(mesh.axes))
+_KINDS = tuple(StepKind)
+_MERGED = np.array([kind not in (StepKind.EXCHANGE, StepKind.ALL_TO_ALL, StepKind.MASK) for kind in _KINDS])
+_WHOLE = _KINDS.index(StepKind.ALL_REDUCE)
+_LOCAL = np.array([kind in LOCAL_STEPS for kind in _KINDS])
 
 
-def _step_code(step: Step | None, mesh: Mesh, classes: Sequence[object]) -> object:
-    """What the price of a step depends on: axes of one class have equal prices."""
-    if step is None:
-        return None
-    axes = tuple(sorted(classes[axis] for axis in step.axes))
-    if step.source is None or step.target is None:
-        return step.kind, axes
-    received = exchanged(step.source, step.target, mesh)
-    return step.kind, axes, received, held_fraction(step.source, mesh), held_fraction(step.target, mesh)
+class _Steps:
+    """The steps of a table's moves in one direction: kind (-1 for none), group of mesh axes as a bit set, dimension, the
+    fraction held before, and prices by kind and group per fraction held. An exchange has a price of its own.
+    """
+
+    def __init__(self, steps: Sequence[Step | None], held: Table, mesh: Mesh, machine: Machine) -> None:
+        self.held = held
+        self.kind = np.array([-1 if step is None else _KINDS.index(step.kind) for step in steps])
+        self.group = np.array([0 if step is None else sum(1 << axis for axis in step.axes) for step in steps])
+        self.dim = np.array([-1 if step is None else step.dim for step in steps])
+        groups = 1 << len(mesh.axes)
+        self.latency, self.per_byte = np.zeros((2, len(_KINDS), groups))
+        for number, kind in enumerate(_KINDS):
+            for group in range(1, groups if kind is not StepKind.EXCHANGE else 0):
+                axes = tuple(axis for axis in range(len(mesh.axes)) if group >> axis & 1)
+                price = price_steps((Step(kind, axes),), mesh, machine, 1.0)
+                self.latency[number, group], self.per_byte[number, group] = price.latency, price.per_byte
+        self.own = np.zeros((2, len(steps)))
+        for i, step in enumerate(steps):
+            if step is not None and step.kind is StepKind.EXCHANGE:
+                price = price_steps((step,), mesh, machine, float(held[i]))
+                self.own[:, i] = price.latency, price.per_byte
 
 
-def _dim(step: Step | None) -> int:
-    return -1 if step is None else step.dim
+class _Sum:
+    """Prices of paths so far. The last step is open: the next may merge with it. In `reverse` a later one is done first,
+    so the fraction that a merged step starts from is the later one's.
+    """
+
+    def __init__(self, steps: _Steps, paths: int, reverse: bool = False) -> None:
+        self.source = steps
+        self.reverse = reverse
+        self.latency, self.per_byte, self.steps, self.held = np.zeros((4, paths))
+        self.kind, self.move = np.full((2, paths), -1)
+        self.group, self.dim = np.zeros((2, paths), dtype=np.int64)
+
+    def add(self, paths: Numbers, moves: Numbers) -> None:
+        """The next move of each of these paths."""
+        real = self.source.kind[moves] >= 0
+        paths, moves = paths[real], moves[real]
+        kind, dim = self.source.kind[moves], self.source.dim[moves]
+        joined = (kind == self.kind[paths]) & _MERGED[kind] & ((kind == _WHOLE) | (dim == self.dim[paths]))
+        self.group[paths[joined]] |= self.source.group[moves[joined]]
+        if self.reverse:
+            self.held[paths[joined]] = self.source.held[moves[joined]]
+        paths, moves = paths[~joined], moves[~joined]
+        self.close(paths)
+        self.kind[paths], self.group[paths] = self.source.kind[moves], self.source.group[moves]
+        self.dim[paths], self.held[paths] = self.source.dim[moves], self.source.held[moves]
+        self.move[paths] = moves
+
+    def close(self, paths: Numbers) -> None:
+        """Adds the price of each path's open step."""
+        paths = paths[self.kind[paths] >= 0]
+        kind, group, move = self.kind[paths], self.group[paths], self.move[paths]
+        own = self.source.own[:, move]
+        self.latency[paths] += self.source.latency[kind, group] + own[0]
+        self.per_byte[paths] += self.source.per_byte[kind, group] * self.held[paths] + own[1]
+        self.steps[paths] += np.where(_LOCAL[kind], 0.1, 1.0)

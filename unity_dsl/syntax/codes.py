@@ -348,10 +348,7 @@ CODES: dict[str, Code] = {
         "named after what it is assigned to, with all of its inputs and only with parameters that it declares. "
         "`split` takes one tensor, `dim` and `parts`.",
     ),
-    "E212": Code(
-        "a wrong number of results",
-        "The left side of an assignment has as many names as the right side returns tensors.",
-    ),
+    "E212": Code("a wrong number of results", "An assignment has as many names as its right side returns tensors."),
     "E213": Code(
         "a pattern of another rank",
         "The left side of a view, `x[b, s, (h k)] -> …`, names every dimension of the tensor.",
@@ -391,10 +388,7 @@ CODES: dict[str, Code] = {
         "A model states what training minimises: `loss cross_entropy(logits, target)`.",
     ),
     "E221": Code("a second loss", "One number is minimised. Several terms are added: `loss a + 0.4 * b`."),
-    "E222": Code(
-        "a loss that cannot be minimised",
-        "The loss is one float, of shape [], and depends on at least one weight.",
-    ),
+    "E222": Code("a loss that cannot be minimised", "It is one float of shape [] that depends on a weight."),
     "E223": Code(
         "a number where a tensor must stand",
         "Only numbers and parameters are combined here, so there is nothing to compute at run time.",

@@ -212,7 +212,7 @@ class _RulesBuilder(Builder):
         return self._view(node, self.build(tree_at(node, 0)))
 
     def _view(self, node: Node, operand: GraphExpr) -> GraphView:
-        arrow = node.children.index("->")
+        arrow = next(place for place, child in enumerate(node.children) if child == "->")
         source, target = (
             next((self._pattern(part) for part in side if isinstance(part, Tree) and part.data == "pattern"), ())
             for side in (node.children[:arrow], node.children[arrow:])

@@ -1,0 +1,54 @@
+"""Folders are expectations: what stands in proved/ is proved, what stands in refuted/ is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from unity_dsl.prove.prove import NotProved, Proved, Refuted, prove_rule
+from unity_dsl.syntax.parse_rules import RuleDecl
+
+from .cases import library, rules_of
+
+PROVED = rules_of("proved")
+REFUTED = rules_of("refuted")
+UNSHOWN = {
+    "device_axes_exchanged": "same_layout",
+    "contradictory_conditions": "inhabited",
+}
+"""Wrong rules without a counterexample: that of their two sides cannot be told apart by numbers."""
+
+
+def test_both_folders_hold_rules() -> None:
+    assert len(PROVED) > 60 and len(REFUTED) > 20
+    names = [rule.name for rule in (*PROVED, *REFUTED)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("rule", PROVED, ids=lambda rule: rule.name)
+def test_a_law_is_proved(rule: RuleDecl) -> None:
+    answer = prove_rule(rule, library())
+    assert isinstance(answer, Proved), answer
+    names = [obligation.name for obligation in answer.obligations]
+    assert {"in_bounds", "same_shape", "same_value", "inhabited"} <= set(names)
+    assert names.index("in_bounds") < names.index("same_shape") < names.index("same_value")
+
+
+@pytest.mark.parametrize("rule", REFUTED, ids=lambda rule: rule.name)
+def test_a_wrong_rule_is_not_proved(rule: RuleDecl) -> None:
+    answer = prove_rule(rule, library())
+    if rule.name in UNSHOWN:
+        assert isinstance(answer, NotProved) and answer.obligation == UNSHOWN[rule.name]
+        return
+    assert isinstance(answer, Refuted), answer
+    found = answer.counterexample
+    assert not abs(found.left - found.right) < 1e-9
+    assert all(size >= 1 for size in found.sizes.values())
+
+
+def test_answers_are_the_same_on_every_run() -> None:
+    def told(rule: RuleDecl) -> object:
+        answer = prove_rule(rule, library())
+        return (answer.obligations, answer.questions) if isinstance(answer, Proved) else answer.counterexample  # type: ignore[union-attr]
+
+    some = [*PROVED[::7], *(rule for rule in REFUTED[::5] if rule.name not in UNSHOWN)]
+    assert [told(rule) for rule in some] == [told(rule) for rule in some]

@@ -1,0 +1,166 @@
+"""Sharding theorems: an operator on slices of one axis, with what it reduces collected at once, is the operator.
+
+The axis has p × e positions, as the indices (@p, j). Every operand that has it is partitioned along it, every other one
+is a copy. Each device runs the operator's equations over its own e positions; an index used as a value is global, so is
+a size; an equation that reduces the axis is followed by the same reduction over the devices. The theorem: results that
+have the axis, combined, and results that have not, are those of the operator. The degree p and all sizes are symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+
+from ..index.instance import Equation, Instance, Operand
+from ..index.library import Library
+from ..syntax.ast import ReductionKind
+from .arithmetic import Arithmetic
+from .compare import Comparison
+from .form import Unsupported, free_variables, substitute, summed
+from .functions import reduced
+from .inline import Call, Tensor, input_tensor
+from .poly import Poly, Var, exact_number, number, of, product
+from .prove import Answer, NotProved, Obligation, Proved
+from .shape import Factors, Failed, Sizes
+
+DEGREE = "@p"
+LOCAL = "@e"
+
+
+def prove_configuration(instance: Instance, axis: str, library: Library) -> Answer:
+    """Whether this axis of the operator may be divided over any number of devices that divides it, at all sizes.
+
+    The instance gives the ranks, the attributes and the equations (those of an adjoint as well); its numbers for sizes
+    are not used. A counterexample is not looked for.
+    """
+    begun = perf_counter()
+    arithmetic = Arithmetic()
+    try:
+        obligations = _Configuration(instance, axis, library, arithmetic).obligations()
+    except Failed as failed:
+        return NotProved(failed.obligation, failed.message, perf_counter() - begun)
+    except Unsupported as reason:
+        return NotProved("same_value", f"no method for {reason}", perf_counter() - begun)
+    return Proved(obligations, arithmetic.asked, perf_counter() - begun)
+
+
+class _Configuration:
+    def __init__(self, instance: Instance, axis: str, library: Library, arithmetic: Arithmetic) -> None:
+        self.instance = instance
+        self.axis = axis
+        self.library = library
+        self.arithmetic = arithmetic
+        self.whole: Factors = (of(DEGREE), of(LOCAL))
+
+    def obligations(self) -> tuple[Obligation, ...]:
+        if not any(self.axis in operand.axes for operand in self.instance.inputs):
+            raise Unsupported(f"the axis `{self.axis}`, which no operand has")
+        sizes = self._sizes()
+        operands = [self._input(operand, sizes) for operand in self.instance.inputs]
+        names = [operand.name for operand in self.instance.inputs]
+        expected = Call(self.instance, dict(zip(names, operands, strict=True)), sizes, (), self.library)
+        wanted = expected.run()
+        device = expected.axis(self.axis)[0]
+        local = [
+            self._slice(operand, tensor, device) for operand, tensor in zip(self.instance.inputs, operands, strict=True)
+        ]
+        shard = _Shard(self, dict(zip(names, local, strict=True)), self._sizes(local=True), device)
+        met = [Obligation("in_bounds", "every read without a fill lies inside its slice")]
+        for operand, whole, part in zip(self.instance.outputs, wanted, shard.run(), strict=True):
+            self._same(operand, whole, part, device)
+            collected = "combined" if self.axis in operand.axes else "the same on every device"
+            met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(whole.value)} terms"))
+        return tuple(met)
+
+    def _sizes(self, local: bool = False) -> Sizes:
+        """A size of its own for every axis of the operands; a condition determines the others."""
+        sizes = Sizes(self.arithmetic)
+        own = self.whole[1:] if local else self.whole
+        for operand in self.instance.inputs:
+            for axis in operand.axes:
+                sizes.dims[axis] = own if axis == self.axis else (of(axis),)
+        for decl in self.instance.operator.inputs:
+            if decl.integer_range is not None:
+                sizes.dims.setdefault(decl.integer_range, (of(decl.integer_range),))
+        for name, value in self.instance.attributes.items():
+            sizes.attributes[name] = number(exact_number(value))
+        if not local:
+            sizes.solve(self.instance.operator, assumed=True)
+            self.solved = sizes
+        else:
+            sizes.dims = {**self.solved.dims, self.axis: own}
+        return sizes
+
+    def _input(self, operand: Operand, sizes: Sizes) -> Tensor:
+        dims = [tuple(size for axis in dim for size in sizes.dims[axis]) for dim in operand.dims]
+        return input_tensor(operand.name, {}, dims, self._bound(operand, sizes))
+
+    def _bound(self, operand: Operand, sizes: Sizes) -> Poly | None:
+        if operand.integer_range is None:
+            return None
+        ranges = {decl.name: decl.integer_range for decl in self.instance.operator.inputs}
+        name = ranges.get(operand.name)
+        return of(f"<{operand.name}>") if name is None else product(sizes.dims[name])
+
+    def _slice(self, operand: Operand, tensor: Tensor, device: Var) -> Tensor:
+        """`partition` where the operand has the axis, the index @p taken out of its dimension; else `replicate`."""
+        if self.axis not in operand.axes:
+            return tensor
+        dims, own = [], None
+        for axes, dim in zip(operand.dims, tensor.dims, strict=True):
+            place = 0
+            kept = list(dim)
+            for axis in axes:
+                if axis == self.axis:
+                    if own is not None:
+                        raise Failed("same_layout", f"`{operand.name}` has the axis `{axis}` twice")
+                    own = kept.pop(place)
+                else:
+                    place += 1
+            dims.append(tuple(kept))
+        assert own is not None
+        here = {own: of(device)}
+        entry = None if tensor.entry is None else tensor.entry.substitute(here)
+        return replace(tensor, dims=tuple(dims), value=substitute(tensor.value, here), entry=entry)
+
+    def _same(self, operand: Operand, whole: Tensor, part: Tensor, device: Var) -> None:
+        """The device's index and its own positions are those of the whole axis. Raises Failed."""
+        where = f"`{operand.name}`"
+        if self.axis not in operand.axes and device in free_variables(part.value):
+            raise Failed("same_layout", f"{where} differs from device to device")
+        positions = [var for dim in part.dims for var in dim]
+        others = [var for dim in whole.dims for var in dim if var != device]
+        if [var.size for var in positions] != [var.size for var in others]:
+            raise Failed("same_shape", f"{where}: the slices do not make up the whole")
+        renaming = {old: of(new) for old, new in zip(positions, others, strict=True) if old != new}
+        if part.entry is not None or whole.entry is not None:
+            raise Unsupported("integer results")
+        if not Comparison(self.arithmetic).equal(whole.value, substitute(part.value, renaming)):
+            raise Failed("same_value", f"{where}: the coefficients are not known to agree")
+
+
+class _Shard(Call):
+    """The equations on one device. What they reduce over the divided axis is reduced over the devices at once."""
+
+    def __init__(self, theorem: _Configuration, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> None:
+        super().__init__(theorem.instance, operands, sizes, (), theorem.library)
+        self.divided = theorem.axis
+        self.whole = product(theorem.whole)
+        self.device = device
+
+    def places(self, axis: str) -> tuple[Var, ...]:
+        return (self.device, *self.axes[axis]) if axis == self.divided else self.axes[axis]
+
+    def length(self, name: str) -> Poly:
+        return self.whole if name == self.divided else super().length(name)
+
+    def define(self, equation: Equation) -> Tensor:
+        result = super().define(equation)
+        if self.divided not in equation.over:
+            return result
+        match equation.kind:
+            case ReductionKind.SUM:
+                return replace(result, value=summed(result.value, (self.device,)))
+            case ReductionKind.MAX | ReductionKind.MIN:
+                return replace(result, value=reduced(equation.kind.value, result.value, (self.device,)))
+        raise Unsupported("a reduction of this kind over devices")
