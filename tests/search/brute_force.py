@@ -4,14 +4,13 @@ and of every value any set of layouts, made from each other in any way. Shares n
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import combinations, product
 
 from unity_dsl.graph.conversion import convert
 from unity_dsl.graph.graph import Model, Node, Value
-from unity_dsl.graph.layout import Invariant, Layout, Mesh, Shard, invariant, nest
+from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, invariant, nest
 from unity_dsl.graph.layout import Partial as Terms
-from unity_dsl.graph.layout import Replicate
 from unity_dsl.graph.typing import configurations
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine
@@ -56,7 +55,9 @@ class BruteForce:
             best[key] = min(seconds, best.get(key, seconds))
         return [(seconds, *layouts) for layouts, seconds in best.items()]
 
-    def _cost(self, chosen: tuple[tuple[float, tuple[Layout, ...], tuple[Layout, ...]], ...], most: int | None) -> float:
+    def _cost(
+        self, chosen: tuple[tuple[float, tuple[Layout, ...], tuple[Layout, ...]], ...], most: int | None
+    ) -> float:
         produced: dict[str, Layout] = {}
         wanted: dict[str, set[Layout]] = {self.model.loss.name: {invariant(self.mesh)}}
         total = 0.0
@@ -132,7 +133,7 @@ def _reaches(root: Layout, layout: Layout, made: dict[Layout, Layout]) -> bool:
     return False
 
 
-@lru_cache(maxsize=None)
+@cache
 def _every_layout(shape: tuple[int, ...], mesh: Mesh) -> tuple[Layout, ...]:
     kinds = (Invariant(), Replicate(), Terms(), *map(Shard, range(len(shape))))
     return tuple(
@@ -144,5 +145,3 @@ def _every_layout(shape: tuple[int, ...], mesh: Mesh) -> tuple[Layout, ...]:
 
 def every_layout(value: Value, mesh: Mesh) -> tuple[Layout, ...]:
     return _every_layout(value.shape, mesh)
-
-

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Model
-from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis, Replicate
-from unity_dsl.graph.plan import PlannedGraph, PlannedSegment
+from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.index.library import Library, load_library
-from unity_dsl.machine.machine import Machine, load_machine
-from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.search.solve import search
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
@@ -34,7 +30,9 @@ def model_of(text: str, library: Library) -> Model:
     return build_model(parse_model(Source("model.udl", text)), library)
 
 
-def compare(seeds: range, steps: int, mesh: Mesh, sizes: tuple[int, ...], library: Library, wanted: int) -> tuple[int, int]:
+def compare(
+    seeds: range, steps: int, mesh: Mesh, sizes: tuple[int, ...], library: Library, wanted: int
+) -> tuple[int, int]:
     """Cases tried, and cases where holding more than two further layouts of a value would be cheaper."""
     tried = bites = 0
     for seed in seeds:

@@ -287,13 +287,23 @@ def _matches(
     return tuple(slot[wanted[put]].tolist()), tuple(put.tolist())
 
 
-@lru_cache(maxsize=65536)
 def received_fraction(source: Layout, target: Layout, mesh: Mesh) -> float:
     """The most any device receives from others in a conversion, as a fraction of the whole tensor.
 
     For shards by partition, whose blocks are intervals and for which this does not depend on the extents. A user's own
     cut is taken to move as much as a partition would.
     """
+    order = list(dict.fromkeys(kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)))
+    return _received_fraction(*(_renumbered(layout, order) for layout in (source, target)), mesh)
+
+
+def _renumbered(layout: Layout, order: list[int]) -> Layout:
+    """Dimensions numbered as they appear: which they are does not matter to how much moves."""
+    return Layout(tuple(Shard(order.index(k.dim), k.place, k.by) if isinstance(k, Shard) else k for k in layout.kinds))
+
+
+@lru_cache(maxsize=65536)
+def _received_fraction(source: Layout, target: Layout, mesh: Mesh) -> float:
     dims = {kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)}
     terms = mesh.degree(
         axis

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 
@@ -130,10 +131,15 @@ class Layout:
 
     def nesting(self, dim: int) -> tuple[int, ...]:
         """The mesh axes that shard a dimension, major first."""
-        found = [
-            (kind.place, axis) for axis, kind in enumerate(self.kinds) if isinstance(kind, Shard) and kind.dim == dim
-        ]
-        return tuple(axis for _, axis in sorted(found))
+        return self._nestings.get(dim, ())
+
+    @cached_property
+    def _nestings(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, tuple[int, ...]] = {}
+        cuts = [(kind.dim, kind.place, axis) for axis, kind in enumerate(self.kinds) if isinstance(kind, Shard)]
+        for dim, _, axis in sorted(cuts):
+            found[dim] = (*found.get(dim, ()), axis)
+        return found
 
     def where(self, kind: type[Kind]) -> tuple[int, ...]:
         """The mesh axes along which the tensor has this kind."""

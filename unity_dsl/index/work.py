@@ -9,7 +9,8 @@ as what it is lowered to, one row per position; its adjoint adds one row per pos
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from ..syntax.ast import Apply, Expr, Name, Read, Uniform
 from .adjoint import adjoint_by
-from .instance import Equation, Instance
+from .instance import Equation, Instance, Operand
 from .term import COMPARISONS, call, children, free_axes, reads, substitute, walk
 
 Count = Any
@@ -111,8 +112,25 @@ def forward_tally(instance: Instance) -> Tally:
     )
 
 
-def backward_tallies(instance: Instance, needs: Sequence[bool]) -> list[tuple[Tally, Mapping[str, int]]]:
+@dataclass(frozen=True)
+class _Same:
+    """An instance that equals every other of the same equations and sizes: models repeat their operators."""
+
+    inputs: tuple[Operand, ...]
+    equations: tuple[Equation, ...]
+    sizes: tuple[tuple[str, int], ...]
+    instance: Instance = field(compare=False)
+
+
+def backward_tallies(instance: Instance, needs: Sequence[bool]) -> tuple[tuple[Tally, Mapping[str, int]], ...]:
     """Per input that needs a gradient its cotangent's computation, and the sizes of axes that only the adjoint has."""
+    same = _Same(instance.inputs, instance.equations, tuple(instance.sizes.items()), instance)
+    return _backward_tallies(same, tuple(needs))
+
+
+@lru_cache(maxsize=4096)
+def _backward_tallies(same: _Same, needs: tuple[bool, ...]) -> tuple[tuple[Tally, Mapping[str, int]], ...]:
+    instance = same.instance
     done = set(instance.equations)
     found = []
     for position, operand in enumerate(instance.inputs):
@@ -127,7 +145,7 @@ def backward_tallies(instance: Instance, needs: Sequence[bool]) -> list[tuple[Ta
                 total(map(flops_of, new)), _read(made, made.equations, inputs), (_written(made.equations[-1]),)
             )
             found.append((tally, made.sizes))
-    return found
+    return tuple(found)
 
 
 def _one_operation(function: str, arguments: tuple[Expr, ...], position: int) -> Expr:

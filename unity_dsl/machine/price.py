@@ -52,7 +52,7 @@ def group_price(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
     """One pass through a group: its hops, and the bytes that one member sends.
 
     A group of p members takes the sum over the prime factors q of p of q - 1 hops, on the level that each factor
-    crosses: p - 1 for a ring over one prime axis, log2(p) by recursive doubling for p = 2^k, which moves the same bytes.
+    crosses: p - 1 for a ring over one prime axis, log2(p) for p = 2^k, by recursive doubling, which moves as much.
     (With a ring over the joint group, gathering axis after axis would be cheaper than all at once.) The bandwidth is
     that of the slowest link crossed; groups that run at the same time share it.
     """
@@ -171,14 +171,14 @@ def price_operators(
         backward = backward_work(instance, needs_gradient, sizes, width)
         seconds = seconds + _roofline(backward, dtype, machine) + launches * machine.launch_seconds
     inner = [price_inner(instance, found, dtype, mesh, machine, any(needs_gradient)) for found in typed]
-    return np.broadcast_to(seconds, len(typed)) + np.array(inner)
+    return np.array(np.broadcast_to(seconds, len(typed)) + np.array(inner), dtype=np.float64)
 
 
 def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
     """The larger of arithmetic and memory traffic."""
     arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
     traffic = (done.bytes_read + done.bytes_written) / (machine.memory_bandwidth * machine.memory_efficiency)
-    return np.maximum(arithmetic, traffic)
+    return np.asarray(np.maximum(arithmetic, traffic), dtype=np.float64)
 
 
 def price_inner(

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from ..index.instance import Instance
 from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from ..index.library import Library
-from ..index.term import rewrite
-from ..syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Size
+from ..index.solving import keys, mentions_rank
+from ..index.term import rewrite, walk
+from ..syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Size, Uniform
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from .arithmetic import Arithmetic
@@ -408,6 +409,34 @@ def used_names(rule: RuleDecl, claim: Claim, ranks: Ranks) -> tuple[str, ...]:
         for _, expr in call.attributes:
             found |= dict.fromkeys(str(symbol) for symbol in attribute_value(expr, claim).symbols())
     return tuple(found)
+
+
+def check_ranks(rule: RuleDecl, library: Library) -> None:
+    """Only the first and the last dimension may be counted where there are rest groups. Raises Unsupported.
+
+    With `dim=1` the ranks 0 to 2 of a group would not stand for all: the dimension is in the group from rank 2 on.
+    """
+    if not rest_groups(rule):
+        return
+    for call in calls(rule):
+        decl = declaration(call, library)
+        counted = {name for condition in decl.conditions if mentions_rank(condition) for name in keys(condition)}
+        for name, value in call.attributes:
+            if name in counted and value not in (Number(0), Number(-1)):
+                raise Unsupported(f"`{name}` of `{call.name}` where the rule has rest groups")
+
+
+def check_random(rule: RuleDecl, library: Library) -> None:
+    """Every call of a random operator draws its own numbers, so a side may hold one at most. Raises Unsupported."""
+    for side in (rule.left, rule.right):
+        drawn = [call.name for call in calls(replace(rule, left=side, right=())) if draws(declaration(call, library))]
+        if len(drawn) > 1:
+            raise Unsupported(f"{len(drawn)} random operators on one side")
+
+
+def draws(decl: OperatorDecl | ParallelDecl) -> bool:
+    """Whether an operator is random."""
+    return any(isinstance(node, Uniform) for made in decl.statements for node in walk(made.value))
 
 
 def calls(rule: RuleDecl) -> Iterator[GraphCall]:

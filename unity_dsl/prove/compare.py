@@ -13,6 +13,7 @@ can only lose proofs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -161,30 +162,37 @@ class Comparison:
             return False
         (shape,) = shapes
         coordinates = tuple(tuple(coordinate() for _ in range(rank)) for rank in shape)
-        counted: dict[tuple[Var, ...], list[tuple[Poly, tuple[Guard, ...]]]] = {}
-        extra: dict[str, list[Var]] = {}
-        for row in rows:
-            for order in _orders(names):
-                places = tuple(row.places[position] for position in order)
-                bound, guards = _solve(replace(row, places=places), coordinates)
-                kept = settled(guards)
-                if kept is None:
-                    continue
-                coefficient, left_over, kept = _counted(row.coefficient, bound, kept, extra)
-                counted.setdefault(left_over, []).append((coefficient, kept))
-        return all(self._sums_to_zero(parts, given) for parts in counted.values())
+        # In the order in which the places happen to stand, the counts often cancel as they are.
+        if not any(_collected(rows, [tuple(range(len(names)))], coordinates)):
+            return True
+        parts = _collected(rows, list(_orders(names)), coordinates)
+        return all(self.arithmetic.balanced(entries, given) for entries in parts)
 
-    def _sums_to_zero(self, parts: list[tuple[Poly, tuple[Guard, ...]]], given: tuple[Guard, ...]) -> bool:
-        """Products of sizes are independent of each other, so the numbers in front of each are to cancel."""
-        collected: dict[tuple[Guard, ...], Poly] = {}
-        for coefficient, guards in parts:
-            key = tuple(sorted(guards, key=lambda condition: condition.key))
-            collected[key] = collected[key] + coefficient if key in collected else coefficient
-        by_product: dict[Monomial, list[tuple[Fraction, Sequence[Guard]]]] = {}
-        for guards, coefficient in collected.items():
-            for monomial, factor in coefficient.terms:
-                by_product.setdefault(monomial, []).append((factor, guards))
-        return all(self.arithmetic.balanced(entries, given) for entries in by_product.values())
+
+def _collected(
+    rows: list[_Row], orders: list[tuple[int, ...]], coordinates: tuple[tuple[Poly, ...], ...]
+) -> list[list[tuple[Fraction, Sequence[Guard]]]]:
+    """Lists of numbers with conditions, each of which is to add up to 0: one per product of sizes.
+
+    Products of sizes are independent of each other. What cancels under the same conditions is left out.
+    """
+    counts: dict[tuple[tuple[Var, ...], tuple[Guard, ...]], Poly] = {}
+    extra: dict[str, list[Var]] = {}
+    for row in rows:
+        ordered = Counter(tuple(row.places[position] for position in order) for order in orders)
+        for places, times in ordered.items():
+            bound, guards = _solve(replace(row, places=places), coordinates)
+            kept = settled(guards)
+            if kept is None:
+                continue
+            coefficient, left_over, kept = _counted(row.coefficient.scaled(times), bound, kept, extra)
+            key = (left_over, tuple(sorted(kept, key=lambda condition: condition.key)))
+            counts[key] = counts[key] + coefficient if key in counts else coefficient
+    parts: dict[tuple[tuple[Var, ...], Monomial], list[tuple[Fraction, Sequence[Guard]]]] = {}
+    for (left_over, guards), coefficient in counts.items():
+        for monomial, factor in coefficient.terms:
+            parts.setdefault((left_over, monomial), []).append((factor, guards))
+    return list(parts.values())
 
 
 def _same_head(left: Function | Extremum, right: Function | Extremum) -> bool:

@@ -13,7 +13,7 @@ from time import perf_counter
 from ..index.library import Library
 from ..syntax.parse_rules import RuleDecl
 from .arithmetic import Arithmetic
-from .build import Claim, Graph, Ranks, claim_of, rest_groups, used_names, views
+from .build import Claim, Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
 from .compare import Comparison
 from .form import Form, Unsupported, substitute
 from .guard import compare
@@ -106,17 +106,21 @@ class Prover:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
         graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
         try:
+            check_ranks(self.rule, self.library)
+            check_random(self.rule, self.library)
             left, right = graph.sides()
-            obligations = self._obligations(graph, left, right)
+            obligations = self.obligations(left, right)
         except Failed as failed:
-            return self._counterexample(graph) or failed
+            # Without a common layout there is no common index at which two values could be compared.
+            comparable = failed.obligation in ("same_value", "same_shape")
+            return (self._counterexample(graph) if comparable else None) or failed
         except Unsupported as reason:
             return self._counterexample(graph) or Failed("same_value", f"no method for {reason}")
         # The witness also guards the prover itself: a proof that the numbers contradict is never given out.
         found = self.difference(graph, sizes, 0)
         return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text(sizes)))
 
-    def _obligations(self, graph: Graph, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
+    def obligations(self, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
         met = [Obligation("in_bounds", "every read without a fill lies inside its tensor")]
         for number, (first, second) in enumerate(zip(left, right, strict=True)):
             mapping = self._same_shape(first, second)

@@ -108,8 +108,9 @@ class Sizes:
     # ------------------------------------------------------------------------------------------ conditions
 
     def solve(self, operator: OperatorDecl, *, assumed: bool = False) -> None:
-        """The sizes that `where` determines. Every other condition is an obligation, or an assumption. Raises Failed."""
+        """The sizes that `where` determines. Other conditions are obligations, or assumptions. Raises Failed."""
         pending = [condition for condition in operator.conditions if not mentions_rank(condition)]
+        known = set(self.dims)
         progress = True
         while progress:
             progress = False
@@ -117,6 +118,7 @@ class Sizes:
                 if self._determines(condition):
                     pending.remove(condition)
                     progress = True
+        self._positive([name for name in self.dims if name not in known], assumed)
         for condition in pending:
             found = self._comparison(operator, condition)
             if found is not None and assumed:
@@ -124,6 +126,16 @@ class Sizes:
             elif found is not None and not self.arithmetic.certain(found):
                 text = condition.span.text if condition.span is not None else found.key
                 raise Failed("same_shape", f"`{operator.name}` needs `{text}`")
+
+    def _positive(self, names: Sequence[str], assumed: bool) -> None:
+        """A size that a condition determines is at least 1: `stop - start`, say."""
+        for name in names:
+            for factor in self.dims[name]:
+                least = compare(">=", factor, ONE)
+                if assumed:
+                    self.arithmetic.conditions += (least,)
+                elif not self.arithmetic.certain(least):
+                    raise Failed("same_shape", f"the size `{name}` = {shown(factor)} is not known to be at least 1")
 
     def _determines(self, condition: Expr) -> bool:
         if not (isinstance(condition, Apply) and condition.function == "=="):

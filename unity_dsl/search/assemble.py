@@ -1,4 +1,4 @@
-"""From the chosen values of the variables to the plan: typed operators, layouts of values, runs of repeats, its cost."""
+"""From the chosen values of the variables to the plan: typed operators, layouts of values, runs of repeats."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Lower bounds on parts with repeats, and what they exclude.
 
-A body that is executed N times costs at least `N * least + h(first layout) - h(last layout)`, where `h` is any potential
-of the carried layouts and `least` a lower bound of one body with `h` added at its exit and taken away at its entry: the
-potentials cancel from each iteration to the next. What costs one iteration more than the gap between the best plan known
-and the bound is in no optimal plan.
+A body that is executed N times costs at least `N * least + h(first layout) - h(last layout)`, where `h` is any
+potential of the carried layouts and `least` a lower bound of one body with `h` added at its exit and taken away at its
+entry: the potentials cancel from each iteration to the next. What costs one iteration more than the gap between the
+best plan known and the bound is in no optimal plan.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .elimination import Table
 from .holding import Holding, add_tensors, conversion_link, held_from, price_held, unary, wanted, with_returns
 from .network import Link, Network, Relaxation
 from .part import Domains, Layouts, Limits, Part, Port, Tensor
+
 
 @dataclass
 class Bound:
@@ -155,14 +156,14 @@ def _carried_potentials(part: Part, domains: Domains, network: Network, sweeps: 
 
 
 def _potential(part: Part, entry: Port, steady: np.ndarray, message: Table) -> Table:
-    """What remains to be paid from a carried layout on; from one that the loop does not keep, by way of one that it does."""
+    """What is still to be paid from a carried layout on; from one the loop does not keep, by way of one it does."""
     tensor = next((tensor for tensor in part.tensors if tensor.produced.variable == entry.variable), None)
     if tensor is None or not steady.any():
         return np.zeros(entry.count)
     kept, remaining = entry.layouts[steady], -message[steady]
     potential = (tensor.cheapest[:, kept] + remaining[None, :]).min(axis=1)
     potential[kept] = remaining
-    return potential
+    return np.asarray(potential, dtype=np.float64)
 
 
 def _settle_captured(relaxation: Relaxation, port: Port) -> Table:
@@ -215,8 +216,11 @@ def _limit_holding(part: Part, domains: Domains, bound: Bound, number: int, gap:
     rooted = _by_layout(produced, root)
     choices = wanted(tensor, reads)
     left = []
+    reached = sum(float(by_layout.min()) for by_layout in reading)
     for layout in np.unique(produced.layouts):
-        held = held_from(layout, choices)
+        room = -(total + rooted[layout] + reached)
+        near = choices[tensor.cheapest[layout, choices] <= room] if room >= 0 else choices[:0]
+        held = held_from(layout, near)
         cost = with_returns(tensor, held, price_held(tensor, held)) + (total + rooted[layout])
         for by_layout in reading:
             cost = cost + by_layout[held].min(axis=1)

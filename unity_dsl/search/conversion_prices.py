@@ -1,7 +1,7 @@
 """What it costs to go from any layout to any other, for all pairs at once.
 
-A price is affine in the tensor's bytes. The cheapest paths between all pairs are gone at once, move by move, so the cost
-of the table is that of a few operations on arrays.
+A price is affine in the tensor's bytes. The cheapest paths between all pairs are gone at once, move by move, so the
+table costs a few operations on arrays.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ConversionPrices:
         numbers = np.array([table.number.get(layout, -1) for layout in layouts], dtype=np.int64)
         known = (numbers >= 0) & (numbers < table.in_order)
         found = self._of_shape(shape).at(np.ix_(np.where(known, numbers, 0), np.where(known, numbers, 0)))
-        for i in np.flatnonzero(~known):
+        for i in np.flatnonzero(~known).tolist():
             for j in range(len(layouts)):
                 for source, target in ((i, j), (j, i)):
                     self._put(found, (source, target), layouts[source], layouts[target], shape)
@@ -139,8 +139,8 @@ _LOCAL = np.array([kind in LOCAL_STEPS for kind in _KINDS])
 
 
 class _Steps:
-    """The steps of a table's moves in one direction: kind (-1 for none), group of mesh axes as a bit set, dimension, the
-    fraction held before, and prices by kind and group per fraction held. An exchange has a price of its own.
+    """The steps of a table's moves in one direction: kind (-1 for none), group of mesh axes as a bit set, dimension,
+    the fraction held before, and prices by kind and group per fraction held. An exchange has a price of its own.
     """
 
     def __init__(self, steps: Sequence[Step | None], held: Table, mesh: Mesh, machine: Machine) -> None:
@@ -163,8 +163,8 @@ class _Steps:
 
 
 class _Sum:
-    """Prices of paths so far. The last step is open: the next may merge with it. In `reverse` a later one is done first,
-    so the fraction that a merged step starts from is the later one's.
+    """Prices of paths so far. The last step is open: the next may merge with it. In `reverse` a later one is done
+    first, so the fraction that a merged step starts from is the later one's.
     """
 
     def __init__(self, steps: _Steps, paths: int, reverse: bool = False) -> None:

@@ -14,9 +14,7 @@ from .problem import Meaning
 _NOTHING = Cost()
 
 
-def plan_cost(
-    graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machine, loss: Value | None = None
-) -> Cost:
+def plan_cost(graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machine, loss: Value | None = None) -> Cost:
     """Seconds of one step, and bytes held by each device: parameters, gradients and moments, and what operators made,
     which is kept for the backward pass. `loss` is read whole at the end.
     """

@@ -64,33 +64,45 @@ def eliminate(sizes: Sequence[int], factors: Sequence[Factor], kept: Sequence[in
     """
     live = [factor for factor in factors if factor.scope]
     constant = sum(float(factor.table) for factor in factors if not factor.scope)
-    remaining = [variable for variable in range(len(sizes)) if variable not in set(kept)]
+    around = _neighbours(len(sizes), live)
+    remaining = set(range(len(sizes))) - set(kept)
+    joint = {variable: prod(sizes[other] for other in around[variable]) for variable in remaining}
     buckets = []
     while remaining:
-        variable = min(remaining, key=lambda v: (prod(sizes[u] for u in _neighbourhood(v, live)), v))
+        variable = min(remaining, key=lambda v: (joint[v], v))
         remaining.remove(variable)
         bucket = tuple(factor for factor in live if variable in factor.scope)
         live = [factor for factor in live if variable not in factor.scope]
         buckets.append(_Bucket(variable, bucket or (Factor((variable,), np.zeros(sizes[variable])),)))
-        if bucket:
-            joined = _join(bucket, variable, sizes)
-            if joined.scope:
-                live.append(joined)
-            else:
-                constant += float(joined.table)
+        if not bucket:
+            continue
+        joined = _join(bucket, variable, sizes)
+        if joined.scope:
+            live.append(joined)
+        else:
+            constant += float(joined.table)
+        for other in joined.scope:
+            around[other] = (around[other] | set(joined.scope)) - {variable}
+            if other in remaining:
+                joint[other] = prod(sizes[near] for near in around[other])
     table = np.zeros(tuple(sizes[variable] for variable in kept))
     for factor in live:
         table = table + _aligned(factor, tuple(kept))
     return Elimination(tuple(kept), table + constant, tuple(buckets))
 
 
-def _neighbourhood(variable: int, factors: Sequence[Factor]) -> set[int]:
-    return {variable}.union(*(factor.scope for factor in factors if variable in factor.scope))
+def _neighbours(count: int, factors: Sequence[Factor]) -> list[set[int]]:
+    """Per variable those that it shares a table with, and itself."""
+    around = [{variable} for variable in range(count)]
+    for factor in factors:
+        for variable in factor.scope:
+            around[variable].update(factor.scope)
+    return around
 
 
 def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Factor:
     """The sum of factors, minimised over one variable."""
-    scope = tuple(sorted(_neighbourhood(variable, factors) - {variable}))
+    scope = tuple(sorted({other for factor in factors for other in factor.scope} - {variable}))
     shape = tuple(sizes[other] for other in scope)
     if prod(shape) > LARGEST_TABLE:
         raise TooLarge(prod(shape))

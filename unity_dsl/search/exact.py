@@ -1,4 +1,4 @@
-"""The exact optimum of a part on given domains: conversions shared through sets of layouts, repeats as powers of a table."""
+"""The exact optimum of a part on given domains: by elimination, repeats being powers of their body's table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from .elimination import Elimination, Factor, Table, eliminate
+from .elimination import Factor, Table, eliminate
 from .holding import add_tensors
 from .network import Network
 from .part import Domains, Layouts, Limits, Part, Port, Repeat
@@ -39,13 +39,14 @@ class Solver:
         add_tensors(part, domains, network, limits.held)
         factors = network.factors()
         sizes = network.sizes
-        self.powers = []
+        self.powers: list[Powers] = []
         for repeat, body in zip(part.repeats, self.bodies, strict=True):
             powers = Powers(repeat, body)
             self.powers.append(powers)
             ports = [domains.inside(port) for port in (*repeat.initial, *repeat.results, *repeat.captured)]
             factors.append(_port_factor(ports, powers.table, powers.layouts))
-        self.layouts, kept = [], []
+        self.layouts: list[Layouts] = []
+        kept: list[int] = []
         for port in (*part.entries, *part.exits, *part.captured):
             inner = domains.inside(port)
             choices = np.unique(inner.layouts)
@@ -54,12 +55,9 @@ class Solver:
             match = np.where(inner.layouts[:, None] == choices[None, :], 0.0, np.inf)
             factors.append(Factor((inner.variable, len(sizes)), match))
             sizes.append(len(choices))
-        self.elimination = eliminate(sizes, factors, kept)
         self.kept = kept
-
-    @property
-    def table(self) -> Table:
-        return self.elimination.table
+        self.elimination = eliminate(sizes, factors, kept)
+        self.table: Table = self.elimination.table
 
     def solution(self, ports: Sequence[int] = ()) -> Solved:
         """The plan of least cost, given the layouts at the ports. Deterministic: ties go to the first value."""
@@ -111,9 +109,7 @@ class Powers:
         powered = np.stack([power(step, repeat.count) for step in self.step])
         self.table = np.moveaxis(powered, 0, -1).reshape(table.shape)
 
-    def solution(
-        self, initial: Sequence[int], results: Sequence[int], captured: Sequence[int]
-    ) -> tuple[Solved, ...]:
+    def solution(self, initial: Sequence[int], results: Sequence[int], captured: Sequence[int]) -> tuple[Solved, ...]:
         """The plan of each iteration, given the layouts at both ends. Where it costs nothing a layout is kept."""
         step = self.step[self._number(captured, self.layouts[2 * len(self.states) :])]
         ahead = [np.full(self.count, np.inf)]

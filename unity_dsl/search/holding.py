@@ -58,7 +58,7 @@ def price_held(tensor: Tensor, held: Layouts) -> Table:
         direct[root, first] + np.minimum(direct[root, second], direct[first, second]),
         direct[root, second] + direct[second, first],
     )
-    return np.where(second == root, tensor.cheapest[root, first], both)
+    return np.asarray(np.where(second == root, tensor.cheapest[root, first], both), dtype=np.float64)
 
 
 def wanted(tensor: Tensor, reads: Sequence[Port]) -> Layouts:

@@ -14,7 +14,7 @@ def joined_mesh(mesh: Mesh) -> tuple[Mesh, tuple[tuple[int, ...], ...]]:
     Joins the neighbours of one level whose joint degree is the smallest, of different levels only when no others are
     left; innermost first.
     """
-    blocks = [(axis,) for axis in range(len(mesh.axes))]
+    blocks: list[tuple[int, ...]] = [(axis,) for axis in range(len(mesh.axes))]
     while len(blocks) > LARGEST_SPACE:
         at = min(range(len(blocks) - 1), key=lambda i: (_levels(mesh, blocks[i] + blocks[i + 1]), -i))
         blocks[at : at + 2] = [blocks[at] + blocks[at + 1]]

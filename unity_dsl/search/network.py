@@ -21,7 +21,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Link:
-    """`cost[i, j]` for key i of variable `first` and key j of variable `second`; infinite where they do not go together."""
+    """`cost[i, j]` for key i of variable `first` and key j of variable `second`; infinite where they do not fit."""
 
     first: int
     second: int
@@ -38,7 +38,7 @@ class Link:
     def table(self) -> Table:
         """The cost of every pair of values."""
         rows = self.cost[self.first_keys].min(axis=1)
-        return rows[:, self.second_keys].min(axis=2)
+        return np.asarray(rows[:, self.second_keys].min(axis=2), dtype=np.float64)
 
 
 def _compressed(keys: Keys, mask: Mask | None) -> tuple[Keys, npt.NDArray[np.intp]]:
@@ -134,8 +134,8 @@ class Relaxation:
     """A lower bound on a network's minimum, raised by moving costs between links and variables.
 
     Every state of the messages is a way to write the same total cost as a sum of parts, so the sum of the parts' minima
-    is a lower bound whatever the messages are: the bound's validity does not rest on how they were found. They are found
-    by sequential tree-reweighted message passing (Kolmogorov 2006).
+    is a lower bound whatever the messages are: that it is valid does not rest on how they were found. They are found by
+    sequential tree-reweighted message passing (Kolmogorov 2006).
     """
 
     def __init__(self, network: Network) -> None:

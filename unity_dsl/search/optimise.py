@@ -5,7 +5,7 @@ Exact: a value is excluded only where a lower bound says that every plan with it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best plan found. `bound` is a lower bound on every plan of the domain; the plan is optimal if it is `exact`."""
+    """The best plan found. `bound` is a lower bound on every plan of the domain; no other is better if `exact`."""
 
     plan: Solved
     cost: float
@@ -68,10 +68,8 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
         return np.inf, True
     if best.plan is None:
         _descend(part, domains, limits, found, best, [found.least * 10.0**power for power in range(-6, 3)] + [np.inf])
-    before = np.inf
-    while domains.count < before * _WORTHWHILE:
-        before = domains.count
-        domains, _ = found.within(domains, limits, _gap(found, best))
+    while (smaller := found.within(domains, limits, _gap(found, best))[0]).count < domains.count * _WORTHWHILE:
+        domains = smaller
         if domains.empty:
             return best.cost, True
         found = bound_part(part, domains, limits, _SWEEPS, star=True)
@@ -104,13 +102,10 @@ def _attempt(part: Part, domains: Domains, limits: Limits, best: _Best) -> bool:
     return True
 
 
-def _descend(
-    part: Part, domains: Domains, limits: Limits, found: Bound, best: _Best, gaps: Sequence[float]
-) -> None:
-    """Plans on the values nearest to the bound: good ones are among them. Each larger than the last, while they can be."""
+def _descend(part: Part, domains: Domains, limits: Limits, found: Bound, best: _Best, gaps: Iterable[float]) -> None:
+    """Plans on the values nearest to the bound: good ones are among them. Wider and wider, until there is one."""
+    before = best.cost
     for gap in gaps:
         near, held = found.within(domains, limits, gap)
-        if near.empty:
-            continue
-        if not _attempt(part, near, held, best) or np.isfinite(best.cost) and len(gaps) > 3:
+        if not near.empty and (not _attempt(part, near, held, best) or best.cost < before):
             return

@@ -55,7 +55,7 @@ class OptionTable:
 
 def float_type(node: Node) -> str:
     """The dtype an operator computes in: that of its first float operand or result."""
-    return next((v.dtype for v in (*node.arguments, *node.results) if v.integer_range is None and v.dtype != "int"), "f32")
+    return next((value.dtype for value in (*node.arguments, *node.results) if value.dtype != "int"), "f32")
 
 
 def all_invariant(typed: TypedOperator) -> bool:
@@ -87,6 +87,4 @@ def _merged(typed: Sequence[TypedOperator], seconds: Table) -> Options:
 
 
 def _replicates(typed: TypedOperator) -> int:
-    return sum(
-        isinstance(kind, Replicate) for layout in (*typed.arguments, *typed.results) for kind in layout.kinds
-    )
+    return sum(isinstance(kind, Replicate) for layout in (*typed.arguments, *typed.results) for kind in layout.kinds)

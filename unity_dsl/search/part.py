@@ -51,7 +51,7 @@ class Tensor:
 
     @cached_property
     def linked(self) -> Table:
-        """For a single reader: the price by produced and required layout, that of leaving from any held one included."""
+        """For a single reader: the price by produced and required layout, that of leaving from a held one included."""
         if self.leaving is None:
             return self.cheapest
         best = self.direct + np.minimum(self.leaving[:, None], self.leaving[None, :])
@@ -75,7 +75,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Part:
-    """`entries`, `exits` and `captured` are the ports of a body, in the order of its Repeat; empty for a whole model."""
+    """`entries`, `exits` and `captured` are the ports of a body, as in its Repeat; a whole model has none."""
 
     costs: tuple[Table, ...]
     names: tuple[str, ...]

@@ -17,7 +17,7 @@ from .part import Domains, Part, Port, Repeat, Tensor
 
 @dataclass(frozen=True)
 class _Copy:
-    """A written-out iteration: where its variables and repeats begin, and the ports that stand for those of the body."""
+    """A written-out iteration: where its variables and repeats begin, and what stands for the ports of the body."""
 
     variables: int
     repeats: int
@@ -111,7 +111,8 @@ class _Writer:
         if repeat.count > 2:
             middle = len(self.repeats)
             between = tuple(self._layout_variable(number, repeat, port) for port in repeat.body.entries)
-            self.repeats.append(replace(repeat, count=repeat.count - 2, initial=exits, results=between, captured=captured))
+            rest = replace(repeat, count=repeat.count - 2, initial=exits, results=between, captured=captured)
+            self.repeats.append(rest)
             self.origins.append((number, -1))
             exits = between
         if repeat.count > 1:

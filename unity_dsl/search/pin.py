@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from ..graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
 from ..graph.graph import Model
+from ..graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
 from ..graph.typing import Along, Role, TypedOperator, Uniformly, type_operator
 from ..index.library import Library
 from ..syntax.diagnostic import fail, suggest
-from .restriction import Place, Restriction, places
+from .restriction import Place, Restriction, places, storable
 
 Pin = tuple[Kind, ...]
 """A kind per mesh axis, or one for all of them. `place` of a Shard is filled in later."""
@@ -24,7 +24,8 @@ def parse_pin(text: str) -> tuple[str, Pin]:
     """`name=S0,I`: a weight or value (a glob) and its kinds: I, R, P, S<dim> or <parallel op>(<dim>). Raises E305."""
     name, equals, kinds = text.partition("=")
     if not equals or not name.strip() or not kinds.strip():
-        raise fail("E305", f"cannot read the pin `{text}`", help="write `name=layout`, as in `w1=S0` or `layer.*.w=S0,I`")
+        hint = "write `name=layout`, as in `w1=S0` or `layer.*.w=S0,I`"
+        raise fail("E305", f"cannot read the pin `{text}`", help=hint)
     return name.strip(), tuple(_parse_kind(kind.strip(), text) for kind in kinds.split(","))
 
 
@@ -106,8 +107,8 @@ def _check(name: str, layout: Layout, place: Place, mesh: Mesh, library: Library
         if shape[dim] % degree:
             raise _impossible(name, layout, place, f"{degree} devices do not divide dimension {dim} of {shape[dim]}")
     if place.stored:
-        if not all(kind == Invariant() or (isinstance(kind, Shard) and kind.by == "partition") for kind in layout.kinds):
-            raise _impossible(name, layout, place, "what is stored is I or S<dim>, so that its gradient arrives like it")
+        if not storable(layout):
+            raise _impossible(name, layout, place, "what is stored is I or S<dim>, so that its gradient arrives so")
     elif place.given and layout.where(Invariant) != tuple(range(len(mesh.axes))):
         raise _impossible(name, layout, place, "an input is given whole to every device; pin what is computed from it")
 
@@ -136,6 +137,6 @@ def why_not_produced(layout: Layout, place: Place, mesh: Mesh, library: Library,
         return typed
     results = list(dict.fromkeys(str(found.results[position]) for found in possible))
     some = " · ".join(results[:6]) + (" · …" if len(results) > 6 else "")
-    return f"{instance.name} does not produce it here; it can produce {some}" if results else (
-        f"no configuration of {instance.name} fits"
-    )
+    if not results:
+        return f"no configuration of {instance.name} fits"
+    return f"{instance.name} does not produce it here; it can produce {some}"

@@ -16,14 +16,14 @@ from ..machine.machine import Machine
 from ..machine.price import UPDATE_PASSES, held_fraction, local_price
 from .conversion_prices import ConversionPrices
 from .elimination import Table
-from .options import OptionTable, Options, all_invariant
+from .options import Options, OptionTable, all_invariant
 from .part import Layouts, Part, Port, Repeat, Tensor
-from .restriction import Restriction, node_path
+from .restriction import Restriction, node_path, stored_values
 from .space import Spaces
 
 _COSTLY = 20
-"""Launches that an operator on values without weights may take before it is worth dividing: below, every device computes
-all of it, and its slices are free."""
+"""Launches that an operator on values without weights may take before it is worth dividing: below, every device
+computes all of it, and its slices are free."""
 
 
 class Impossible(Exception):
@@ -71,9 +71,7 @@ class Problem:
     spaces: Spaces
 
 
-def build_problem(
-    model: Model, mesh: Mesh, machine: Machine, library: Library, restriction: Restriction
-) -> Problem:
+def build_problem(model: Model, mesh: Mesh, machine: Machine, library: Library, restriction: Restriction) -> Problem:
     """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
     spaces = Spaces(mesh, ConversionPrices(mesh, machine))
     context = _Context(mesh, machine, OptionTable(mesh, machine, library), spaces, restriction)
@@ -93,7 +91,7 @@ class _Context:
 
     def register(self, graph: Graph, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
-        weights |= {stored.value.name for stored in (*graph.weights, *graph.buffers)}
+        weights |= {value.name for value in stored_values(graph)}
         for step in graph.steps:
             if isinstance(step, Segment):
                 self.register(step.body, weights)
@@ -142,7 +140,7 @@ class _Builder:
         self.context = context
         self.graph = graph
         self.prefix = prefix
-        self.weights = weights | {stored.value.name for stored in (*graph.weights, *graph.buffers)}
+        self.weights = weights | {value.name for value in stored_values(graph)}
         self.closed = closed
         self.meaning = Meaning(graph, free=set(whole))
         self.costs: list[Table] = []
@@ -181,8 +179,7 @@ class _Builder:
         """
         entries, exits, captured = ends
         for value in entries:
-            every = np.arange(len(self.context.spaces.of(value).layouts))
-            self.choose(value, self._pinned(value, every))
+            self.choose(value, np.arange(len(self.context.spaces.of(value).layouts)))
         for value, layouts in zip(captured, outside[len(entries) :], strict=True):
             self.choose(value, layouts)
         for source in self.graph.inputs:
@@ -211,14 +208,11 @@ class _Builder:
     def _add_stored(self) -> None:
         """A weight with one reader is part of the reader's choice; any other is a variable."""
         readers = Counter(_reads(self.graph))
-        for stored in (*self.graph.weights, *self.graph.buffers):
-            value = stored.value
+        for value in stored_values(self.graph):
             layouts = self.context.storage(self.prefix + value.name, value)
             seconds = self.context.keeping(value, layouts)
-            single = any(
-                isinstance(step, Node) and value in step.arguments for step in self.graph.steps
-            ) and readers[value.name] == 1
-            if not single:
+            nodes = (step for step in self.graph.steps if isinstance(step, Node))
+            if readers[value.name] != 1 or not any(value in node.arguments for node in nodes):
                 self.choose(value, layouts, seconds)
                 continue
             reached = seconds[:, None] + self.context.spaces.conversions(value).cheapest[layouts]
@@ -268,7 +262,8 @@ class _Builder:
 
     def _add_segment(self, segment: Segment) -> None:
         carried = list(range(len(segment.entry)))
-        whole = {i for i in carried if segment.initial[i].name in self.meaning.free and not segment.entry[i].needs_gradient}
+        plain = {i for i in carried if segment.initial[i].name in self.meaning.free}
+        whole = {i for i in plain if not segment.entry[i].needs_gradient}
         captured = [value for value in segment.captured if value.name not in self.meaning.free]
         while True:
             open_ = [i for i in carried if i not in whole]
@@ -311,7 +306,7 @@ class _Builder:
         wanted = self.context.restriction.produced.get(self.prefix + value.name)
         if wanted is None:
             return layouts
-        left = layouts[layouts == self.context.spaces.of(value).number(wanted)]
+        left = np.intersect1d(layouts, self.context.spaces.of(value).numbers([wanted]))
         if not len(left):
             raise Impossible(self.prefix + value.name, None, None)
         return left

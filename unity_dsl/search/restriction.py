@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..graph.graph import Graph, Model, Node, Segment, Value
-from ..graph.layout import Layout
+from ..graph.layout import Invariant, Layout, Shard, nest
 from ..graph.typing import Configuration
 
 
@@ -51,6 +51,18 @@ def _iterations(segments: list[tuple[str, int]], name: str) -> Iterator[str]:
             yield f"{outer}.{iteration}.{rest}"
 
 
+def stored_values(graph: Graph) -> Iterator[Value]:
+    """The weights and buffers that a graph declares."""
+    yield from (weight.value for weight in graph.weights)
+    yield from (buffer.value for buffer in graph.buffers)
+
+
+def storable(layout: Layout) -> bool:
+    """Whether a parameter can be kept so: Invariant or Shard in mesh order; its gradient then arrives as it is kept."""
+    cut = all(isinstance(k, Invariant) or (isinstance(k, Shard) and k.by == "partition") for k in layout.kinds)
+    return cut and layout == nest(layout.kinds)
+
+
 def node_path(prefix: str, node: Node) -> str:
     """The path of an operator; `prefix` ends with a dot or is empty."""
     return prefix + node.name
@@ -64,16 +76,15 @@ def places(model: Model) -> Iterator[Place]:
 def _places(graph: Graph, prefix: str, segments: tuple[Segment, ...]) -> Iterator[Place]:
     for source in graph.inputs:
         yield Place(prefix + source.value.name, source.value, segments, given=True)
-    for stored in (*graph.weights, *graph.buffers):
-        yield Place(prefix + stored.value.name, stored.value, segments, stored=True)
+    for value in stored_values(graph):
+        yield Place(prefix + value.name, value, segments, stored=True)
     for step in graph.steps:
         if isinstance(step, Node):
             for value in step.results:
                 yield Place(prefix + value.name, value, segments, step)
             continue
         inner = f"{prefix}{step.name}."
-        for value in step.entry:
-            yield Place(inner + value.name, value, (*segments, step))
+        # An entry is no place of its own: it is what came in at first, and the exit of the iteration before then.
         yield from _places(step.body, inner, (*segments, step))
         for value in step.results:
             yield Place(prefix + value.name, value, segments)

@@ -17,7 +17,7 @@ from .joined_mesh import joined_mesh
 from .optimise import Optimum, optimise
 from .part import everything
 from .pin import Pin, apply_pins, why_not_produced
-from .problem import Impossible, Problem, build_problem
+from .problem import Impossible, build_problem
 from .restriction import Place, Restriction, places
 from .strategies import STRATEGIES
 
@@ -74,11 +74,11 @@ def _explained(
     makers: list[Place] = [
         place
         for place in places(model)
-        if place.path in restriction.produced
-        and (place.path == reason.path or (place.node is reason.node is not None))
+        if place.path in restriction.produced and (place.path == reason.path or (place.node is reason.node is not None))
     ]
     if not makers:
-        return fail("E309", f"`{strategy}` leaves no configuration of `{reason.path}`", reason.node and reason.node.span)
+        span = reason.node.span if reason.node is not None else None
+        return fail("E309", f"`{strategy}` leaves no configuration of `{reason.path}`", span)
     place = makers[0]
     layout = restriction.produced[place.path]
     possible = list(reason.options.typed) if reason.options is not None else []

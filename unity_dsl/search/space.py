@@ -10,11 +10,12 @@ import numpy as np
 
 from ..graph.conversion import divisors, move_table
 from ..graph.graph import Value
-from ..graph.layout import Invariant, Layout, Mesh, Shard, invariant
+from ..graph.layout import Layout, Mesh, invariant
 from .conversion_prices import ConversionPrices, PriceTables
 from .elimination import Table
 from .holding import two_hops
 from .part import Layouts
+from .restriction import storable
 
 TIE = 1e-12
 """Seconds by which a step more makes a plan worse: decides between equal prices, and is below what prices mean."""
@@ -54,24 +55,13 @@ class Space:
     @cached_property
     def storable(self) -> Layouts:
         """Layouts in which parameters are kept: Invariant or Shard, so that a gradient arrives as its parameter is."""
-        return np.array([i for i, layout in enumerate(self.layouts) if _storable(layout)], dtype=np.intp)
-
-
-def _storable(layout: Layout) -> bool:
-    return all(
-        isinstance(kind, Invariant) or (isinstance(kind, Shard) and kind.by == "partition") for kind in layout.kinds
-    ) and _in_mesh_order(layout)
-
-
-def _in_mesh_order(layout: Layout) -> bool:
-    dims = {kind.dim for kind in layout.kinds if isinstance(kind, Shard)}
-    return all(list(layout.nesting(dim)) == sorted(layout.nesting(dim)) for dim in dims)
+        return np.array([i for i, layout in enumerate(self.layouts) if storable(layout)], dtype=np.intp)
 
 
 @dataclass(frozen=True)
 class Conversions:
-    """Prices for one kind of tensor: `direct` there and back (there only without gradient), `cheapest` by way of at most
-    one layout between, `leaving` out of the program: to Invariant, never back. `TIE`s are included.
+    """Prices for one kind of tensor: `direct` there and back (only there without gradient), `cheapest` by way of at
+    most one layout between, `leaving` out of the program: to Invariant, never back. `TIE`s are included.
     """
 
     direct: Table

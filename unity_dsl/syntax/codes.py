@@ -283,11 +283,6 @@ CODES: dict[str, Code] = {
         "Whether a read lies inside its tensor is decided from the least and greatest value of its index. Division "
         "and remainder are by sizes or positive numbers.",
     ),
-    "E132": Code(
-        "an unknown derivative",
-        "The gradient of an operator follows from the `derivative` lines of the element functions it calls, one for "
-        "every parameter, and is not known for products over an axis (`prod`) and for fills that are computed.",
-    ),
     # ------------------------------------------------------------------------------------------ E2xx models
     "E200": Code(
         "an unknown parameter",
