@@ -45,9 +45,7 @@ def take(
     return tensor
 
 
-def decode(
-    held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library = LIBRARY
-) -> np.ndarray:
+def decode(held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library = LIBRARY) -> np.ndarray:
     """The tensor that the local tensors stand for; asserts that copies agree."""
     total = np.full(shape, np.nan)
     copied = [axis for axis, kind in enumerate(layout.kinds) if isinstance(kind, Invariant | Replicate)]

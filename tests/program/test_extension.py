@@ -68,9 +68,7 @@ def test_own_operator(ranks: int, pins: list[str], folder: Path, compile_program
     ],
     ids=["rows", "columns", "mixed"],
 )
-def test_own_parallel_op(
-    ranks: int, pins: list[str], folder: Path, compile_program: Compile, pool: RankPool
-) -> None:
+def test_own_parallel_op(ranks: int, pins: list[str], folder: Path, compile_program: Compile, pool: RankPool) -> None:
     out = compile_program(MODEL, devices=ranks, pins=pins, operators=[folder])
     assert "cyclic" in (out / "parallel.py").read_text() + (out / "model.py").read_text()
     report = pool.check(out)

@@ -174,8 +174,6 @@ CLASSES = """model classes[b = 8, d = 16, v = 32]
     ],
     ids=",".join,
 )
-def test_tied_table_and_divided_classes(
-    pins: list[str], ranks: int, compile_program: Compile, pool: RankPool
-) -> None:
+def test_tied_table_and_divided_classes(pins: list[str], ranks: int, compile_program: Compile, pool: RankPool) -> None:
     report = pool.check(compile_program(CLASSES, devices=ranks, pins=pins))
     assert report.ok, report

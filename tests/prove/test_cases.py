@@ -29,7 +29,7 @@ def test_a_law_is_proved(rule: RuleDecl) -> None:
     answer = prove_rule(rule, library())
     assert isinstance(answer, Proved), answer
     names = [obligation.name for obligation in answer.obligations]
-    assert {"in_bounds", "same_shape", "same_value", "inhabited"} <= set(names)
+    assert {"in_bounds", "same_layout", "same_shape", "same_value", "inhabited"} <= set(names)
     assert names.index("in_bounds") < names.index("same_shape") < names.index("same_value")
 
 

@@ -16,7 +16,10 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine
 from unity_dsl.machine.price import held_fraction, price_operator, price_steps, price_update
 
-MOST_PLANS = 60_000
+MOST_PLANS = 20_000
+
+Choice = tuple[float, tuple[Layout, ...], tuple[Layout, ...]]
+"""Seconds of an operator with the layouts of its operands and results."""
 
 
 class TooMany(Exception):
@@ -24,7 +27,7 @@ class TooMany(Exception):
 
 
 class BruteForce:
-    """`least(most)` is the cost of the cheapest plan that holds at most `most` further layouts of a value; None: any."""
+    """`least(most)` is the cost of the cheapest plan with at most `most` further layouts of a value, or any number."""
 
     def __init__(self, model: Model, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.model, self.mesh, self.machine, self.library = model, mesh, machine, library
@@ -45,7 +48,7 @@ class BruteForce:
             raise TooMany
         return min(self._cost(chosen, most) for chosen in product(*choices))
 
-    def _choices(self, node: Node) -> list[tuple[float, tuple[Layout, ...], tuple[Layout, ...]]]:
+    def _choices(self, node: Node) -> list[Choice]:
         gradients = [value.needs_gradient for value in node.arguments]
         stored = [value.name in self.weights for value in node.arguments]
         best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], float] = {}
@@ -55,9 +58,7 @@ class BruteForce:
             best[key] = min(seconds, best.get(key, seconds))
         return [(seconds, *layouts) for layouts, seconds in best.items()]
 
-    def _cost(
-        self, chosen: tuple[tuple[float, tuple[Layout, ...], tuple[Layout, ...]], ...], most: int | None
-    ) -> float:
+    def _cost(self, chosen: tuple[Choice, ...], most: int | None) -> float:
         produced: dict[str, Layout] = {}
         wanted: dict[str, set[Layout]] = {self.model.loss.name: {invariant(self.mesh)}}
         total = 0.0

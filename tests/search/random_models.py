@@ -6,36 +6,70 @@ from random import Random
 
 from unity_dsl.machine.machine import Link, Machine
 
+Step = tuple[str, str, tuple[str, ...], str | None]
+"""A value's name, its expression, the values it reads, and its weight."""
+
 
 def random_model(rng: Random, steps: int, sizes: tuple[int, ...] = (2, 3, 4)) -> str:
-    """A chain of operators with branches: each reads what came last or what came before, all of one shape or square."""
+    """Operators on matrices of one shape, each reading what came last or what came before; the unread is left out."""
     rows, columns = rng.choice(sizes), rng.choice(sizes)
-    lines = [f"  input x: f32[{rows}, {columns}]", f"  input target: f32[{rows}, {columns}]"]
-    values, weights, body = [], [f"w0: f32[{columns}, {columns}]"], ["  v0 = linear(x, w0)"]
-    values.append("v0")
+    made: list[Step] = [("v0", "linear(x, w0)", (), "w0")]
     for number in range(1, steps + 1):
-        last, other = values[-1], rng.choice(values)
-        kind = rng.choice(("linear", "tied", "add", "mul", "relu", "softmax", "scale"))
-        match kind:
-            case "linear":
-                weights.append(f"w{number}: f32[{columns}, {columns}]")
-                body.append(f"  v{number} = linear({last}, w{number})")
-            case "tied":
-                body.append(f"  v{number} = linear({last}, {rng.choice(weights).split(':')[0]})")
-            case "add":
-                body.append(f"  v{number} = {last} + {other}")
-            case "mul":
-                body.append(f"  v{number} = {last} * {other}")
-            case "scale":
-                body.append(f"  v{number} = {other} * 0.5")
-            case _:
-                body.append(f"  v{number} = {kind}({other})")
-        values.append(f"v{number}")
-    lines += [f"  weight {weight} ~ normal(0.1)" for weight in weights]
-    ends = [f"  loss mse({values[-1]}, target)"]
+        made.append(_step(rng, number, made))
+    wanted, weights, body = {made[-1][0]}, set(), []
+    for name, expression, reads, weight in reversed(made):
+        if name in wanted:
+            wanted.update(reads)
+            weights.update([weight] if weight else [])
+            body.append(f"  {name} = {expression}")
+    lines = [f"  input {name}: f32[{rows}, {columns}]" for name in ("x", "target")]
+    lines += [f"  weight {weight}: f32[{columns}, {columns}] ~ normal(0.1)" for weight in sorted(weights)]
+    ends = [f"  loss mse({made[-1][0]}, target)"]
     if rng.random() < 0.5:
-        ends.append(f"  output {rng.choice(values)}")
-    return "\n".join(["model random[n = 1]", *lines, *body, *ends]) + "\n"
+        ends.append(f"  output {rng.choice(sorted(wanted))}")
+    return "\n".join(["model random[n = 1]", *lines, *reversed(body), *ends]) + "\n"
+
+
+def _step(rng: Random, number: int, made: list[Step]) -> Step:
+    last, other = made[-1][0], rng.choice(made)[0]
+    name = f"v{number}"
+    match rng.choice(("linear", "tied", "add", "mul", "relu", "softmax", "scale")):
+        case "linear":
+            return name, f"linear({last}, w{number})", (last,), f"w{number}"
+        case "tied":
+            weight = rng.choice([weight for _, _, _, weight in made if weight])
+            return name, f"linear({last}, {weight})", (last,), weight
+        case "add":
+            return name, f"{last} + {other}", (last, other), None
+        case "mul":
+            return name, f"{last} * {other}", (last, other), None
+        case "scale":
+            return name, f"{other} * 0.5", (other,), None
+        case function:
+            return name, f"{function}({other})", (other,), None
+
+
+def random_repeat(rng: Random, count: int) -> tuple[str, str]:
+    """A model with a repeat, and the same model with its iterations written out."""
+    rows, columns = rng.choice((2, 4, 6)), rng.choice((2, 4, 6))
+    kinds = [rng.choice(("linear", "relu", "add", "softmax", "mul")) for _ in range(rng.choice((1, 2, 3)))]
+    head = [f"  input {name}: f32[{rows}, {columns}]" for name in ("x", "target")]
+    head += [f"  weight w0: f32[{columns}, {columns}] ~ normal(0.1)", "  v = linear(x, w0)"]
+    folded = [f"  repeat {count} as layer", *_body(kinds, columns, "    ", "")]
+    written = [line for i in range(count) for line in _body(kinds, columns, "  ", f"_{i}")]
+    texts = ["\n".join(["model m[n = 1]", *head, *body, "  loss mse(v, target)"]) + "\n" for body in (folded, written)]
+    return texts[0], texts[1]
+
+
+def _body(kinds: list[str], columns: int, indent: str, suffix: str) -> list[str]:
+    weights = [f"u{i}{suffix}" for i, kind in enumerate(kinds) if kind == "linear"]
+    lines = [f"{indent}weight {weight}: f32[{columns}, {columns}] ~ normal(0.1)" for weight in weights]
+    reads_entry = any(kind in ("add", "mul") for kind in kinds)
+    lines += [f"{indent}e = v * 2"] if reads_entry else []
+    expressions = {"relu": "relu(v)", "add": "v + e", "softmax": "softmax(v)", "mul": "v * e"}
+    for i, kind in enumerate(kinds):
+        lines.append(f"{indent}v = {expressions.get(kind, f'linear(v, u{i}{suffix})')}")
+    return lines
 
 
 def random_machine(rng: Random) -> Machine:

@@ -136,7 +136,11 @@ class ForwardText:
         if not value.needs_gradient:
             layout = without_copies(layout)
             held.variables = {without_copies(found): text for found, text in held.variables.items()}
-            held.sources = {without_copies(made): without_copies(source) for made, source in held.sources.items()}
+            # Invariant made from Replicate, or the other way, is the same tensor then: the first source is the real one.
+            sources: dict[Layout, Layout] = {}
+            for made, source in held.sources.items():
+                sources.setdefault(without_copies(made), without_copies(source))
+            held.sources = sources
         if layout not in held.variables:
             held.variables[layout] = self.convert(held, layout)
         return held.variables[layout]

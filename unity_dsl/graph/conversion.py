@@ -261,8 +261,8 @@ class MoveTable:
     """Every layout of a tensor rank on a mesh, the moves between them, and the cheapest paths.
 
     `layouts` are all nestings of partition shards; those in mesh order come first (`in_order` of them): the search
-    chooses among these, paths may pass through the others. `first[i, j]` is the number of the first move of the cheapest
-    path from layout i to layout j, -1 where i == j.
+    chooses among these, paths may pass through the others. `first[i, j]` is the number of the first move of the
+    cheapest path from layout i to layout j, -1 where i == j.
     """
 
     layouts: tuple[Layout, ...]

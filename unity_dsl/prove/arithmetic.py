@@ -12,6 +12,7 @@ from fractions import Fraction
 from math import lcm
 from typing import Any
 
+from .form import Unsupported
 from .guard import Guard, Relation, settled, verdict
 from .poly import Coordinate, Entry, Poly, Quotient, Symbol, Var, symbol_key
 
@@ -97,7 +98,7 @@ class _Question:
 
         whole = lcm(*(coefficient.denominator for _, coefficient in poly.terms))
         if whole != 1:
-            raise ValueError(f"{poly.key} is not a whole number")
+            raise Unsupported(f"an index {poly.key} that is no whole number")
         parts = [
             z3.IntVal(int(coefficient)) * self.monomial(monomial) if monomial else z3.IntVal(int(coefficient))
             for monomial, coefficient in poly.terms
@@ -110,7 +111,7 @@ class _Question:
         import z3
 
         if any(power < 0 for _, power in monomial):
-            raise ValueError("a quotient of sizes is not a whole number")
+            raise Unsupported("a quotient of sizes as an index")
         name = "*".join(f"{symbol_key(symbol)}^{power}" for symbol, power in monomial)
         if name not in self.known:
             self.known[name] = z3.Int(name)

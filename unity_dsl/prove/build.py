@@ -112,6 +112,7 @@ class Graph:
     arithmetic: Arithmetic
     tensors: dict[str, Tensor] = field(default_factory=dict)
     views: dict[int, Mapping[str, Factors]] = field(default_factory=dict)
+    divisions: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for tensor in self.rule.inputs:
@@ -176,6 +177,7 @@ class Graph:
                 sizes.bind(axis, factors, "the view")
         _bind_ranges(sizes, instance, operands)
         sizes.solve(instance.operator)
+        self.divisions |= dict.fromkeys(sizes.divisions)
         mapped = tuple((name, fresh(self.claim.degree(name))) for name in devices)
         named = {operand.name: tensor for operand, tensor in zip(instance.inputs, operands, strict=True)}
         outputs = Call(instance, named, sizes, mapped, self.library).run()

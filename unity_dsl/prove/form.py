@@ -21,7 +21,9 @@ from .guard import Guard, Relation, settled, within
 from .poly import ONE, Poly, Var, fresh, of
 
 MAX_TERMS = 4_000
-"""No form is longer: what multiplies out to more is refused."""
+MAX_WEIGHT = 4_000
+MAX_HEIGHT = 24
+"""No form has more terms, no atom is made of more atoms or nested deeper: what grows further is refused."""
 
 
 class Unsupported(Exception):
@@ -44,6 +46,8 @@ class Element:
         return frozenset(var for part in self.index for var in part.variables)
 
     depth = 0
+    weight = 1
+    height = 0
 
     def substitute(self, mapping: Mapping[Var, Poly]) -> Element:
         return Element(self.tensor, tuple(part.substitute(mapping) for part in self.index))
@@ -68,6 +72,16 @@ class Function:
     def depth(self) -> int:
         """The lowest number of an index bound inside, as a positive number."""
         return max((term.depth for argument in self.arguments for term in argument), default=0)
+
+    @cached_property
+    def weight(self) -> int:
+        """How many atoms it is made of."""
+        return 1 + sum(term.weight for argument in self.arguments for term in argument)
+
+    @cached_property
+    def height(self) -> int:
+        """How deep functions are nested in it."""
+        return 1 + max((term.height for argument in self.arguments for term in argument), default=0)
 
     def substitute(self, mapping: Mapping[Var, Poly]) -> Function:
         if self.free.isdisjoint(mapping):
@@ -116,6 +130,14 @@ class Extremum:
         inside = [term.depth for family in self.families for term in family.value]
         return max([*inside, *(-var.number for family in self.families for var in family.bound)], default=0)
 
+    @cached_property
+    def weight(self) -> int:
+        return 1 + sum(term.weight for family in self.families for term in family.value)
+
+    @cached_property
+    def height(self) -> int:
+        return 1 + max((term.height for family in self.families for term in family.value), default=0)
+
     def substitute(self, mapping: Mapping[Var, Poly]) -> Extremum:
         if self.free.isdisjoint(mapping):
             return self
@@ -141,6 +163,14 @@ class Term:
     @cached_property
     def depth(self) -> int:
         return max([*(atom.depth for atom, _ in self.factors), *(-var.number for var in self.bound)], default=0)
+
+    @cached_property
+    def weight(self) -> int:
+        return 1 + sum(atom.weight for atom, _ in self.factors)
+
+    @cached_property
+    def height(self) -> int:
+        return max((atom.height for atom, _ in self.factors), default=0)
 
     @cached_property
     def key(self) -> str:
@@ -338,8 +368,25 @@ def _numbered(term: Term) -> Term:
     return _renamed(refreshed(term), tuple(Var(-below - n, var.size) for n, var in enumerate(term.bound, 1)))
 
 
+def function(name: str, arguments: Iterable[Form]) -> Function:
+    """A function of forms that nothing simplifies. Raises Unsupported where it is too large."""
+    arguments = tuple(arguments)
+    _check_size(term for argument in arguments for term in argument)
+    return Function(name, canonical(arguments))
+
+
+def _check_size(terms: Iterable[Term]) -> None:
+    terms = tuple(terms)
+    if sum(term.weight for term in terms) > MAX_WEIGHT:
+        raise Unsupported(f"an expression of more than {MAX_WEIGHT} atoms")
+    if max((term.height for term in terms), default=0) >= MAX_HEIGHT:
+        raise Unsupported(f"functions nested more than {MAX_HEIGHT} deep")
+
+
 def extremum_atom(kind: str, families: Iterable[Family]) -> Extremum:
     """The set with bound indices numbered, each family once."""
+    families = tuple(families)
+    _check_size(term for family in families for term in family.value)
     kept = ((family, settled(family.guards)) for family in families)
     numbered = (_numbered_family(replace(family, guards=guards)) for family, guards in kept if guards is not None)
     return Extremum(kind, tuple(dict.fromkeys(numbered)))

@@ -25,9 +25,9 @@ from .form import (
     Unsupported,
     add,
     atom,
-    canonical,
     constant,
     extremum_atom,
+    function,
     guarded,
     multiply,
     refreshed_family,
@@ -55,7 +55,7 @@ def apply(name: str, arguments: tuple[Form, ...]) -> Form:
             kind = "max" if name == "maximum" else "min"
             return extremum(kind, [Family((), (), argument) for argument in arguments])
         case _:
-            return split(arguments, lambda parts: atom(Function(name, canonical(parts))))
+            return split(arguments, lambda parts: atom(function(name, parts)))
 
 
 def split(arguments: tuple[Form, ...], value: Callable[[tuple[Form, ...]], Form]) -> Form:
@@ -104,7 +104,7 @@ def _exp(form: Form) -> Form:
     result = constant(ONE)
     for term in form:
         base, power = _exponent(term)
-        result = multiply(result, (Term(ONE, factors=((Function("exp", canonical([(base,)])), power),)),))
+        result = multiply(result, (Term(ONE, factors=((function("exp", [(base,)]), power),)),))
     return result
 
 
@@ -137,7 +137,7 @@ def _inverse(form: Form) -> Form:
         result = multiply(result, _inverse_power(factor, power))
     if rest == constant(ONE):
         return result
-    return multiply(result, atom(Function("inv", canonical([rest]))))
+    return multiply(result, atom(function("inv", [rest])))
 
 
 def _independent(term: Term) -> Iterator[tuple[Atom, int]]:
@@ -152,7 +152,7 @@ def _without(term: Term, shared: dict[Atom, int], coefficient: bool) -> Term:
 def _inverse_power(factor: Atom, power: int) -> Form:
     if isinstance(factor, Function) and factor.name == "exp":
         return (Term(ONE, factors=((factor, -power),)),)
-    return (Term(ONE, factors=((Function("inv", canonical([atom(factor)])), power),)),)
+    return (Term(ONE, factors=((function("inv", [atom(factor)]), power),)),)
 
 
 # ---------------------------------------------------------------------------------------------- max and min

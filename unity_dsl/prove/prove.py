@@ -109,7 +109,7 @@ class Prover:
             check_ranks(self.rule, self.library)
             check_random(self.rule, self.library)
             left, right = graph.sides()
-            obligations = self.obligations(left, right)
+            obligations = (*self.obligations(left, right), *(Obligation("divides", text) for text in graph.divisions))
         except Failed as failed:
             # Without a common layout there is no common index at which two values could be compared.
             comparable = failed.obligation in ("same_value", "same_shape")
@@ -125,6 +125,8 @@ class Prover:
         for number, (first, second) in enumerate(zip(left, right, strict=True)):
             mapping = self._same_shape(first, second)
             dims = ", ".join(" * ".join(shown(var.size) for var in dim) or "1" for dim in first.dims)
+            axes = ", ".join(f"@{name}" for name, _ in first.devices) or "none"
+            met.append(Obligation("same_layout", f"output {number}: device axes {axes}"))
             met.append(Obligation("same_shape", f"output {number} has shape [{dims}]"))
             self._same_value(number, first, second, mapping)
             met.append(Obligation("same_value", f"output {number}: {len(first.value)} terms"))

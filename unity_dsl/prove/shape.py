@@ -71,11 +71,15 @@ def valued(size: Poly, sizes: Mapping[str, int]) -> int:
 
 @dataclass
 class Sizes:
-    """What the names of one call stand for: dimensions by name or axis, attributes, degrees (as `@p`)."""
+    """What the names of one call stand for: dimensions by name or axis, attributes, degrees (as `@p`).
+
+    `divisions` are the divisions of sizes that were needed, and are exact.
+    """
 
     arithmetic: Arithmetic
     dims: dict[str, Factors] = field(default_factory=dict)
     attributes: dict[str, Poly] = field(default_factory=dict)
+    divisions: list[str] = field(default_factory=list)
 
     # ------------------------------------------------------------------------------------------ operands
 
@@ -163,11 +167,12 @@ class Sizes:
     def _quotient(self, whole: Factors, part: Factors, name: str) -> Factors:
         """The factors that are left of a dimension. Raises Failed where the part is none of them."""
         left = list(whole)
+        sizes = [" * ".join(map(shown, side)) or "1" for side in (part, whole)]
         for factor in part:
             if factor not in left:
-                sizes = [" * ".join(map(shown, side)) or "1" for side in (part, whole)]
                 raise Failed("divides", f"{sizes[0]} is not known to divide {sizes[1]} (for `{name}`)")
             left.remove(factor)
+        self.divisions.append(f"{sizes[0]} divides {sizes[1]}")
         return tuple(left)
 
     def _comparison(self, operator: OperatorDecl, condition: Expr) -> Guard | None:

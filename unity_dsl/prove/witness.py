@@ -44,7 +44,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the two sides differ: sizes, output, position (device axes first), both values."""
+    """Where the two sides differ: sizes, output, position (device axes first), both values.
+
+    Where already the shapes differ there is no position, and the values are the numbers of elements.
+    """
 
     sizes: Mapping[str, int]
     output: int

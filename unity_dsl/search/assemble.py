@@ -148,16 +148,20 @@ def cheapest_tree(
 
 
 def _trees(root: int, needed: Sequence[int], count: int, leaves: bool) -> Iterator[list[tuple[int, int]]]:
+    others = [layout for layout in range(count) if layout != root and layout not in needed]
     match list(needed):
         case []:
             yield []
-            if leaves:
-                yield from ([(middle, root)] for middle in range(count) if middle != root)
+            for first in others if leaves else ():
+                yield [(first, root)]
+                yield from ([(first, root), (second, first)] for second in others if second != first)
         case [first]:
             yield [(first, root)]
-            for middle in range(count):
-                if middle not in (root, first):
-                    yield [(middle, root), (first, middle)]
+            for middle in others:
+                yield [(middle, root), (first, middle)]
+                if leaves:
+                    yield [(first, root), (middle, root)]
+                    yield [(first, root), (middle, first)]
         case [first, second]:
             yield [(first, root), (second, root)]
             yield [(first, root), (second, first)]

@@ -81,7 +81,7 @@ def unary(tensor: Tensor) -> Table:
     """What a tensor with at most one, fixed, reader costs, by produced layout."""
     if tensor.fixed:
         return tensor.cheapest[:, tensor.fixed[0]]
-    return tensor.leaving if tensor.leaving is not None else np.zeros(len(tensor.direct))
+    return tensor.returned if tensor.leaving is not None else np.zeros(len(tensor.direct))
 
 
 def conversion_link(tensor: Tensor, read: Port, share: float = 1.0) -> Link:

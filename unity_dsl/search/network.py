@@ -6,7 +6,6 @@ costs what the cheapest pair of their keys costs, so it is evaluated on keys (la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,14 +67,6 @@ class Network:
         """The network as plain tables, for elimination."""
         unary = [Factor((variable,), cost) for variable, cost in enumerate(self.costs)]
         return unary + [Factor((link.first, link.second), link.table()) for link in self.links]
-
-    def restricted(self, masks: Sequence[Mask]) -> Network:
-        """The network on some of the values of each variable."""
-        return Network(
-            [cost[mask] for cost, mask in zip(self.costs, masks, strict=True)],
-            self.names,
-            [link.restricted(masks[link.first], masks[link.second]) for link in self.links],
-        )
 
 
 class _Side:

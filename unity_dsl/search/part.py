@@ -54,11 +54,19 @@ class Tensor:
         """For a single reader: the price by produced and required layout, that of leaving from a held one included."""
         if self.leaving is None:
             return self.cheapest
-        best = self.direct + np.minimum(self.leaving[:, None], self.leaving[None, :])
+        out = np.minimum(self.leaving, (self.direct + self.leaving[None, :]).min(axis=1))
+        best = self.direct + np.minimum(out[:, None], out[None, :])
         for middle, leaving in enumerate(self.leaving):
             ends = np.minimum(np.minimum(self.leaving[:, None], self.leaving[None, :]), leaving)
             np.minimum(best, self.direct[:, middle, None] + self.direct[None, middle, :] + ends, out=best)
+        np.fill_diagonal(best, self.returned)
         return best
+
+    @cached_property
+    def returned(self) -> Table:
+        """The price of leaving the program by produced layout, by way of at most two layouts between."""
+        assert self.leaving is not None
+        return np.asarray((self.cheapest + self.leaving[None, :]).min(axis=1), dtype=np.float64)
 
 
 @dataclass(frozen=True)

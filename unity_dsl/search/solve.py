@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
-from ..graph.plan import Cost, Plan, PlannedGraph, PlannedSegment
+from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..syntax.diagnostic import InputError, fail, suggest
@@ -29,7 +29,7 @@ def search(
 ) -> Plan:
     """The cheapest plan of a strategy with the pins kept. Pins are globs of weights and values with their kinds.
 
-    Raises E305 to E308 for pins and E309 to E311 for strategies that do not fit the model.
+    Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
     if strategy not in STRATEGIES:
         hint = suggest(strategy, STRATEGIES) or f"there are {', '.join(STRATEGIES)}"
@@ -41,11 +41,10 @@ def search(
     except Impossible as reason:
         raise _explained(reason, restriction, model, mesh, library, strategy) from None
     best = optimise(problem.part, everything(problem.part), list(coarse_domains(problem, mesh)))
-    if best is None:
-        raise fail("E311", f"no plan of `{strategy}` on {mesh.size} devices fits the pins together", model.span)
+    assert best is not None, "every operator has an option, and every layout converts to any other"
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
     cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
-    notes = (*notes, *_describe(best, cost, graph, machine))
+    notes = (*notes, *_describe(best, cost, graph, mesh, machine))
     return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
 
 
@@ -88,7 +87,7 @@ def _explained(
     return fail("E307", f"`{place.path}` cannot be {layout}: {why}", place.value.span)
 
 
-def _describe(best: Optimum, cost: Cost, graph: PlannedGraph, machine: Machine) -> Sequence[str]:
+def _describe(best: Optimum, cost: Cost, graph: PlannedGraph, mesh: Mesh, machine: Machine) -> Sequence[str]:
     """What a reader of the plan has to know: what is exact, and where a bound was met."""
     if best.exact:
         found = "optimal for the additive cost, with at most two layouts besides the produced one of every value"
@@ -99,10 +98,16 @@ def _describe(best: Optimum, cost: Cost, graph: PlannedGraph, machine: Machine) 
     full = sum(len(planned.materialised) == 2 for part in _graphs(graph) for planned in part.values.values())
     if full:
         notes.append(f"{full} values are held in two further layouts, the most that is considered")
+    if mesh.size > 1 and not any(_divides(part) for part in _graphs(graph)):
+        notes.append("no operator is divided: at these sizes communication would cost more than it saves")
     if cost.memory > machine.memory_bytes:
         held, room = cost.memory / 1e9, machine.memory_bytes / 1e9
         notes.append(f"needs about {held:.3g} GB a device, {machine.name} has {room:.3g}: memory is not minimised yet")
     return notes
+
+
+def _divides(graph: PlannedGraph) -> bool:
+    return any(isinstance(step, PlannedNode) and step.typed.divided for step in graph.steps)
 
 
 def _graphs(graph: PlannedGraph) -> Sequence[PlannedGraph]:

@@ -450,12 +450,7 @@ CODES: dict[str, Code] = {
     ),
     "E310": Code(
         "no such strategy",
-        "Strategies restrict which plans are considered; `unityc list strategies` names them. `auto` restricts nothing.",
-    ),
-    "E311": Code(
-        "no plan",
-        "Each pin is possible by itself, and all of them together, with the strategy, leave no plan. Remove pins until "
-        "there is one.",
+        "Strategies restrict which plans are considered; `unityc list strategies` names them. `auto` has no limits.",
     ),
     # ------------------------------------------------------------------------------------------ E4xx out/
     "E401": Code(

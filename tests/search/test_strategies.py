@@ -1,0 +1,130 @@
+"""What the strategies leave of the space, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from unity_dsl.graph.layout import Invariant, Layout, invariant
+from unity_dsl.graph.plan import PlannedGraph, PlannedNode, PlannedSegment
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.search.solve import STRATEGIES, search
+from unity_dsl.search.strategies.data_parallel import data_parallel
+from unity_dsl.syntax.diagnostic import InputError
+
+from .conftest import FOUR, TWO, Build
+
+MODEL = """
+model m[n = 1]
+  input tokens: int<16>[8, 4]
+  input target: int<16>[8, 4]
+  weight table: f32[16, 12] ~ normal(0.1)
+  weight position: f32[4, 12] ~ normal(0.1)
+  v = embedding(tokens, table) + position
+  repeat 3 as layer
+    weight w: f32[12, 12] ~ normal(0.1)
+    h = v[b, s, (h=3 k)] -> [b, h, s, k]
+    v = v + relu(linear(h[b, h, s, k] -> [(b s), (h k)], w))[(b=8 s), d] -> [b, s, d]
+  logits = linear(v, table)
+  loss cross_entropy(logits, target)
+  output logits
+"""
+
+
+def nodes(graph: PlannedGraph) -> Iterator[PlannedNode]:
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            for run in step.runs:
+                yield from nodes(run.body)
+        else:
+            yield step
+
+
+def stored(graph: PlannedGraph) -> Iterator[Layout]:
+    for weight in graph.graph.weights:
+        yield graph.values[weight.value.name].produced
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            for run in step.runs:
+                yield from stored(run.body)
+
+
+def test_single_divides_nothing(library: Library, build: Build) -> None:
+    plan = search(build(MODEL), FOUR, load_machine("dgx-a100"), library, "single")
+    assert all(layout == invariant(FOUR) for layout in stored(plan.graph))
+    for planned in nodes(plan.graph):
+        assert set(planned.typed.results) == {invariant(FOUR)}
+    assert plan.cost.communication == 0
+
+
+def test_data_parallel_divides_the_batch(library: Library, build: Build) -> None:
+    plan = search(build(MODEL), FOUR, load_machine("dgx-a100"), library, "data_parallel")
+    assert all(layout == invariant(FOUR) for layout in stored(plan.graph))
+    for planned in nodes(plan.graph):
+        for value, layout in zip(planned.node.results, planned.typed.results, strict=True):
+            if value.shape:
+                batch = 0
+                assert layout.nesting(batch) == (0, 1), f"{planned.node.name} {layout}"
+    assert plan.cost.communication > 0
+
+
+def test_data_parallel_follows_the_batch_where_it_goes(library: Library, build: Build) -> None:
+    text = """
+model m[n = 1]
+  input x: f32[8, 6]
+  input target: f32[6, 8]
+  weight w: f32[6, 6] ~ normal(0.1)
+  v = linear(x, w)[b, d] -> [d, b]
+  loss mse(v, target)
+"""
+    found = data_parallel(build(text), TWO, library)
+    plan = search(build(text), TWO, load_machine("local"), library, "data_parallel")
+    assert str(plan.graph.values["v"].produced) == "S1"
+    assert "v" in {name.split(".")[-1] for name in found.configurations} or found.configurations
+
+
+def test_data_parallel_needs_a_batch_that_divides(library: Library, build: Build) -> None:
+    with pytest.raises(InputError) as raised:
+        search(build(MODEL.replace("8", "7")), TWO, load_machine("local"), library, "data_parallel")
+    assert raised.value.diagnostic.code == "E309"
+    assert "7" in raised.value.diagnostic.message
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_auto_is_the_cheapest(devices: int, library: Library, build: Build) -> None:
+    for name in ("local", "dgx-a100"):
+        machine = load_machine(name)
+        mesh = build_mesh(machine, devices)
+        costs = {s: search(build(MODEL), mesh, machine, library, s).cost.seconds for s in STRATEGIES}
+        assert costs["auto"] <= min(costs.values()) * (1 + 1e-9)
+
+
+def test_one_device_has_no_mesh(library: Library, build: Build) -> None:
+    machine = load_machine("local")
+    plan = search(build(MODEL), build_mesh(machine, 1), machine, library)
+    assert plan.mesh.axes == ()
+    assert plan.cost.communication == 0
+    assert not any(planned.materialised for planned in plan.graph.values.values())
+
+
+def test_unknown_strategies(library: Library, build: Build) -> None:
+    with pytest.raises(InputError) as raised:
+        search(build(MODEL), TWO, load_machine("local"), library, "data_paralel")
+    assert raised.value.diagnostic.code == "E310"
+    assert "data_parallel" in raised.value.diagnostic.help
+
+
+def test_many_mesh_axes_are_joined(library: Library, build: Build) -> None:
+    """32 devices are five prime axes; the plan has three, and says so. A pin of all axes is joined with them."""
+    machine = load_machine("dgx-a100")
+    mesh = build_mesh(machine, 32)
+    kinds = (Invariant(),) * 5
+    plan = search(build(MODEL), mesh, machine, library, pins={"position": kinds})
+    assert len(plan.mesh.axes) == 3
+    assert plan.mesh.size == 32
+    assert any("2 x 2 x 2 x 2 x 2" in note for note in plan.notes)
+    assert [axis.level for axis in plan.mesh.axes] == sorted((axis.level for axis in plan.mesh.axes), reverse=True)
+    assert plan.graph.values["position"].produced == invariant(plan.mesh)
