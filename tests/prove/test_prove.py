@@ -46,6 +46,19 @@ def test_a_slice_must_lie_inside() -> None:
     assert isinstance(answer(text.format("\n  where m >= k + n")), Proved)
 
 
+def test_inputs_have_elements() -> None:
+    assert isinstance(answer("rule f(x: [m - 5])\n  relu(relu(x)) => relu(x)\n"), Proved)
+    assert left_out("rule f(x: [m - 5]) where m <= 5\n  x => relu(x)\n").obligation == "inhabited"
+    assert left_out("rule f(x: [0])\n  x => relu(x)\n").obligation == "inhabited"
+    assert left_out("rule f(x: [m % 2])\n  x => relu(x)\n").obligation == "same_shape"
+
+
+def test_a_witness_that_is_too_large_to_run_proves_nothing() -> None:
+    text = "rule f(x: [m, k]) where m >= {}\n  relu(relu(x)) => relu(x)\n"
+    assert isinstance(answer(text.format(100)), Proved)
+    assert left_out(text.format(10**9)).obligation == "inhabited"
+
+
 def test_a_degree_must_divide() -> None:
     found = left_out("rule f(x: [m])\n  combine[p; dim=0](partition[p; dim=0](x)) => x\n")
     assert found.obligation in ("divides", "same_shape")
@@ -183,6 +196,14 @@ def test_a_rule_that_cannot_be_read_is_one_diagnostic(text: str, code: str) -> N
         answer(text)
     assert error.value.diagnostic.code == code
     assert error.value.diagnostic.span is not None
+
+
+@pytest.mark.parametrize("call", ["exp({})", "softmax({})", "relu({})", "tanh({})", "({}) + x", "reverse({})"])
+def test_a_thousand_operators_get_an_answer(call: str) -> None:
+    lines = "".join(f"  y{n + 1} = {call.format(f'y{n}')}\n" for n in range(200 if "softmax" in call else 1000))
+    last = 200 if "softmax" in call else 1000
+    found = answer(f"rule f(x: [m, k])\n  y0 = x\n{lines}  y{last} => negative(x)\n")
+    assert isinstance(found, Refuted | NotProved)
 
 
 def test_forms_that_multiply_out_are_refused() -> None:

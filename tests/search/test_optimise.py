@@ -1,4 +1,4 @@
-"""The optimum of random problems against trying everything: any prices, shared conversions, repeats, captured values."""
+"""The optimum of random problems against trying everything: any prices, sharing, repeats, captured values."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class ForwardText:
         if not value.needs_gradient:
             layout = without_copies(layout)
             held.variables = {without_copies(found): text for found, text in held.variables.items()}
-            # Invariant made from Replicate, or the other way, is the same tensor then: the first source is the real one.
+            # Invariant made from Replicate, or the other way, is the same tensor: the first source is the real one.
             sources: dict[Layout, Layout] = {}
             for made, source in held.sources.items():
                 sources.setdefault(without_copies(made), without_copies(source))

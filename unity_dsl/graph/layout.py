@@ -121,6 +121,13 @@ class Layout:
 
     kinds: tuple[Kind, ...]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.kinds)
+
     def __str__(self) -> str:
         return ",".join(map(str, self.kinds))
 

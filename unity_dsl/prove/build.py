@@ -20,7 +20,7 @@ from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from .arithmetic import Arithmetic
 from .form import Unsupported
-from .guard import Guard, compare
+from .guard import Guard, compare, verdict
 from .inline import Call, Tensor, input_tensor
 from .poly import Poly, Var, exact_number, fresh, number, of, product
 from .shape import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, shown, valued
@@ -91,7 +91,18 @@ def claim_of(rule: RuleDecl) -> Claim:
                 continue
         assumed = compare(condition.function, claim.size(left), claim.size(right))
         claim = replace(claim, conditions=(*claim.conditions, assumed))
-    return claim
+    return replace(claim, conditions=(*claim.conditions, *_positive_dims(rule, claim)))
+
+
+def _positive_dims(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
+    """An input has at least one element: `x: [m - 5]` assumes m >= 6."""
+    sizes = [dim.size for tensor in rule.inputs for dim in tensor.dims if not dim.rest]
+    sizes += [tensor.integer_range for tensor in rule.inputs if tensor.integer_range is not None]
+    for size in sizes:
+        for factor in claim.factors(size):
+            least = compare(">=", factor, number(1))
+            if verdict(least) is not True:
+                yield least
 
 
 def rest_groups(rule: RuleDecl) -> tuple[str, ...]:

@@ -67,7 +67,10 @@ Answer = Proved | Refuted | NotProved
 def prove_rule(rule: RuleDecl, library: Library) -> Answer:
     """Whether left equals right. Raises InputError for names that are not there and calls that cannot be read."""
     begun = perf_counter()
-    claim = claim_of(rule)
+    try:
+        claim = claim_of(rule)
+    except Unsupported as reason:
+        return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
     shown_at: dict[Obligation, None] = {}
     questions = 0
     for ranks in ranks_of(rule):
@@ -117,7 +120,10 @@ class Prover:
         except Unsupported as reason:
             return self._counterexample(graph) or Failed("same_value", f"no method for {reason}")
         # The witness also guards the prover itself: a proof that the numbers contradict is never given out.
-        found = self.difference(graph, sizes, 0)
+        try:
+            found = self.difference(graph, sizes, 0)
+        except (IllShaped, Unsupported) as reason:
+            return Failed("inhabited", f"the witness {_sizes_text(sizes)} cannot be run: {reason}")
         return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text(sizes)))
 
     def obligations(self, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
@@ -168,11 +174,8 @@ class Prover:
     # ------------------------------------------------------------------------------------------ numbers
 
     def difference(self, graph: Graph, sizes: Mapping[str, int], seed: int) -> Difference | None:
-        run = Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes)
-        try:
-            return run.difference(seed)
-        except IllShaped:
-            return None
+        """Where the sides differ at these sizes. Raises IllShaped and Unsupported where they have no value there."""
+        return Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes).difference(seed)
 
     def _counterexample(self, graph: Graph) -> Difference | None:
         """A difference on random instances, small sizes first; sizes of 1 among them."""
@@ -180,7 +183,10 @@ class Prover:
             return None  # how the axes of a view divide its dimensions is not known
         for seed in range(TRIALS):
             sizes = witness_sizes(self.claim, self.names, seed, least=2 if seed < TRIALS // 2 else 1)
-            found = None if sizes is None else self.difference(graph, sizes, seed)
+            try:
+                found = None if sizes is None else self.difference(graph, sizes, seed)
+            except (IllShaped, Unsupported):
+                continue
             if found is not None:
                 return found
         return None

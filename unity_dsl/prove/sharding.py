@@ -56,6 +56,8 @@ class _Configuration:
         if not any(self.axis in operand.axes for operand in self.instance.inputs):
             raise Unsupported(f"the axis `{self.axis}`, which no operand has")
         sizes = self._sizes()
+        # A copy: a call adds what it infers, and on a device other axes may follow from the divided one.
+        local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.whole[1:]})
         operands = [self._input(operand, sizes) for operand in self.instance.inputs]
         names = [operand.name for operand in self.instance.inputs]
         expected = Call(self.instance, dict(zip(names, operands, strict=True)), sizes, (), self.library)
@@ -64,7 +66,7 @@ class _Configuration:
         local = [
             self._slice(operand, tensor, device) for operand, tensor in zip(self.instance.inputs, operands, strict=True)
         ]
-        shard = _Shard(self, dict(zip(names, local, strict=True)), self._sizes(local=True), device)
+        shard = _Shard(self, dict(zip(names, local, strict=True)), local_sizes, device)
         met = [Obligation("in_bounds", "every read without a fill lies inside its slice")]
         for operand, whole, part in zip(self.instance.outputs, wanted, shard.run(), strict=True):
             self._same(operand, whole, part, device)
@@ -72,23 +74,18 @@ class _Configuration:
             met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(whole.value)} terms"))
         return tuple(met)
 
-    def _sizes(self, local: bool = False) -> Sizes:
-        """A size of its own for every axis of the operands; a condition determines the others."""
+    def _sizes(self) -> Sizes:
+        """A size of its own for every axis of the operands. What conditions do not determine, they are assumed for."""
         sizes = Sizes(self.arithmetic)
-        own = self.whole[1:] if local else self.whole
         for operand in self.instance.inputs:
             for axis in operand.axes:
-                sizes.dims[axis] = own if axis == self.axis else (of(axis),)
+                sizes.dims[axis] = self.whole if axis == self.axis else (of(axis),)
         for decl in self.instance.operator.inputs:
             if decl.integer_range is not None:
                 sizes.dims.setdefault(decl.integer_range, (of(decl.integer_range),))
         for name, value in self.instance.attributes.items():
             sizes.attributes[name] = number(exact_number(value))
-        if not local:
-            sizes.solve(self.instance.operator, assumed=True)
-            self.solved = sizes
-        else:
-            sizes.dims = {**self.solved.dims, self.axis: own}
+        sizes.solve(self.instance.operator, assumed=True)
         return sizes
 
     def _input(self, operand: Operand, sizes: Sizes) -> Tensor:

@@ -190,8 +190,8 @@ def _floats(random: np.random.Generator, shape: tuple[int, ...], seed: int) -> A
 def witness_sizes(claim: Claim, names: Sequence[str], seed: int, least: int = 2) -> dict[str, int] | None:
     """Numbers for the sizes that meet the conditions, pairwise different where that can be; None if none is found."""
     random = Random(seed)
-    for attempt in range(400):
-        top = least + len(names) + attempt // 50
+    for attempt in range(600):
+        top = least + len(names) + (attempt // 50 if attempt < 400 else 2 ** (attempt // 50))
         values = random.sample(range(least, top + 1), len(names)) if attempt < 200 else None
         sizes = dict(zip(names, values or [random.randint(least, top) for _ in names], strict=True))
         if claim.holds(sizes):

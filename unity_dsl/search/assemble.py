@@ -14,6 +14,9 @@ from .exact import Solved
 from .problem import Meaning, Problem
 from .space import Conversions, Space
 
+Tree = list[tuple[int, int]]
+"""Conversions as (target, source), sources first."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -127,14 +130,12 @@ def _materialise(
     return tuple(Materialised(space.layouts[target], space.layouts[source]) for target, source in tree)
 
 
-def cheapest_tree(
-    prices: Conversions, space: Space, root: int, needed: Sequence[int], leaves: bool = False
-) -> list[tuple[int, int]]:
+def cheapest_tree(prices: Conversions, space: Space, root: int, needed: Sequence[int], leaves: bool = False) -> Tree:
     """Conversions as (target, source), sources first: the cheapest that make at most two layouts, all needed ones among
     them, and what leaves on top. The first of equals, simple ones first.
     """
     best, found = np.inf, None
-    for tree in _trees(root, needed, len(space.layouts), leaves):
+    for tree in _trees(prices, root, needed, leaves):
         cost = float(sum(prices.direct[source, target] for target, source in tree))
         held = [root, *(target for target, _ in tree)]
         if leaves and space.invariant not in held:
@@ -147,14 +148,13 @@ def cheapest_tree(
     return found
 
 
-def _trees(root: int, needed: Sequence[int], count: int, leaves: bool) -> Iterator[list[tuple[int, int]]]:
-    others = [layout for layout in range(count) if layout != root and layout not in needed]
+def _trees(prices: Conversions, root: int, needed: Sequence[int], leaves: bool) -> Iterator[Tree]:
+    others = [layout for layout in range(len(prices.direct)) if layout != root and layout not in needed]
     match list(needed):
         case []:
             yield []
-            for first in others if leaves else ():
-                yield [(first, root)]
-                yield from ([(first, root), (second, first)] for second in others if second != first)
+            if leaves:
+                yield from _ways_out(prices, root)
         case [first]:
             yield [(first, root)]
             for middle in others:
@@ -166,3 +166,15 @@ def _trees(root: int, needed: Sequence[int], count: int, leaves: bool) -> Iterat
             yield [(first, root), (second, root)]
             yield [(first, root), (second, first)]
             yield [(second, root), (first, second)]
+
+
+def _ways_out(prices: Conversions, root: int) -> Iterator[Tree]:
+    """Where nothing is read, what leaves may go by way of one or two other layouts."""
+    totals = prices.direct[root][:, None] + prices.direct + prices.leaving[None, :]
+    first, second = map(int, np.unravel_index(int(np.argmin(totals)), totals.shape))
+    if first != root:
+        yield [(first, root)]
+        if second not in (root, first):
+            yield [(first, root), (second, first)]
+    elif second != root:
+        yield [(second, root)]

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..graph.layout import Layout, Mesh, Shard
+from .network import Mask
+from .options import all_invariant
 from .part import Domains, Part
 from .problem import Meaning, Problem
 
@@ -15,7 +17,8 @@ Blocks = tuple[tuple[int, ...], ...]
 
 
 def coarse_domains(problem: Problem, mesh: Mesh) -> Iterator[Domains]:
-    """Domains in which the mesh axes of a block do the same, the smallest first."""
+    """Domains in which the mesh axes of a block do the same, the smallest first; before them the undivided model."""
+    yield _undivided(problem, problem.part, problem.meaning)
     for blocks in _joinings(len(mesh.axes)):
         yield _joined(problem, problem.part, problem.meaning, blocks)
 
@@ -39,6 +42,23 @@ def _joined(problem: Problem, part: Part, meaning: Meaning, blocks: Blocks) -> D
         _joined(problem, repeat.body, body, blocks) for repeat, body in zip(part.repeats, meaning.bodies, strict=True)
     ]
     return Domains(masks, bodies)
+
+
+def _undivided(problem: Problem, part: Part, meaning: Meaning) -> Domains:
+    """Everything Invariant that may be: there is a plan, however large the graph."""
+    masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
+    for variable, options in meaning.nodes.values():
+        masks[variable] = _preferred([all_invariant(found) for found in options.typed])
+    for value, variable, layouts in meaning.kept.values():
+        masks[variable] = _preferred(layouts == problem.spaces.of(value).invariant)
+    bodies = [_undivided(problem, repeat.body, body) for repeat, body in zip(part.repeats, meaning.bodies, strict=True)]
+    return Domains(masks, bodies)
+
+
+def _preferred(mask: Sequence[bool] | Mask) -> Mask:
+    """Those that are wanted, or all if none is."""
+    found = np.asarray(mask, dtype=bool)
+    return found if found.any() else ~found
 
 
 def _same(roles: Sequence[object], blocks: Blocks) -> bool:

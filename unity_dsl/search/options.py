@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from ..graph.graph import Node
-from ..graph.layout import Invariant, Mesh, Replicate
+from ..graph.layout import Invariant, Layout, Mesh, Replicate
 from ..graph.typing import TypedOperator, Uniformly, configurations
 from ..index.instance import Instance
 from ..index.library import Library
@@ -21,13 +23,38 @@ _TIE = 1e-14
 
 
 @dataclass(frozen=True)
+class LayoutColumn:
+    """One layout per configuration: `layouts[index[i]]`, each of `layouts` once."""
+
+    layouts: tuple[Layout, ...]
+    index: npt.NDArray[np.intp]
+
+
+def _column(layouts: Sequence[Layout]) -> LayoutColumn:
+    number = {layout: i for i, layout in enumerate(dict.fromkeys(layouts))}
+    return LayoutColumn(tuple(number), np.array([number[layout] for layout in layouts], dtype=np.intp))
+
+
+@dataclass(frozen=True)
 class Options:
     """Configurations of an operator and their seconds. Of those with equal layouts only the cheapest is there."""
 
     typed: tuple[TypedOperator, ...]
     seconds: Table
 
+    @cached_property
+    def arguments(self) -> tuple[LayoutColumn, ...]:
+        """Per operand the layouts that the configurations ask for."""
+        return tuple(map(_column, zip(*(found.arguments for found in self.typed), strict=True)))
+
+    @cached_property
+    def results(self) -> tuple[LayoutColumn, ...]:
+        """Per result the layouts that the configurations make."""
+        return tuple(map(_column, zip(*(found.results for found in self.typed), strict=True)))
+
     def chosen(self, mask: Sequence[bool]) -> Options:
+        if all(mask):
+            return self
         kept = tuple(found for found, keep in zip(self.typed, mask, strict=True) if keep)
         return Options(kept, self.seconds[np.array(mask, dtype=bool)])
 

@@ -60,7 +60,7 @@ class Tensor:
             ends = np.minimum(np.minimum(self.leaving[:, None], self.leaving[None, :]), leaving)
             np.minimum(best, self.direct[:, middle, None] + self.direct[None, middle, :] + ends, out=best)
         np.fill_diagonal(best, self.returned)
-        return best
+        return np.asarray(best, dtype=np.float64)
 
     @cached_property
     def returned(self) -> Table:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..graph.graph import Graph, Model, Node, Segment, Value
-from ..graph.layout import Layout, Mesh
+from ..graph.layout import Mesh
 from ..graph.typing import TypedOperator
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import UPDATE_PASSES, held_fraction, local_price
 from .conversion_prices import ConversionPrices
 from .elimination import Table
-from .options import Options, OptionTable, all_invariant
+from .options import LayoutColumn, Options, OptionTable, all_invariant
 from .part import Layouts, Part, Port, Repeat, Tensor
 from .restriction import Restriction, node_path, stored_values
 from .space import Spaces
@@ -96,11 +96,10 @@ class _Context:
             if isinstance(step, Segment):
                 self.register(step.body, weights)
                 continue
-            for typed in self.options.of(step, _stored(step, weights)).typed:
-                for value, layout in zip(step.arguments, typed.arguments, strict=True):
-                    self.spaces.of(value).add(layout)
-                for value, layout in zip(step.results, typed.results, strict=True):
-                    self.spaces.of(value).add(layout)
+            options = self.options.of(step, _stored(step, weights))
+            columns = (*options.arguments, *options.results)
+            for value, column in zip((*step.arguments, *step.results), columns, strict=True):
+                self.spaces.of(value).add(column.layouts)
 
     def storage(self, path: str, value: Value) -> Layouts:
         """Layouts in which a weight or buffer may be kept."""
@@ -232,15 +231,15 @@ class _Builder:
         seconds = options.seconds.copy()
         for position, value in enumerate(node.arguments):
             if (stored := self.meaning.stored.get(value.name)) is not None:
-                seconds += stored.seconds[self._numbers(value, [typed.arguments[position] for typed in options.typed])]
+                seconds += stored.seconds[self._numbers(value, options.arguments[position])]
         variable = self.variable(seconds, node.name)
         self.meaning.nodes[node.name] = variable, options
         for position, value in enumerate(node.arguments):
             if value.name not in self.meaning.free and value.name not in self.meaning.stored:
-                asked = self._numbers(value, [typed.arguments[position] for typed in options.typed])
+                asked = self._numbers(value, options.arguments[position])
                 self.reads.setdefault(value.name, []).append(self._port(variable, value, asked))
         for position, value in enumerate(node.results):
-            made = self._numbers(value, [typed.results[position] for typed in options.typed])
+            made = self._numbers(value, options.results[position])
             self.values[value.name] = value
             self.produced[value.name] = self._port(variable, value, made)
 
@@ -328,8 +327,8 @@ class _Builder:
             conversions.leaving if leaves else None,
         )
 
-    def _numbers(self, value: Value, layouts: Iterable[Layout]) -> Layouts:
-        return self.context.spaces.of(value).numbers(layouts)
+    def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:
+        return self.context.spaces.of(value).numbers(column.layouts)[column.index]
 
     def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
         return Port(variable, layouts, len(self.context.spaces.of(value).layouts))

@@ -31,11 +31,12 @@ class Space:
         self.layouts: list[Layout] = list(table.layouts[: table.in_order])
         self._number = {layout: i for i, layout in enumerate(self.layouts)}
 
-    def add(self, layout: Layout) -> None:
-        """Makes sure that the layout has a number. Not after prices were asked for."""
-        if layout not in self._number:
-            self._number[layout] = len(self.layouts)
-            self.layouts.append(layout)
+    def add(self, layouts: Iterable[Layout]) -> None:
+        """Makes sure that the layouts have numbers. Not after prices were asked for."""
+        for layout in layouts:
+            if layout not in self._number:
+                self._number[layout] = len(self.layouts)
+                self.layouts.append(layout)
 
     def number(self, layout: Layout) -> int:
         """Raises KeyError for a layout that the tensor cannot have."""

@@ -1,0 +1,55 @@
+"""Programs as users run them: torchrun for every example, and a killed run that goes on elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.emit.test_train import losses, start, train, wait_for
+from unity_dsl.resources import folder
+
+EXAMPLES = sorted(folder("examples").glob("*.udl"))
+Compile = Callable[..., Path]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_torchrun(example: Path, compile_program: Compile, tmp_path: Path) -> None:
+    out = compile_program(example, devices=2, preset="small", strategy="data_parallel")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(out / "train.py"), "--steps", "3", "--log-file", str(tmp_path / "log"), "--device", "cpu"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(losses(tmp_path / "log")) == 3
+
+
+def test_a_killed_run_goes_on_with_another_number_of_ranks(compile_program: Compile, tmp_path: Path) -> None:
+    """Digits on two ranks, killed after 50 steps, compiled for four, resumed: the losses of one run on one device."""
+    digits = folder("examples") / "digits.udl"
+    recipe = ("--data", "digits", "--steps", 75, "--lr", 0.002, "--schedule", "cosine", "--seed", 7)
+    whole, killed, resumed, saved = (tmp_path / name for name in ("whole", "killed", "resumed", "saved"))
+    train(compile_program(digits, devices=1), 1, *recipe, "--log-file", whole)
+    two = compile_program(digits, devices=2)
+    running = start(two, 2, *recipe, "--log-file", killed, "--checkpoint", saved, "--save-every", 25)
+    wait_for(lambda: (saved / "latest").exists() and "50" in (saved / "latest").read_text(), running)
+    for process in running:
+        process.kill()
+        process.communicate()
+    # Killed a little later than step 50, or even at the end: what counts is to go on from there.
+    (saved / "latest").write_text("step-00000050\n")
+    four = compile_program(digits, devices=4, strategy="data_parallel")
+    train(four, 4, *recipe, "--log-file", resumed, "--checkpoint", saved, "--resume")
+    expected = losses(whole)
+    assert len(expected) == 75
+    assert losses(killed)[:50] == pytest.approx(expected[:50], abs=1e-5)
+    assert len(losses(resumed)) == 25
+    assert losses(resumed) == pytest.approx(expected[50:], abs=1e-5)
