@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from math import gcd
 
 import numpy as np
@@ -93,15 +93,20 @@ def place(layout: Layout, axis: int, kind: Kind) -> Layout:
     return Layout(tuple(kinds))
 
 
-def moves(layout: Layout, rank: int, mesh: Mesh) -> Iterator[Move]:
-    """Every elementary move out of a layout of a tensor of that rank, over kinds I, R, P and partition shards."""
-    for axis, kind in enumerate(layout.kinds):
-        for kept in _targets(kind, rank):
-            target = place(layout, axis, kept)
-            if not isinstance(kind, Shard) or _is_minor(layout, axis):
-                yield Move(layout, target, _step(layout, target, (axis,)), _backward_step(layout, target, (axis,)))
-            elif _in_mesh_order(target):
-                yield exchange_move(layout, target)
+def moves_to(layout: Layout, kind: Kind) -> Iterator[Move]:
+    """Every elementary move that gives one mesh axis this kind: I, R, P or a partition shard of a dimension."""
+    for axis, here in enumerate(layout.kinds):
+        if here == kind or (isinstance(here, Shard) and isinstance(kind, Shard) and here.dim == kind.dim):
+            continue
+        target = place(layout, axis, kind)
+        if not isinstance(here, Shard) or _is_minor(layout, axis):
+            yield Move(layout, target, _step(layout, target, (axis,)), _backward_step(layout, target, (axis,)))
+        elif _in_mesh_order(target):
+            yield exchange_move(layout, target)
+
+
+def joint_moves(layout: Layout) -> Iterator[Move]:
+    """Every elementary move of several mesh axes at once."""
     for group in _groups(layout, Partial):
         for kind in (Invariant(), Replicate()):
             yield _group_move(layout, group, kind)
@@ -120,16 +125,6 @@ def exchange_move(source: Layout, target: Layout) -> Move:
         Step(StepKind.EXCHANGE, changed, source=source, target=target),
         Step(StepKind.EXCHANGE, changed, source=target.transpose, target=source.transpose),
     )
-
-
-def _targets(kind: Kind, rank: int) -> Iterator[Kind]:
-    here = kind.dim if isinstance(kind, Shard) else None
-    for candidate in (Invariant(), Replicate(), Partial()):
-        if candidate != kind:
-            yield candidate
-    for dim in range(rank):
-        if dim != here:
-            yield Shard(dim)
 
 
 def _is_minor(layout: Layout, axis: int) -> bool:
@@ -296,15 +291,21 @@ def move_table(shape: tuple[int, ...], mesh: Mesh) -> MoveTable:
 
     Paths never pass through a layout that does not divide the tensor. They do not depend on the machine.
     """
-    rank = len(shape)
-    every = (nest(kinds) for kinds in product(_kinds(rank), repeat=len(mesh.axes)))
+    kinds: tuple[Kind, ...] = (
+        Invariant(),
+        Replicate(),
+        Partial(),
+        *(Shard(dim) for dim, extent in enumerate(shape) if extent > 1),
+    )
+    every = (nest(chosen) for chosen in product(kinds, repeat=len(mesh.axes)))
     ordered = [layout for layout in every if divides(layout, shape, mesh)]
     number = {layout: i for i, layout in enumerate(ordered)}
     found: list[Move] = []
     lengths: list[float] = []
     layouts = list(ordered)
     for layout in layouts:  # grows while it is walked
-        for move, weight in _weighted_moves(layout, rank, mesh):
+        weighted = [_weighted_moves(layout, kind, mesh) for kind in (*kinds, None)]
+        for move, weight in chain.from_iterable(weighted):
             if move.target not in number:
                 if not divides(move.target, shape, mesh):
                     continue
@@ -318,9 +319,11 @@ def move_table(shape: tuple[int, ...], mesh: Mesh) -> MoveTable:
     return MoveTable(tuple(layouts), len(ordered), tuple(found), first, number)
 
 
-@lru_cache(maxsize=65536)
-def _weighted_moves(layout: Layout, rank: int, mesh: Mesh) -> tuple[tuple[Move, float], ...]:
-    return tuple((move, move_weight(move, mesh)) for move in moves(layout, rank, mesh))
+@lru_cache(maxsize=262144)
+def _weighted_moves(layout: Layout, kind: Kind | None, mesh: Mesh) -> tuple[tuple[Move, float], ...]:
+    """Moves to a kind, or those of several axes at once: the same whatever other dimensions the tensor has."""
+    found = moves_to(layout, kind) if kind is not None else joint_moves(layout)
+    return tuple((move, move_weight(move, mesh)) for move in found)
 
 
 def _first_moves(starts: Numbers, ends: Numbers, lengths: Weights, count: int) -> Numbers:
@@ -347,10 +350,6 @@ def _first_moves(starts: Numbers, ends: Numbers, lengths: Weights, count: int) -
         first[:, targets] = np.minimum.reduceat(apart, groups, axis=0)
         first[targets, targets] = -1
     return first
-
-
-def _kinds(rank: int) -> tuple[Kind, ...]:
-    return (Invariant(), Replicate(), Partial(), *(Shard(dim) for dim in range(rank)))
 
 
 @lru_cache(maxsize=65536)

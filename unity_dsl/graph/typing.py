@@ -114,9 +114,11 @@ class Typing:
         self.always_native = local_native(instance, library, ())
         self.native_along = {axis for axis in self.classes if local_native(instance, library, (axis,))}
         self.outputs = {output.name for output in instance.outputs}
+        self.reading = [_read_names(equation) for equation in instance.equations]
         self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
         self._reasons: dict[tuple[Role, int], str | None] = {}
         self._kinds: dict[Role, tuple[list[Kind], list[Kind]]] = {}
+        self._replicated_of: dict[tuple[Role, int], frozenset[str]] = {}
         self._inner_of: dict[tuple[Role, ...], tuple[InnerReduce | InnerReplicate, ...]] = {}
 
     # ------------------------------------------------------------------------------------------ one axis
@@ -160,7 +162,11 @@ class Typing:
                     return Shard(dim, by=by)
                 if operand.integer_range is not None:
                     return Invariant()
-                readers = [e for e in self.instance.equations if operand.name in _read_names(e)]
+                readers = [
+                    equation
+                    for equation, names in zip(self.instance.equations, self.reading, strict=True)
+                    if operand.name in names
+                ]
                 alone = bool(readers) and all(axis in equation.space for equation in readers)
                 return Replicate() if alone else Invariant()
 
@@ -276,7 +282,7 @@ class Typing:
 
     def _inner(self, configuration: Configuration) -> Iterator[InnerReduce | InnerReplicate]:
         for number, equation in enumerate(self.instance.equations):
-            for name, axes in self._replicated(equation, configuration).items():
+            for name, axes in self._replicated(number, configuration).items():
                 if name not in self.detached:
                     yield InnerReplicate(number, name, axes)
             reduced = tuple(
@@ -289,24 +295,27 @@ class Typing:
             if reduced and equation.kind is not None:
                 yield InnerReduce(number, reduced, equation.kind)
 
-    def _replicated(self, equation: Equation, configuration: Configuration) -> dict[str, tuple[int, ...]]:
+    def _replicated(self, number: int, configuration: Configuration) -> dict[str, tuple[int, ...]]:
         """Per tensor an equation reads: the mesh axes along which it is Invariant while the equation is divided."""
+        by_axis = [self._replicated_by(role, number) for role in configuration]
         found = {}
-        for name in _read_names(equation):
-            operand = self.instance.operand(name)
-            if operand.integer_range is not None:
-                continue
-            axes = tuple(
-                axis
-                for axis, role in enumerate(configuration)
-                if isinstance(role, Along)
-                and role.axis in equation.space
-                and _dim_of(operand, role.axis) is None
-                and not self._replicated_from_outside(role, operand)
-            )
-            if axes:
+        for name in self.reading[number]:
+            if axes := tuple(axis for axis, names in enumerate(by_axis) if name in names):
                 found[name] = axes
         return found
+
+    def _replicated_by(self, role: Role, number: int) -> frozenset[str]:
+        """What an equation reads Invariant along a mesh axis that has this role."""
+        if (role, number) not in self._replicated_of:
+            equation, names = self.instance.equations[number], []
+            if isinstance(role, Along) and role.axis in equation.space:
+                for name in self.reading[number]:
+                    operand = self.instance.operand(name)
+                    absent = operand.integer_range is None and _dim_of(operand, role.axis) is None
+                    if absent and not self._replicated_from_outside(role, operand):
+                        names.append(name)
+            self._replicated_of[role, number] = frozenset(names)
+        return self._replicated_of[role, number]
 
     def _replicated_from_outside(self, role: Along, operand: Operand) -> bool:
         for position, given in enumerate(self.instance.inputs):

@@ -215,17 +215,26 @@ def _limit_holding(part: Part, domains: Domains, bound: Bound, number: int, gap:
     root = root - star_root(tensor)[produced.layouts]
     rooted = _by_layout(produced, root)
     choices = wanted(tensor, reads)
+    least = sum(float(by_layout.min()) for by_layout in reading)
+    extra = _extra(tensor, reading)
     left = []
-    reached = sum(float(by_layout.min()) for by_layout in reading)
     for layout in np.unique(produced.layouts):
-        room = -(total + rooted[layout] + reached)
-        near = choices[tensor.cheapest[layout, choices] <= room] if room >= 0 else choices[:0]
-        held = held_from(layout, near)
+        room = -(total + rooted[layout] + least)
+        held = held_from(layout, choices[tensor.cheapest[layout, choices] + extra[choices] <= room])
         cost = with_returns(tensor, held, price_held(tensor, held)) + (total + rooted[layout])
         for by_layout in reading:
             cost = cost + by_layout[held].min(axis=1)
         left.append(held[cost <= 0])
     return np.concatenate(left)
+
+
+def _extra(tensor: Tensor, reading: list[Table]) -> Table:
+    """What a further layout costs its readers at least: it is held only if somebody reads it, or to leave."""
+    if tensor.leaving is not None:
+        return np.zeros(len(tensor.direct))
+    extra = np.min([by_layout - by_layout.min() for by_layout in reading], axis=0)
+    extra[list(tensor.fixed)] = 0.0
+    return np.asarray(extra, dtype=np.float64)
 
 
 def _by_layout(port: Port, costs: Table) -> Table:

@@ -6,7 +6,7 @@ table costs a few operations on arrays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..graph.conversion import LOCAL_STEPS, Conversion, MoveTable, Step, StepKind, convert, divisors, move_table
 from ..graph.layout import Layout, Mesh
 from ..machine.machine import Machine
-from ..machine.price import held_fraction, price_steps
+from ..machine.price import Price, held_fraction, price_steps
 from .elimination import Table
 
 Numbers = npt.NDArray[np.int64]
@@ -51,6 +51,7 @@ class ConversionPrices:
         self.mesh = mesh
         self.machine = machine
         self._shapes: dict[tuple[int, ...], PriceTables] = {}
+        self._exchanges: dict[Step, Price] = {}
 
     def between(self, layouts: Sequence[Layout], shape: tuple[int, ...]) -> PriceTables:
         """Prices for every ordered pair of layouts of a tensor of that shape."""
@@ -81,14 +82,25 @@ class ConversionPrices:
         """All pairs of layouts in mesh order. A pair that cuts fewer dimensions is converted as of those alone."""
         if shape not in self._shapes:
             table = move_table(shape, self.mesh)
-            found = _Walk(table, self.mesh, self.machine).prices()
-            if shape:
-                lower = [table.number[layout] for layout in self._layouts_below(shape)]
-                below = self._of_shape(shape[:-1])
-                for entry in fields(found):
-                    getattr(found, entry.name)[np.ix_(lower, lower)] = getattr(below, entry.name)
-            self._shapes[shape] = found
+            size = table.in_order
+            own = np.ones((size, size), dtype=bool)
+            lower = [table.number[layout] for layout in self._layouts_below(shape)] if shape else []
+            own[np.ix_(lower, lower)] = False
+            found = _Walk(table, self.mesh, self.machine, self._exchange).prices(*np.nonzero(own))
+            every = PriceTables(*np.zeros((len(fields(PriceTables)), size, size)))
+            for entry in fields(every):
+                getattr(every, entry.name)[own] = getattr(found, entry.name)
+                if shape:
+                    getattr(every, entry.name)[np.ix_(lower, lower)] = getattr(self._of_shape(shape[:-1]), entry.name)
+            self._shapes[shape] = every
         return self._shapes[shape]
+
+    def _exchange(self, step: Step) -> Price:
+        """The price of an exchange: the same moves occur in the tables of many shapes."""
+        if step not in self._exchanges:
+            assert step.source is not None
+            self._exchanges[step] = price_steps((step,), self.mesh, self.machine, held_fraction(step.source, self.mesh))
+        return self._exchanges[step]
 
     def _layouts_below(self, shape: tuple[int, ...]) -> tuple[Layout, ...]:
         table = move_table(shape[:-1], self.mesh)
@@ -106,35 +118,35 @@ class _Walk:
     Neighbouring steps that convert merges into one over the joint group are priced as one, as it does.
     """
 
-    def __init__(self, table: MoveTable, mesh: Mesh, machine: Machine) -> None:
+    def __init__(self, table: MoveTable, mesh: Mesh, machine: Machine, exchange: Callable[[Step], Price]) -> None:
         self.table = table
         held = np.array([held_fraction(layout, mesh) for layout in table.layouts])
         self.ends = np.array([table.number[move.target] for move in table.moves], dtype=np.int64)
         starts = np.array([table.number[move.source] for move in table.moves], dtype=np.int64)
-        self.there = _Steps([move.forward for move in table.moves], held[starts], mesh, machine)
-        self.back = _Steps([move.backward for move in table.moves], held[self.ends], mesh, machine)
+        self.there = _Steps([move.forward for move in table.moves], held[starts], mesh, machine, exchange)
+        self.back = _Steps([move.backward for move in table.moves], held[self.ends], mesh, machine, exchange)
 
-    def prices(self) -> PriceTables:
-        size = self.table.in_order
-        here, target = np.divmod(np.arange(size * size), size)
-        there, back = _Sum(self.there, size * size), _Sum(self.back, size * size, reverse=True)
-        going = np.flatnonzero(here != target)
+    def prices(self, sources: Numbers, targets: Numbers) -> PriceTables:
+        """Of the paths from each source to the target beside it."""
+        here = sources.copy()
+        there, back = _Sum(self.there, len(here)), _Sum(self.back, len(here), reverse=True)
+        going = np.flatnonzero(here != targets)
         while len(going):
-            move = self.table.first[here[going], target[going]]
+            move = self.table.first[here[going], targets[going]]
             there.add(going, move)
             back.add(going, move)
             here[going] = self.ends[move]
-            going = going[here[going] != target[going]]
-        everywhere = np.arange(size * size)
+            going = going[here[going] != targets[going]]
+        everywhere = np.arange(len(here))
         there.close(everywhere)
         back.close(everywhere)
-        columns = (there.latency, there.per_byte, back.latency, back.per_byte, there.steps + back.steps)
-        return PriceTables(*(column.reshape(size, size) for column in columns))
+        return PriceTables(there.latency, there.per_byte, back.latency, back.per_byte, there.steps + back.steps)
 
 
 _KINDS = tuple(StepKind)
+_NUMBER = {kind: number for number, kind in enumerate(_KINDS)}
 _MERGED = np.array([kind not in (StepKind.EXCHANGE, StepKind.ALL_TO_ALL, StepKind.MASK) for kind in _KINDS])
-_WHOLE = _KINDS.index(StepKind.ALL_REDUCE)
+_WHOLE = _NUMBER[StepKind.ALL_REDUCE]
 _LOCAL = np.array([kind in LOCAL_STEPS for kind in _KINDS])
 
 
@@ -143,10 +155,17 @@ class _Steps:
     the fraction held before, and prices by kind and group per fraction held. An exchange has a price of its own.
     """
 
-    def __init__(self, steps: Sequence[Step | None], held: Table, mesh: Mesh, machine: Machine) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step | None],
+        held: Table,
+        mesh: Mesh,
+        machine: Machine,
+        exchange: Callable[[Step], Price],
+    ) -> None:
         self.held = held
-        self.kind = np.array([-1 if step is None else _KINDS.index(step.kind) for step in steps])
-        self.group = np.array([0 if step is None else sum(1 << axis for axis in step.axes) for step in steps])
+        self.kind = np.array([-1 if step is None else _NUMBER[step.kind] for step in steps])
+        self.group = np.array([_bits(step) for step in steps])
         self.dim = np.array([-1 if step is None else step.dim for step in steps])
         groups = 1 << len(mesh.axes)
         self.latency, self.per_byte = np.zeros((2, len(_KINDS), groups))
@@ -158,8 +177,15 @@ class _Steps:
         self.own = np.zeros((2, len(steps)))
         for i, step in enumerate(steps):
             if step is not None and step.kind is StepKind.EXCHANGE:
-                price = price_steps((step,), mesh, machine, float(held[i]))
+                price = exchange(step)
                 self.own[:, i] = price.latency, price.per_byte
+
+
+def _bits(step: Step | None) -> int:
+    bits = 0
+    for axis in step.axes if step is not None else ():
+        bits |= 1 << axis
+    return bits
 
 
 class _Sum:

@@ -15,8 +15,10 @@ from .part import Domains, Layouts, Part, Port, Tensor
 def two_hops(direct: Table) -> Table:
     """The cheapest conversions by way of at most one layout between."""
     best = direct.copy()
+    through = np.empty_like(direct)
     for middle in range(len(direct)):
-        np.minimum(best, direct[:, middle, None] + direct[None, middle, :], out=best)
+        np.add(direct[:, middle, None], direct[None, middle, :], out=through)
+        np.minimum(best, through, out=best)
     return best
 
 

@@ -17,8 +17,10 @@ from .part import Domains, Limits, Part, unlimited
 from .peel import peel
 
 _SWEEPS = 3
-_WORTHWHILE = 0.95
+_WORTHWHILE = 0.8
 """A round that leaves more than this is the last of its kind."""
+_FEW = 500
+"""Values of all variables together that are tried without further ado."""
 _TOLERANCE = 1e-9
 """Of the cost: what rounding may do to a bound."""
 
@@ -47,12 +49,15 @@ class _Best:
 
 
 def optimise(part: Part, domains: Domains, coarse: Sequence[Domains]) -> Optimum | None:
-    """The plan of least cost, or None if there is none. `coarse` are smaller domains, searched first for good plans."""
+    """The plan of least cost, or None if there is none. `coarse` are smaller domains, tried until one has a plan: the
+    better it is, the more can be excluded of the others.
+    """
     peeled = peel(part)
     best = _Best()
-    bound, exact = np.inf, True
-    for domain in (*(domains.intersected(smaller) for smaller in coarse), domains):
-        bound, exact = _search(peeled.part, peeled.domains(domain), best)
+    for smaller in coarse:
+        if best.plan is None:
+            _search(peeled.part, peeled.domains(domains.intersected(smaller)), best)
+    bound, exact = _search(peeled.part, peeled.domains(domains), best)
     if best.plan is None:
         return None
     return Optimum(peeled.restored(best.plan), best.cost, min(bound, best.cost), exact)
@@ -76,17 +81,18 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
     if not np.isfinite(best.cost):
         return found.least, _attempt(part, domains, limits, best)
     limits = limit_holdings(part, domains, found, _gap(found, best))
-    while not _attempt(part, domains, limits, best):
+    while domains.count + limits.count > _FEW:
         found = bound_part(part, domains, limits, _SWEEPS, star=False)
         gap = _gap(found, best)
-        _descend(part, domains, limits, found, best, [gap / 64, gap / 16, gap / 4])
-        before = domains.count + limits.count
-        domains, limits = found.within(domains, limits, _gap(found, best))
-        if domains.empty:
+        _descend(part, domains, limits, found, best, (gap / 64, gap / 16, gap / 4))
+        smaller, fewer = found.within(domains, limits, _gap(found, best))
+        if smaller.empty or found.least >= best.cost:
             return best.cost, True
-        if domains.count + limits.count > before * _WORTHWHILE:
-            return found.least, False
-    return best.cost, True
+        before, after = domains.count + limits.count, smaller.count + fewer.count
+        domains, limits = smaller, fewer
+        if after > before * _WORTHWHILE:
+            break
+    return found.least, _attempt(part, domains, limits, best)
 
 
 def _gap(found: Bound, best: _Best) -> float:

@@ -40,7 +40,7 @@ def search(
         problem = build_problem(model, mesh, machine, library, restriction)
     except Impossible as reason:
         raise _explained(reason, restriction, model, mesh, library, strategy) from None
-    best = optimise(problem.part, everything(problem.part), list(coarse_domains(problem, mesh)))
+    best = optimise(problem.part, everything(problem.part), coarse_domains(problem))
     assert best is not None, "every operator has an option, and every layout converts to any other"
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
     cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
