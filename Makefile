@@ -55,6 +55,7 @@ fuzz: setup ## check random models under random plans on 1, 2 and 4 ranks (FUZZ_
 bench: setup ## measure again every figure that is quoted, into bench/results/
 	$(BIN)/python bench/startup_time.py
 	$(BIN)/python bench/compile_time.py
+	$(BIN)/python bench/search_time.py
 	$(BIN)/python bench/check_time.py
 
 clean: ## remove build results and caches, keep .venv

@@ -80,6 +80,8 @@ class ConversionPrices:
 
     def _of_shape(self, shape: tuple[int, ...]) -> PriceTables:
         """All pairs of layouts in mesh order. A pair that cuts fewer dimensions is converted as of those alone."""
+        if shape and shape[-1] == 1:
+            return self._of_shape(shape[:-1])
         if shape not in self._shapes:
             table = move_table(shape, self.mesh)
             size = table.in_order
