@@ -131,9 +131,7 @@ def ranks_of(rule: RuleDecl) -> Iterator[Ranks]:
 class Prover:
     """A rule at given ranks of its rest groups."""
 
-    def __init__(
-        self, rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, *, recorded: bool = False
-    ) -> None:
+    def __init__(self, rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, *, recorded: bool = False) -> None:
         self.rule = rule
         self.claim = claim
         self.library = library

@@ -1,12 +1,14 @@
 """Every diagnostic code with what it means: `unityc explain CODE` prints it.
 
 E0xx reading and parsing, E1xx `.uop` declarations and calls of operators, E2xx `.udl` models, E3xx devices, machines,
-pins, layouts and strategies, E4xx files of out/.
+pins, layouts and strategies, E4xx files of out/, E54x proofs and certificates.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from .certificate_codes import CERTIFICATES
 
 
 @dataclass(frozen=True)
@@ -156,9 +158,9 @@ CODES: dict[str, Code] = {
         "commas. What would be an index on the left is said on the right: every access is a read.",
     ),
     "E030": Code(
-        "a formatted file cannot be written",
-        "`unityc fmt` writes the new text beside the file and then puts it in the file's place, so the folder must be "
-        "writable too. The file is as it was.",
+        "a file cannot be written",
+        "`unityc fmt` and `unityc rules` write a new text beside the file and then put it in the file's place, so the "
+        "folder must be writable too. The file is as it was.",
     ),
     "E031": Code(
         "nothing of that name to explain",
@@ -485,3 +487,4 @@ CODES: dict[str, Code] = {
         "checked. The trace of that rank is shown. If no file of the program was edited, this is a fault of `unityc`.",
     ),
 }
+CODES |= {code: Code(*entry) for code, entry in CERTIFICATES.items()}

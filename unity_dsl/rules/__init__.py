@@ -1,0 +1,1 @@
+"""Graph substitutions: proved, kept with certificates, and applied to models."""
