@@ -6,6 +6,7 @@ its own, which can only lose proofs. The limit counts z3's own steps, not second
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -87,7 +88,7 @@ class Arithmetic:
             ]
         )
         told = Question("same_value", given, (), tuple((n, tuple(guards)) for n, guards in parts), "", "")
-        return self._impossible(question, [*map(question.condition, given), total != 0], told)
+        return self._impossible(question, [*map(question.condition, given), z3.Not(total == 0)], told)
 
     def _impossible(self, question: _Translation, claims: list[Any], told: Question) -> bool:
         import z3
@@ -97,15 +98,27 @@ class Arithmetic:
         solver = z3.SimpleSolver()
         # An interruption is Python's to raise, after this question: z3 would answer `unknown` and forget it.
         solver.set("rlimit", STEPS, "ctrl_c", False)
+        claims += question.ranges()
         solver.add(*claims)
-        solver.add(*question.ranges())
-        # Before it is asked: afterwards z3 shows what its own simplification has made of it.
-        stated = solver.sexpr() if self.record is not None else ""
         answer = solver.check()
         if self.record is not None:
-            text = f"(set-logic {question.logic})\n{stated.strip()}\n(check-sat)\n"
-            self.record.append(replace(told, answer=str(answer), text=text))
+            self.record.append(replace(told, answer=str(answer), text=_stated(claims, question.logic)))
         return bool(answer == z3.unsat)
+
+
+def _stated(claims: list[Any], logic: str) -> str:
+    """Claims as SMT-LIB 2, as they are: a solver would show what its own simplification has made of them."""
+    import z3
+
+    # In a context of their own: what else is alive has a part in how z3 shares and names the parts of a formula.
+    context = z3.Context()
+    first, *rest = [claim.translate(context) for claim in claims]
+    array = (z3.Ast * len(rest))(*(claim.as_ast() for claim in rest))
+    text = z3.Z3_benchmark_to_smtlib_string(context.ref(), "", logic, "unknown", "", len(rest), array, first.as_ast())
+    parts: dict[str, str] = {}
+    text = re.sub(r"[$?]x\d+", lambda match: parts.setdefault(match[0], f"part.{len(parts) + 1}"), str(text))
+    lines = text.strip().splitlines()
+    return "\n".join(line for line in lines if not line.startswith(("; ", "(set-info"))) + "\n"
 
 
 def solver_version() -> str:
@@ -160,11 +173,15 @@ class _Translation:
         whole = lcm(*(coefficient.denominator for _, coefficient in poly.terms))
         if whole != 1:
             raise Unsupported(f"an index {poly.key} that is no whole number")
-        parts = [
-            z3.IntVal(int(coefficient)) * self.monomial(monomial) if monomial else z3.IntVal(int(coefficient))
-            for monomial, coefficient in poly.terms
-        ]
-        return z3.Sum(parts) if parts else z3.IntVal(0)
+        parts = [self.product(monomial, int(coefficient)) for monomial, coefficient in poly.terms]
+        return parts[0] if len(parts) == 1 else z3.Sum(parts) if parts else z3.IntVal(0)
+
+    def product(self, monomial: tuple[tuple[Symbol, int], ...], coefficient: int) -> Any:
+        import z3
+
+        if not monomial:
+            return z3.IntVal(coefficient)
+        return self.monomial(monomial) if coefficient == 1 else z3.IntVal(coefficient) * self.monomial(monomial)
 
     def monomial(self, monomial: tuple[tuple[Symbol, int], ...]) -> Any:
         if len(monomial) == 1 and monomial[0][1] == 1:

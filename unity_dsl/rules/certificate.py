@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from ..index.library import Library
 from ..prove.arithmetic import solver_version
 from ..prove.prove import PROVER, Proved
-from ..syntax.ast import Apply, FunctionDecl, OperatorDecl, ParallelDecl
+from ..syntax.ast import Apply
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_rules import GraphCall, GraphView, RuleDecl
 
@@ -28,6 +29,8 @@ MAX_BYTES = 8 << 20
 """Some thousand rules; what is larger is no file of certificates."""
 RULE = "rule"
 """What a rule itself is called among the declarations that it rests on."""
+FACTS = "facts"
+"""And what is stated of element functions, by which the prover may rewrite any of them."""
 AGAIN = "`unityc rules prove FILE --write` proves the rules again and writes their certificates"
 
 
@@ -84,14 +87,12 @@ def stale_reason(rule: RuleDecl, library: Library, certificate: Certificate) -> 
 
 def rule_declarations(rule: RuleDecl, library: Library) -> dict[str, str]:
     """The hashes of the rule and of every declaration that it reaches, by what they are: `op linear`, `fn relu`."""
-    hashes = {RULE: _hash(canonical_text(rule))}
-    return hashes | {name: _hash(text) for name, text in reached_texts(called_names(rule), library).items()}
+    return {RULE: _hash(canonical_text(rule)), **reached_hashes(called_names(rule), library)}
 
 
 def declaration_hash(names: Iterable[str], library: Library) -> str:
-    """One hash of the declarations of these names and of all that they reach. Other declarations do not matter."""
-    texts = reached_texts(names, library)
-    return _hash("\n".join(f"{name} {_hash(text)}" for name, text in sorted(texts.items())))
+    """One hash of the declarations of these names and of all that they reach. Other operators do not matter."""
+    return _hash(json.dumps(sorted(reached_hashes(names, library).items())))
 
 
 def called_names(rule: RuleDecl) -> frozenset[str]:
@@ -101,25 +102,53 @@ def called_names(rule: RuleDecl) -> frozenset[str]:
     return frozenset(names | ({"rearrange"} if any(isinstance(node, GraphView) for node in nodes) else set()))
 
 
-def reached_texts(names: Iterable[str], library: Library) -> dict[str, str]:
-    """The canonical texts of the declarations of these names, and of the element functions that they use, by what
-    they are. A name that is not there is kept as such: what rests on it cannot be proved.
+def reached_hashes(names: Iterable[str], library: Library) -> dict[str, str]:
+    """The hashes of the declarations of these names and of the element functions that they use, by what they are.
+
+    `facts` are all that are stated of element functions, wherever they are used. A name that is not there is kept as
+    such: what rests on it cannot be proved.
     """
-    texts: dict[str, str] = {}
-    functions: list[str] = []
-    for name in sorted(set(names)):
-        found = [kind[name] for kind in (library.operators, library.parallels, library.functions) if name in kind]
-        for declaration in found:
-            texts[f"{_kind(declaration)} {name}"] = canonical_text(declaration)
-            functions += _applied(declaration, library)
-        if not found:
-            texts[f"absent {name}"] = ""
-    while functions:
-        name = functions.pop()
-        if f"fn {name}" not in texts:
-            texts[f"fn {name}"] = canonical_text(library.functions[name])
-            functions += _applied(library.functions[name], library)
-    return texts
+    declared = _declared(library)
+    hashes = {FACTS: declared[FACTS].hash}
+    pending = [f"{kind} {name}" for name in names for kind in _known_as(name, declared)]
+    while pending:
+        name = pending.pop()
+        if name in hashes:
+            continue
+        hashes[name] = declared[name].hash if name in declared else ""
+        pending += [f"fn {used}" for used in declared[name].uses] if name in declared else []
+    return hashes
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """The hash of a declaration, and the element functions that it uses."""
+
+    hash: str
+    uses: frozenset[str]
+
+
+@lru_cache(maxsize=4)
+def _declared(library: Library) -> Mapping[str, _Declared]:
+    """Every declaration of a library, by what it is."""
+    groups = {"op": library.operators, "parallel": library.parallels, "fn": library.functions}
+    found = {
+        f"{kind} {name}": _Declared(_hash(canonical_text(declaration)), _functions_used(declaration, library))
+        for kind, group in groups.items()
+        for name, declaration in group.items()
+    }
+    stating = [function for function in library.functions.values() if getattr(function, "facts", ())]
+    facts = canonical_text(tuple(sorted(stating, key=lambda function: function.name)))
+    return {**found, FACTS: _Declared(_hash(facts), frozenset())}
+
+
+def _known_as(name: str, declared: Mapping[str, _Declared]) -> list[str]:
+    return [kind for kind in ("op", "parallel", "fn") if f"{kind} {name}" in declared] or ["absent"]
+
+
+def _functions_used(declaration: object, library: Library) -> frozenset[str]:
+    nodes = (node for node in _nodes(declaration) if isinstance(node, Apply))
+    return frozenset(node.function for node in nodes if node.function in library.functions)
 
 
 def canonical_text(node: object) -> str:
@@ -138,17 +167,6 @@ def canonical_text(node: object) -> str:
         and ((value := getattr(node, field.name)) != field.default or field.default is MISSING)
     ]
     return f"{type(node).__name__}({', '.join(parts)})"
-
-
-def _kind(declaration: OperatorDecl | ParallelDecl | FunctionDecl) -> str:
-    return {OperatorDecl: "op", ParallelDecl: "parallel", FunctionDecl: "fn"}[type(declaration)]
-
-
-def _applied(declaration: object, library: Library) -> Iterator[str]:
-    """The element functions that a declaration uses."""
-    for node in _nodes(declaration):
-        if isinstance(node, Apply) and node.function in library.functions:
-            yield node.function
 
 
 def _nodes(node: object) -> Iterator[object]:
