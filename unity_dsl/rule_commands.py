@@ -67,6 +67,8 @@ def prove_command(files: tuple[Path, ...], ops: tuple[Path, ...], as_json: bool,
 
     library = load_library(ops)
     sources = [(path, read_source(path)) for path in files]
+    if smt is not None:
+        make_folder(smt)
     answered: list[Verdict] = []
     for path, source in sources:
         verdicts = _prove(source, library)
@@ -155,16 +157,21 @@ def _number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def write_questions(verdicts: Sequence[Verdict], library: Library, folder: Path) -> None:
-    """What the proofs of these rules asked of z3, a file a question. Raises E030 where it cannot be written."""
-    from .prove.prove import follow_rule
-    from .prove.smt import smt_files
+def make_folder(folder: Path) -> None:
+    """Raises E030 where it cannot be made."""
     from .syntax.diagnostic import fail
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise fail("E030", f"cannot write `{folder}`: {error.strerror or error}") from None
+
+
+def write_questions(verdicts: Sequence[Verdict], library: Library, folder: Path) -> None:
+    """What the proofs of these rules asked of z3, a file a question. Raises E030 where it cannot be written."""
+    from .prove.prove import follow_rule
+    from .prove.smt import smt_files
+
     for verdict in verdicts:
         if status_of(verdict) == "proved":
             for name, text in smt_files(verdict.rule.name, follow_rule(verdict.rule, library)[1]).items():
@@ -204,8 +211,8 @@ def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
     failed = False
     for (path, source), known in zip(sources, certificates, strict=True):
         verdicts = _prove(source, library)
-        show_verdicts(verdicts, heading=str(path) if len(files) > 1 else "")
         check_proofs(verdicts, library, known)
+        show_verdicts(verdicts, heading=str(path) if len(files) > 1 else "")
         failed |= any(status_of(verdict) != "proved" for verdict in verdicts)
     if failed:
         raise click.exceptions.Exit(1)

@@ -112,7 +112,7 @@ def _stated(claims: list[Any], logic: str) -> str:
 
     # In a context of their own: what else is alive has a part in how z3 shares and names the parts of a formula.
     context = z3.Context()
-    first, *rest = [claim.translate(context) for claim in claims]
+    first, *rest = [claim.translate(context) for claim in claims or [z3.BoolVal(True)]]
     array = (z3.Ast * len(rest))(*(claim.as_ast() for claim in rest))
     text = z3.Z3_benchmark_to_smtlib_string(context.ref(), "", logic, "unknown", "", len(rest), array, first.as_ast())
     parts: dict[str, str] = {}

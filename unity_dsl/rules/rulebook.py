@@ -82,8 +82,6 @@ def reason_text(answer: Refuted | NotProved) -> str:
 def difference_text(found: Difference) -> str:
     """`at m = 2, k = 3: output 0[0, 1] is 1.5 on the left, 2.0 on the right`."""
     sizes = ", ".join(f"{name} = {size}" for name, size in found.sizes.items())
-    at = f"at {sizes}: " if sizes else ""
-    if not found.position and found.left == int(found.left) and found.right == int(found.right):
-        return f"{at}output {found.output} is {found.left:g} on the left, {found.right:g} on the right"
-    place = ", ".join(map(str, found.position))
-    return f"{at}output {found.output}[{place}] is {found.left:.6g} on the left, {found.right:.6g} on the right"
+    place = f"[{', '.join(map(str, found.position))}]" if found.position else ""
+    values = f"{found.left:.6g} on the left, {found.right:.6g} on the right"
+    return f"{f'at {sizes}: ' if sizes else ''}output {found.output}{place} is {values}"
