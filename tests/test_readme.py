@@ -28,6 +28,7 @@ DOCUMENTS = (
     "docs/language.md",
     "docs/layouts.md",
     "docs/program.md",
+    "docs/proofs.md",
     "bench/README.md",
 )
 SHARED = ("README.md",)
@@ -74,7 +75,7 @@ def of_kind(kind: str) -> list[Block]:
 
 
 def test_every_block_is_of_a_known_kind() -> None:
-    assert {block.kind for block in ALL} <= {"sh", "uop", "udl", "text", "python", "json"}
+    assert {block.kind for block in ALL} <= {"sh", "uop", "udl", "rules", "text", "python", "json"}
     fences = sum((ROOT / document).read_text().count("```") for document in DOCUMENTS)
     assert fences == 2 * len(ALL), "a fence that the tests do not see"
 

@@ -45,7 +45,7 @@ class Notation:
 
     def poly(self, poly: Poly) -> str:
         """An index or a size: what is added first, then what is taken away."""
-        parts = sorted(poly.terms, key=lambda term: (term[1] < 0, not term[0]))
+        parts = sorted(poly.terms, key=_place)
         if not parts:
             return "0"
         text = ""
@@ -162,6 +162,12 @@ class Notation:
         ranges = [f"{inner.indices[var]} < {inner.poly(var.size)}" for var in family.bound]
         conditions = ", ".join([*ranges, *map(inner.guard, family.guards)])
         return inner.form(family.value) + (f" : {conditions}" if conditions else "")
+
+
+def _place(term: tuple[Monomial, Fraction]) -> tuple[bool, bool, bool]:
+    """What is added before what is taken away, indices before sizes, a number last."""
+    monomial, coefficient = term
+    return coefficient < 0, not monomial, all(isinstance(symbol, str) for symbol, _ in monomial)
 
 
 def _bracketed(text: str) -> str:
