@@ -100,5 +100,5 @@ def proved_theorems(found: Iterable[Instance], theorems: ShardingTheorems) -> di
                 answer = theorems.answer(claim)
                 if isinstance(answer, Proved):
                     met = tuple(f"{one.name}: {one.statement}" for one in answer.obligations)
-                    kept.setdefault(theorems.proved_key(claim), KeptTheorem(claim.operator.name, claim.statement, met))
+                    kept.setdefault(theorems.key(claim), KeptTheorem(claim.operator.name, claim.statement, met))
     return kept

@@ -136,21 +136,26 @@ class ShardingTheorems:
 
     def holds(self, claim: Claim) -> bool:
         """Whether a claim is kept as proved, or is proved now."""
-        if claim.key(claim.general, self.library) in self.kept.theorems:
-            return True
-        if claim.key(claim.at_numbers, self.library) in self.kept.theorems:
-            return True
-        return isinstance(self.answer(claim), Proved)
+        return self._kept(claim) is not None or isinstance(self.answer(claim), Proved)
+
+    def key(self, claim: Claim) -> str:
+        """Under which key a claim that holds is proved: for any numbers of the attributes if that was proved."""
+        kept = self._kept(claim)
+        if kept is not None:
+            return kept
+        general = isinstance(self._answered(claim, claim.general), Proved)
+        return claim.key(claim.general if general else claim.at_numbers, self.library)
 
     def answer(self, claim: Claim) -> Answer:
         """Proved anew, for any numbers of the attributes where that can be done, else for these."""
         found = self._answered(claim, claim.general)
         return found if isinstance(found, Proved) else self._answered(claim, claim.at_numbers)
 
-    def proved_key(self, claim: Claim) -> str:
-        """Under which key a claim that is proved is kept: that of its general subject, if that is what was proved."""
-        general = isinstance(self._answered(claim, claim.general), Proved)
-        return claim.key(claim.general if general else claim.at_numbers, self.library)
+    def _kept(self, claim: Claim) -> str | None:
+        if (key := claim.key(claim.general, self.library)) in self.kept.theorems:
+            return key
+        # The numbers are looked at second: most claims are kept for any.
+        return key if (key := claim.key(claim.at_numbers, self.library)) in self.kept.theorems else None
 
     def _answered(self, claim: Claim, subject: Subject) -> Answer:
         key = claim.key(subject, self.library)
