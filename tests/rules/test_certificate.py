@@ -164,7 +164,7 @@ def test_no_mutant_is_certified() -> None:
         assert not any(certified(mutant, library(), found) for mutant in changed)
 
 
-@pytest.mark.parametrize(("name", "value"), [("PROVER", "0"), ("solver_version", lambda: "4.8.5")])
+@pytest.mark.parametrize(("name", "value"), [("PROVER", 0), ("solver_version", lambda: "4.8.5")])
 def test_another_prover_is_asked_again(proved: Pair, monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
     rule, found = proved
     monkeypatch.setattr(certificates, name, value)
@@ -241,7 +241,7 @@ def test_what_is_no_file_of_certificates_is_told(tmp_path: Path, text: str) -> N
 
 
 DAMAGES: list[Callable[[dict[str, Any]], object]] = [
-    lambda entry: entry.update(prover="2"),
+    lambda entry: entry.update(prover=2),
     lambda entry: entry.update(z3="9"),
     lambda entry: entry.update(hash="0" * 64),
     lambda entry: entry.update(hash=None),
@@ -255,7 +255,8 @@ DAMAGES: list[Callable[[dict[str, Any]], object]] = [
     lambda entry: entry.pop("declarations"),
     lambda entry: entry.pop("hash"),
     lambda entry: entry.update(more=1),
-    lambda entry: entry.update(prover=1),
+    lambda entry: entry.update(prover="1"),
+    lambda entry: entry.update(prover=True),
 ]
 
 
@@ -297,5 +298,5 @@ def test_a_file_that_was_changed_is_told(
 def test_a_name_that_stands_twice_is_told(proved: Pair, tmp_path: Path) -> None:
     text = render_certificates(proved[1].values())
     path = tmp_path / "x.certificates.json"
-    path.write_text(text.replace('"prover":', '"prover": "1", "prover":'))
+    path.write_text(text.replace('"prover":', '"prover": 1, "prover":'))
     assert code_of(path) == ("E544", f"{path}: `prover` stands in it twice")

@@ -44,7 +44,7 @@ class Certificate:
     name: str
     declarations: Mapping[str, str]
     obligations: tuple[tuple[str, str], ...]
-    prover: str
+    prover: int
     z3: str
 
     @property
@@ -269,7 +269,7 @@ def _certificate(name: str, entry: object) -> Certificate:
         name,
         {key: _text(value, f"`{key}` in {where}") for key, value in declarations.items()},
         tuple((first, second) for first, _, second in pairs),
-        _text(table["prover"], f"`prover` in {where}"),
+        _number(table["prover"], f"`prover` in {where}"),
         _text(table["z3"], f"`z3` in {where}"),
     )
     if table["hash"] != found.hash:
@@ -288,4 +288,10 @@ def _table(value: object, where: str, keys: tuple[str, ...] | None = None) -> di
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise _Damaged(f"{where} is not a text")
+    return value
+
+
+def _number(value: object, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _Damaged(f"{where} is not a number")
     return value
