@@ -59,15 +59,15 @@ def _groups(rule: RuleDecl) -> frozenset[str]:
 def _check_tensors(rule: RuleDecl) -> None:
     """Every tensor that is read is an input, or a definition above."""
     known = {tensor.name for tensor in rule.inputs}
-    later = [name for name, _ in rule.definitions]
+    later = {name for name, _ in rule.definitions}
     for name, value in rule.definitions:
         _check_reads([value], known, rule, later, name)
         known.add(name)
-        later.remove(name)
-    _check_reads((*rule.left, *rule.right), known, rule, (), "")
+        later.discard(name)
+    _check_reads((*rule.left, *rule.right), known, rule, set(), "")
 
 
-def _check_reads(roots: Iterable[GraphExpr], known: set[str], rule: RuleDecl, later: Iterable[str], made: str) -> None:
+def _check_reads(roots: Iterable[GraphExpr], known: set[str], rule: RuleDecl, later: set[str], made: str) -> None:
     for expr in subgraphs(roots):
         if isinstance(expr, Number):
             raise fail("E010", "a number where a tensor is expected", expr.span, help=TENSORS)
@@ -79,7 +79,8 @@ def _check_reads(roots: Iterable[GraphExpr], known: set[str], rule: RuleDecl, la
         if expr.name in later:
             value = dict(rule.definitions)[expr.name]
             notes = [] if value.span is None else [Label(value.span, f"`{expr.name}` is made here")]
-            help = "definitions are read from top to bottom"
+            circle = made in _read_by(rule, [value])
+            help = "each is made from the other" if circle else "definitions are read from top to bottom"
             raise fail("E502", f"`{expr.name}` is used before it is made", expr.span, help=help, notes=notes)
         help = suggest(expr.name, known) or f"the rule has {_listed(sorted(known))}"
         if expr.name in _bound_sizes(rule):

@@ -56,7 +56,8 @@ MODELS: dict[str, Code] = {
     "E210": Code(
         "an unknown operator",
         "The name is that of no operator in the library (the shipped `.uop` files and those of `--ops DIR`), and of "
-        "no block in the file.",
+        "no block in the file. In rules, parallel ops are called with their degrees, `partition[p; dim=0](x)`, and "
+        "operators without.",
     ),
     "E211": Code(
         "a call that does not fit what is called",

@@ -13,7 +13,8 @@ OPERATORS: dict[str, Code] = {
     ),
     "E102": Code(
         "a tensor that is not there",
-        "A statement reads the operator's inputs and what earlier statements computed, from top to bottom.",
+        "A statement reads the operator's inputs and what earlier statements computed, from top to bottom. A rule "
+        "reads its inputs and the definitions above.",
     ),
     "E103": Code(
         "an unknown element function",

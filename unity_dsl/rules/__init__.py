@@ -1,0 +1,1 @@
+"""Graph substitutions: which are well formed, which are proved, and where they apply."""
