@@ -8,12 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.prove.cases import library
-from unity_dsl.rules.check import load_rules
+from tests.prove.cases import library, mutants, rule_of, rules_of
+from unity_dsl.prove.prove import NotProved, Refuted, prove_rule
+from unity_dsl.rules.check import check_rule, load_rules
+from unity_dsl.syntax.codes import CODES
 from unity_dsl.syntax.diagnostic import InputError
+from unity_dsl.syntax.parse_rules import RuleDecl
 from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.render import render
+from unity_dsl.syntax.span import Source
 
 CASES = Path(__file__).parents[1] / "cases" / "rule_error"
 FILES = sorted(CASES.glob("*.rules"))
@@ -27,3 +33,91 @@ def test_the_fault_is_told(path: Path, golden: Callable[[Path, str], None]) -> N
     assert caught.value.diagnostic.span is not None
     text = re.sub(r"\S*/ops/(\w+\.uop):\d+:\d+", r"ops/\1", render(caught.value.diagnostic))
     golden(path.with_suffix(".txt"), text + "\n")
+
+
+def test_every_text_belongs_to_a_case() -> None:
+    assert {path.with_suffix(".rules") for path in CASES.glob("*.txt")} == set(FILES)
+    assert len(FILES) > 50
+
+
+# ---------------------------------------------------------------------------------------------- rules without a fault
+
+KNOWN = (*rules_of("proved"), *rules_of("refuted"))
+
+
+@pytest.mark.parametrize("rule", KNOWN, ids=lambda rule: rule.name)
+def test_a_rule_with_an_answer_is_well_formed(rule: RuleDecl) -> None:
+    """Wrong rules too: that a claim is false is no fault of the text."""
+    check_rule(rule, library())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rule f(x: [m], y: [n])\n  x + y => y + x\n",
+        "rule f(x: [m])\n  combine[p; dim=0](partition[p; dim=0](x)) => x\n",
+        "rule f(x: [m, k])\n  where m == 2 * k, k == 2 * m\n  x => relu(x)\n",
+        "rule f(x: [m])\n  slice(x; dim=0, start=k, stop=k + n) => slice(x; dim=0, start=k, stop=k + n)\n",
+        "rule f(x: [m])\n  x[(a b)] -> [a, b] => x[(a b)] -> [a, b]\n",
+        "rule f(x: [m, k], y: [m, l])\n  relu(x + y) => relu(y + x)\n",
+        "rule f(x: [m])\n  unreplicate[p](replicate[p](x)) => x\n",
+        "rule f(x: [m])\n  where m == n, n == l + 1\n  relu(x) => relu(slice(x; dim=0, start=0, stop=l + 1))\n",
+        "rule f(x: [m])\n  where m == p * e\n  relu(x) => combine[p; dim=0](relu(partition[p; dim=0](x)))\n",
+        "rule f(x: [m], y: [n])\n  where m == 1\n  x + y => y + x\n",
+    ],
+)
+def test_what_some_sizes_can_mend_is_left_to_the_prover(text: str) -> None:
+    check_rule(rule_of(text), library())
+
+
+# ---------------------------------------------------------------------------------------------- rules near those
+
+NEAR = [(changed, f"{rule.name}: {number}") for rule in KNOWN for number, changed in enumerate(mutants(rule))]
+
+
+def test_a_rule_that_is_refused_is_never_proved() -> None:
+    """The prover, which knows nothing of these checks, finds no proof of what they refuse."""
+    refused = 0
+    for rule, name in NEAR:
+        try:
+            check_rule(rule, library())
+        except InputError as error:
+            refused += 1
+            if error.diagnostic.code == "E503":
+                continue  # what is left over does not make a claim false
+            try:
+                answer = prove_rule(rule, library())
+            except InputError:
+                continue
+            assert isinstance(answer, NotProved | Refuted), name
+    assert 50 < refused < len(NEAR)
+
+
+# ---------------------------------------------------------------------------------------------- damage
+
+WORD = re.compile(r"[A-Za-z_]\w*|\d+|=>|->|==|[^\w\s]")
+TEXTS = [
+    path.read_text() for folder in ("proved", "refuted") for path in sorted((CASES.parent / folder).glob("*.rules"))
+]
+RULES = [part + "\n" for text in TEXTS for part in text.split("\n\n") if part.startswith("rule ")]
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_text_with_words_exchanged_is_well_formed_or_has_one_fault(data: st.DataObject) -> None:
+    """Words of one rule stand in the places of others, of another rule's words among them: nothing else comes out."""
+    text = data.draw(st.sampled_from(RULES))
+    others = [match.group() for match in WORD.finditer(data.draw(st.sampled_from(RULES)))]
+    for _ in range(data.draw(st.integers(1, 3))):
+        words = list(WORD.finditer(text))
+        place = words[data.draw(st.integers(0, len(words) - 1))]
+        new = data.draw(st.sampled_from([*others, *(word.group() for word in words), ""]))
+        text = text[: place.start()] + new + text[place.end() :]
+    try:
+        rules = load_rules(Source("f.rules", text), library())
+    except InputError as error:
+        assert error.diagnostic.code in CODES and error.diagnostic.span is not None
+        assert render(error.diagnostic)
+    else:
+        for rule in rules:
+            prove_rule(rule, library())

@@ -1,1 +1,1 @@
-"""Graph substitutions: which are well formed, which are proved, and where they apply."""
+"""Graph substitutions: proved, kept with certificates, and applied to models."""

@@ -17,6 +17,9 @@ from ..syntax.span import Source
 from .shapes import check_shapes
 
 MAX_OPERATORS = 512
+MAX_NAMES = 512
+MAX_INPUTS = 64
+MAX_CONDITIONS = 64
 MAX_GROUPS = 4
 """Of rest groups: the prover goes through all combinations of their ranks."""
 
@@ -43,14 +46,18 @@ def check_rule(rule: RuleDecl, library: Library) -> None:
 
 
 def _check_limits(rule: RuleDecl) -> None:
-    count = sum(1 for _ in calls(rule))
-    if count > MAX_OPERATORS:
-        message = f"`{rule.name}` has {count} operators, a rule at most {MAX_OPERATORS}"
-        raise fail("E505", message, rule.span, help="several rules, each of a few operators, are applied one by one")
-    groups = rest_groups(rule)
-    if len(groups) > MAX_GROUPS:
-        message = f"`{rule.name}` has {len(groups)} groups of dimensions, a rule at most {MAX_GROUPS}"
-        raise fail("E505", message, rule.span, help=f"here: {', '.join(f'`{name}..`' for name in groups)}")
+    """Raises E505."""
+    counts = (
+        ("operators", sum(1 for _ in calls(rule)), MAX_OPERATORS),
+        ("local names", len(rule.definitions), MAX_NAMES),
+        ("inputs", len(rule.inputs), MAX_INPUTS),
+        ("conditions", len(rule.conditions), MAX_CONDITIONS),
+        ("groups of dimensions", len(rest_groups(rule)), MAX_GROUPS),
+    )
+    for what, count, most in counts:
+        if count > most:
+            help = "large rules follow from small ones, which are applied one after another"
+            raise fail("E505", f"`{rule.name}` has {count} {what}, a rule has {most} at most", rule.span, help=help)
 
 
 def _check_call(call: GraphCall, library: Library) -> None:

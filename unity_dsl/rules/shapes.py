@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product as combinations
 
 from ..index.instance import Instance
 from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
@@ -37,8 +36,8 @@ from ..syntax.diagnostic import InputError, Label, fail
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ..syntax.span import Span
 
-RANKS = (1, 2, 0)
-"""Of a rest group. The usual one first, so that a fault at every rank is shown there."""
+USUAL, OTHERS = 1, (2, 0)
+"""Ranks of a rest group. The usual one comes first, so that a fault at every rank is shown there."""
 WITNESSES = 6
 ALWAYS = frozenset({"E121", "E129", "E130"})
 """Faults of a call that do not depend on sizes."""
@@ -50,9 +49,7 @@ def check_shapes(rule: RuleDecl, library: Library) -> None:
         claim = claim_of(rule)
     except Unsupported:
         return
-    groups = rest_groups(rule)
-    for chosen in combinations(RANKS, repeat=len(groups)):
-        ranks = dict(zip(groups, chosen, strict=True))
+    for ranks in _ranks(rule):
         for sizes in _witnesses(rule, claim, ranks):
             try:
                 fits = _Shapes(rule, claim, library, ranks, sizes).fit()
@@ -60,6 +57,13 @@ def check_shapes(rule: RuleDecl, library: Library) -> None:
                 fits = False
             if fits:
                 break
+
+
+def _ranks(rule: RuleDecl) -> Iterator[Ranks]:
+    """The usual ranks of all groups, then another one for each."""
+    usual = dict.fromkeys(rest_groups(rule), USUAL)
+    yield usual
+    yield from ({**usual, group: rank} for group in usual for rank in OTHERS)
 
 
 def _witnesses(rule: RuleDecl, claim: Claim, ranks: Ranks) -> Iterator[Mapping[str, int]]:
@@ -174,7 +178,7 @@ class _Shapes:
 
     def where(self) -> str:
         """At which ranks, where these are not the usual ones."""
-        odd = [(name, rank) for name, rank in self.ranks.items() if rank != 1]
+        odd = [(name, rank) for name, rank in self.ranks.items() if rank != USUAL]
         parts = [f"`{name}..` for {rank or 'none'}" for name, rank in odd]
         return f"a group stands for any number of dimensions; here {', '.join(parts)}" if parts else ""
 

@@ -28,8 +28,9 @@ RULES: dict[str, Code] = {
     ),
     "E505": Code(
         "a rule too large",
-        "A rule is a pattern that is looked for in graphs, and a claim that is proved. It may hold 512 operators and "
-        "four groups `b..`; each group is checked at several ranks, together with all others.",
+        "A rule is a pattern that is looked for in graphs, and a claim that is proved. It may have 512 operators, as "
+        "many local names, 64 inputs, 64 conditions, and four groups `b..`: these are proved at several ranks, each "
+        "with all the others.",
     ),
     "E506": Code(
         "device axes that do not fit",
