@@ -35,7 +35,7 @@ check: setup ## lint, formatting and types
 format: setup ## format Python, .uop, .udl and .rules files in place
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/unityc fmt ops/*.uop examples/*.udl tests/cases/proved/*.rules tests/cases/refuted/*.rules
+	$(BIN)/unityc fmt ops/*.uop examples/*.udl rules/*.rules tests/cases/{proved,refuted}/*.rules
 
 test: setup ## the whole test suite
 	$(BIN)/python -m pytest -q -n $(WORKERS)

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.prove.cases import library, mutants, rule_of, rules_of
+from unity_dsl.index.library import load_library
 from unity_dsl.prove.prove import NotProved, Refuted, prove_rule
+from unity_dsl.resources import folder
 from unity_dsl.rules.check import check_rule, load_rules
 from unity_dsl.syntax.codes import CODES
 from unity_dsl.syntax.diagnostic import InputError
@@ -49,6 +51,11 @@ KNOWN = (*rules_of("proved"), *rules_of("refuted"))
 def test_a_rule_with_an_answer_is_well_formed(rule: RuleDecl) -> None:
     """Wrong rules too: that a claim is false is no fault of the text."""
     check_rule(rule, library())
+
+
+@pytest.mark.parametrize("path", sorted(folder("rules").glob("*.rules")), ids=lambda path: path.name)
+def test_shipped_rules_are_well_formed(path: Path) -> None:
+    assert load_rules(read_source(path), load_library())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +110,7 @@ RULES = [part + "\n" for text in TEXTS for part in text.split("\n\n") if part.st
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_text_with_words_exchanged_is_well_formed_or_has_one_fault(data: st.DataObject) -> None:
     """Words of one rule stand in the places of others, of another rule's words among them: nothing else comes out."""
     text = data.draw(st.sampled_from(RULES))
