@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,15 @@ from hypothesis import strategies as st
 
 from tests.prove.cases import library, mutants, rule_of, rules_of
 from unity_dsl.index.library import load_library
-from unity_dsl.prove.prove import NotProved, Refuted, prove_rule
+from unity_dsl.prove.build import Claim, Ranks, claim_of, used_names, views
+from unity_dsl.prove.form import Unsupported
+from unity_dsl.prove.prove import NotProved, Refuted, prove_rule, ranks_of
+from unity_dsl.prove.witness import IllShaped, Run
 from unity_dsl.resources import folder
 from unity_dsl.rules.check import check_rule, load_rules
 from unity_dsl.syntax.codes import CODES
 from unity_dsl.syntax.diagnostic import InputError
-from unity_dsl.syntax.parse_rules import RuleDecl
+from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
 from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.render import render
 from unity_dsl.syntax.span import Source
@@ -98,6 +102,55 @@ def test_a_rule_that_is_refused_is_never_proved() -> None:
                 continue
             assert isinstance(answer, NotProved | Refuted), name
     assert 50 < refused < len(NEAR)
+
+
+SHAPES = frozenset({"E121", "E122", "E126", "E507"})
+TEXTS_OF_CASES = [path.read_text() for path in FILES if len(path.read_text()) < 1000]
+
+
+def refused_for_their_shapes() -> Iterator[RuleDecl]:
+    """Cases and changed rules without views (whose sizes are worked out by the prover), at most four sizes each."""
+    for rule in (*(rule for text in TEXTS_OF_CASES for rule in parsed(text)), *(rule for rule, _ in NEAR)):
+        if any(True for _ in views(rule)):
+            continue
+        try:
+            check_rule(rule, library())
+        except InputError as error:
+            # NumPy does not tell integers from floats.
+            if error.diagnostic.code in SHAPES and "integers" not in error.diagnostic.message:
+                yield rule
+
+
+def parsed(text: str) -> tuple[RuleDecl, ...]:
+    try:
+        return parse_rules(Source("case.rules", text)).rules
+    except InputError:
+        return ()
+
+
+def test_what_is_refused_for_its_shapes_runs_at_no_sizes() -> None:
+    """By brute force in NumPy: at some ranks of the groups, no sizes from 1 to 3 give both sides one shape."""
+    tried = 0
+    for rule in refused_for_their_shapes():
+        claim = claim_of(rule)
+        tried += 1
+        assert any(runs_at_no_sizes(rule, claim, ranks) for ranks in ranks_of(rule)), rule.name
+    assert tried > 20
+
+
+def runs_at_no_sizes(rule: RuleDecl, claim: Claim, ranks: Ranks) -> bool:
+    names = used_names(rule, claim, ranks)
+    for chosen in islice(product(range(1, 4), repeat=len(names)), 243):
+        sizes = dict(zip(names, chosen, strict=True))
+        if not claim.holds(sizes):
+            continue
+        try:
+            found = Run(rule, claim, library(), ranks, {}, sizes).difference(0)
+        except (IllShaped, Unsupported):
+            continue
+        if found is None or found.position:
+            return False
+    return True
 
 
 # ---------------------------------------------------------------------------------------------- damage
