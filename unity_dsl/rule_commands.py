@@ -250,8 +250,8 @@ def show_command(name: str, rules: tuple[Path, ...], ops: tuple[Path, ...], smt:
 def _rules_of(paths: Sequence[Path], library: Library) -> Iterator[RuleDecl]:
     """The rules of these files, or the shipped ones."""
     from .resources import folder
-    from .rules.rulebook import read_rules
+    from .rules.check import load_rules
     from .syntax.read import read_source
 
     for path in paths or sorted(folder("rules").glob("*.rules")):
-        yield from read_rules(read_source(path), library)
+        yield from load_rules(read_source(path), library)

@@ -10,9 +10,10 @@ from ..index.notation import condition_text
 from ..prove.prove import Answer, NotProved, Proved, Refuted, prove_rule
 from ..prove.witness import Difference
 from ..syntax.diagnostic import fail
-from ..syntax.parse_rules import RuleDecl, parse_rules
+from ..syntax.parse_rules import RuleDecl
 from ..syntax.span import Source
 from .certificate import Certificate, certified
+from .check import load_rules
 
 Progress = Callable[[int, int, RuleDecl], None]
 """Told before each rule: how many are done, how many there are, which one is next."""
@@ -27,17 +28,12 @@ class Verdict:
     conditions: tuple[str, ...]
 
 
-def read_rules(source: Source, library: Library) -> tuple[RuleDecl, ...]:
-    """The rules of a text, in its order. Raises E005 to E029 as `parse_rules` does."""
-    return parse_rules(source).rules
-
-
 def prove_rules(source: Source, library: Library, progress: Progress | None = None) -> tuple[Verdict, ...]:
     """Every rule of a text with the prover's answer.
 
-    Raises InputError where the text cannot be read, or a rule names what the library does not have.
+    Raises InputError where the text cannot be read, or a rule has no meaning, as `load_rules` does.
     """
-    rules = read_rules(source, library)
+    rules = load_rules(source, library)
     verdicts = []
     for done, rule in enumerate(rules):
         if progress is not None:
@@ -58,7 +54,7 @@ def accept_rules(
 
     Raises E542 for one that is not, and InputError as `prove_rules` does.
     """
-    rules = read_rules(source, library)
+    rules = load_rules(source, library)
     for rule in rules:
         if certified(rule, library, certificates or {}):
             continue

@@ -10,7 +10,8 @@ from ..prove.prove import Proved
 from ..syntax.diagnostic import fail
 from ..syntax.span import Source
 from .certificate import AGAIN, Certificate, certificates_path, certify, read_certificates, stale_reason
-from .rulebook import Verdict, read_rules
+from .check import load_rules
+from .rulebook import Verdict
 
 
 def check_certificates(path: Path, source: Source, library: Library) -> Mapping[str, Certificate]:
@@ -19,7 +20,7 @@ def check_certificates(path: Path, source: Source, library: Library) -> Mapping[
     Raises E543 where there are none, E544 where the file is damaged, E545 where one is stale.
     """
     found = read_certificates(certificates_path(path))
-    rules = read_rules(source, library)
+    rules = load_rules(source, library)
     for rule in rules:
         reason = stale_reason(rule, library, found[rule.name]) if rule.name in found else None
         if reason is not None:
