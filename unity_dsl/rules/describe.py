@@ -34,7 +34,7 @@ def describe_rule(rule: RuleDecl, library: Library, *, smt: bool = False) -> str
                 lines += _titled(name, tensor_lines(tensor, notation, f"output {number}"))
         lines += _titled("shown", _obligations(derivation, answer))
         lines += _titled("z3", _questions(derivations, derivation, notation))
-    lines += _titled("answer", _answer(answer))
+    lines += _titled("answer", [_answer(answer)])
     if smt:
         for name, text in smt_files(rule.name, derivations).items():
             lines += ["", f"; {name}", *text.rstrip("\n").splitlines()]
@@ -91,12 +91,10 @@ def _verdict(question: Question) -> str:
     return {UNSAT: "yes  ", "sat": "no   "}.get(question.answer, "open ")
 
 
-def _answer(answer: Answer) -> Iterator[str]:
-    ms = f"{answer.seconds * 1e3:.3g} ms"
+def _answer(answer: Answer) -> str:
     if isinstance(answer, Proved):
-        yield f"proved in {ms}"
-    else:
-        yield f"{'false' if isinstance(answer, Refuted) else 'not proved'}: {reason_text(answer)} ({ms})"
+        return "proved"
+    return f"{'false' if isinstance(answer, Refuted) else 'not proved'}: {reason_text(answer)}"
 
 
 def _times(number: int, what: str) -> str:
