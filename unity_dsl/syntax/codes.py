@@ -73,7 +73,7 @@ CODES: dict[str, Code] = {
     "E012": Code(
         "a keyword used as a name",
         "Some words are reserved by the language and cannot name a tensor, an axis or a parameter: choose another "
-        "name. In `.uop`: op, parallel, fn, where, eval, derivative, torch, numpy, sum, prod, max, min, select, "
+        "name. In `.uop`: op, parallel, fn, where, eval, derivative, fact, torch, numpy, sum, prod, max, min, select, "
         "uniform, else, inf, int. In `.udl`: model, block, preset, input, weight, buffer, repeat, as, return, loss, "
         "output, int.",
     ),
@@ -225,6 +225,13 @@ CODES: dict[str, Code] = {
         "dimensions that cannot be told apart",
         "A name is either one dimension or a group `b..` of any number, everywhere in a declaration. A broadcasting "
         "group `b..~` is the only group of its tensor, and stands in inputs only. `int<v>` names one dimension.",
+    ),
+    "E113": Code(
+        "a fact that does not hold",
+        "`fact` states what is true of an element function for all real numbers that meet its conditions: both sides "
+        "have a value there, and compare as stated. Every fact is tried at many points when it is read; this one fails "
+        "at the point given, or its conditions hold at none of them. Say where it holds: `fact sqrt(a) * sqrt(a) == a "
+        "where a >= 0`.",
     ),
     "E120": Code(
         "a wrong number of tensors",
