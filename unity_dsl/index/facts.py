@@ -49,10 +49,10 @@ def check_facts(function: FunctionDecl, functions: Mapping[str, FunctionDecl]) -
         if not found.point:
             raise fail("E113", "no point was found that meets the conditions of this fact", fact.span)
         at = ", ".join(f"{name} = {value:g}" for name, value in found.point.items())
-        left, right = (
-            "no value" if value is None else f"{value:.12g}" for value in (found.left, found.right)
+        left, right = ("no value" if value is None else f"{value:.12g}" for value in (found.left, found.right))
+        notes = (
+            [Label(fact.claim.span, f"at {at}: {left} on the left, {right} on the right")] if fact.claim.span else []
         )
-        notes = [Label(fact.claim.span, f"at {at}: {left} on the left, {right} on the right")] if fact.claim.span else []
         raise fail("E113", f"`{condition_text(fact.claim)}` does not hold at {at}", fact.span, notes=notes)
 
 

@@ -17,8 +17,9 @@ from ..syntax.ast import ReductionKind
 from .arithmetic import Arithmetic
 from .compare import Comparison
 from .form import Unsupported, free_variables, substitute, summed
-from .functions import reduced
+from .functions import Functions
 from .inline import Call, Tensor, input_tensor
+from .laws import laws_of
 from .poly import Poly, Var, exact_number, number, of, product
 from .prove import Answer, NotProved, Obligation, Proved
 from .shape import Factors, Failed, Sizes
@@ -48,7 +49,7 @@ class _Configuration:
     def __init__(self, instance: Instance, axis: str, library: Library, arithmetic: Arithmetic) -> None:
         self.instance = instance
         self.axis = axis
-        self.library = library
+        self.functions = Functions(laws_of(library), arithmetic)
         self.arithmetic = arithmetic
         self.whole: Factors = (of(DEGREE), of(LOCAL))
 
@@ -60,7 +61,7 @@ class _Configuration:
         local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.whole[1:]})
         operands = [self._input(operand, sizes) for operand in self.instance.inputs]
         names = [operand.name for operand in self.instance.inputs]
-        expected = Call(self.instance, dict(zip(names, operands, strict=True)), sizes, (), self.library)
+        expected = Call(self.instance, dict(zip(names, operands, strict=True)), sizes, (), self.functions)
         wanted = expected.run()
         device = expected.axis(self.axis)[0]
         local = [
@@ -140,7 +141,7 @@ class _Shard(Call):
     """The equations on one device. What they reduce over the divided axis is reduced over the devices at once."""
 
     def __init__(self, theorem: _Configuration, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> None:
-        super().__init__(theorem.instance, operands, sizes, (), theorem.library)
+        super().__init__(theorem.instance, operands, sizes, (), theorem.functions)
         self.divided = theorem.axis
         self.whole = product(theorem.whole)
         self.device = device
@@ -159,5 +160,5 @@ class _Shard(Call):
             case ReductionKind.SUM:
                 return replace(result, value=summed(result.value, (self.device,)))
             case ReductionKind.MAX | ReductionKind.MIN:
-                return replace(result, value=reduced(equation.kind.value, result.value, (self.device,)))
+                return replace(result, value=self.functions.reduced(equation.kind.value, result.value, (self.device,)))
         raise Unsupported("a reduction of this kind over devices")

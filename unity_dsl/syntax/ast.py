@@ -216,9 +216,9 @@ class ParallelDecl:
 
 @dataclass(frozen=True)
 class FactDecl:
-    """`fact log(a * b) == log(a) + log(b) where a > 0, b > 0`: a comparison that holds for all real values of its names.
+    """`fact log(a * b) == log(a) + log(b) where a > 0, b > 0`: both sides have a value, and compare as stated.
 
-    All those that meet the conditions; both sides have a value there.
+    For all real values of the names that meet the conditions.
     """
 
     claim: Apply
