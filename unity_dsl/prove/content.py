@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd, lcm
 
-from .form import Atom, Form, Function, Term
+from .form import Atom, Form, Function, Term, add, multiply, refresh
 from .poly import ONE, Monomial, Poly, Symbol
 
 
@@ -76,3 +76,18 @@ def _lowered(term: Term, factors: Mapping[Atom, int]) -> tuple[tuple[Atom, int],
     for factor, power in factors.items():
         powers[factor] = powers.get(factor, 0) - power
     return tuple(sorted(((a, n) for a, n in powers.items() if n), key=lambda entry: entry[0].key))
+
+
+def numerators(form: Form) -> Iterator[tuple[Form, Form]]:
+    """For every a of which terms hold 1 / a: a and the form times a, where that depends on no bound index."""
+    bound = {var for term in form for var in term.bound}
+    for inverse in dict.fromkeys(factor for term in form for factor, _ in term.factors):
+        if isinstance(inverse, Function) and inverse.name == "inv" and inverse.free.isdisjoint(bound):
+            denominator = refresh(inverse.arguments[0])
+            yield denominator, add(*(_times(term, inverse, denominator) for term in form))
+
+
+def _times(term: Term, inverse: Function, denominator: Form) -> Form:
+    if inverse not in dict(term.factors):
+        return multiply((term,), denominator)
+    return divided((term,), ONE, {inverse: 1})

@@ -8,7 +8,7 @@ wherever the conditions hold. Any other fact is assumed: tried at points when it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..index.library import Library
@@ -19,7 +19,7 @@ from .arithmetic import Arithmetic
 from .compare import Comparison
 from .form import Element, Unsupported, atom
 from .functions import Functions
-from .laws import laws_from, use_of
+from .laws import Use, laws_from, use_of
 from .pattern import Values
 from .reals import holds_in_reals
 from .sign import Sign
@@ -44,50 +44,67 @@ class FactStatus:
     fact: FactDecl
     method: str | None
     resting_on: tuple[FactDecl, ...]
-    use: str | None
+    use: Use | None
 
     @property
     def text(self) -> str:
-        where = ", ".join(map(condition_text, self.fact.conditions))
-        return condition_text(self.fact.claim) + (f" where {where}" if where else "")
+        return fact_text(self.fact)
+
+    @property
+    def foundations(self) -> tuple[FactDecl, ...]:
+        """What is assumed where this fact is used."""
+        return (self.fact,) if self.method is None else self.resting_on
 
 
-def fact_statuses(library: Library) -> Iterator[FactStatus]:
-    """Every fact of a library, in the order of declaration, with its status. A proof rests on earlier facts only."""
-    before: list[tuple[FunctionDecl, FactDecl]] = []
-    known: dict[int, FactStatus] = {}
-    for function in library.functions.values():
-        for fact in function.facts:
-            use = use_of(function, fact, library.functions)
-            method, used = None, ()
-            if holds_in_reals(fact, library.functions):
-                method = "by reals"
-            else:
-                found = _by_normal_form(fact, before, library.functions)
-                if found is not None:
-                    method, used = "by normal form", found
-            assumed: dict[int, FactDecl] = {}
-            for other in used:
-                status = known[id(other)]
-                assumed |= {id(f): f for f in ((other,) if status.method is None else status.resting_on)}
-            status = FactStatus(
-                function.name, fact, method, tuple(assumed.values()), None if use is None else use.value
-            )
-            known[id(fact)] = status
-            before.append((function, fact))
-            yield status
+class FactStatuses:
+    """The status of every fact of a library, worked out when it is asked for. A proof rests on earlier facts only."""
+
+    def __init__(self, library: Library) -> None:
+        self.functions = library.functions
+        self.pairs = [(function, fact) for function in library.functions.values() for fact in function.facts]
+        self.places = {id(fact): place for place, (_, fact) in enumerate(self.pairs)}
+        self.known: dict[int, FactStatus] = {}
+
+    def of(self, function: FunctionDecl) -> tuple[FactStatus, ...]:
+        """The facts of a function, in the order of declaration."""
+        return tuple(self.status(self.places[id(fact)]) for fact in function.facts)
+
+    def status(self, place: int) -> FactStatus:
+        """The fact at this place in the order of the library's declarations."""
+        if place not in self.known:
+            function, fact = self.pairs[place]
+            method, resting_on = self._proof(place, fact)
+            use = use_of(function, fact, self.functions)
+            self.known[place] = FactStatus(function.name, fact, method, resting_on, use)
+        return self.known[place]
+
+    def _proof(self, place: int, fact: FactDecl) -> tuple[str | None, tuple[FactDecl, ...]]:
+        if holds_in_reals(fact, self.functions):
+            return "by reals", ()
+        used = _by_normal_form(fact, self.pairs[:place], self.functions)
+        if used is None:
+            return None, ()
+        found = [self.status(self.places[id(other)]) for other in used]
+        assumed = [fact for status in found for fact in status.foundations]
+        return "by normal form", tuple({id(fact): fact for fact in assumed}.values())
 
 
-def fact_lines(name: str, library: Library) -> list[str]:
-    """The facts of a function with their status, a line each and one for what a proof rests on."""
-    found = [status for status in fact_statuses(library) if status.function == name]
+def fact_lines(function: FunctionDecl, library: Library) -> tuple[str, ...]:
+    """The facts of a function with their status, a line each, and what a proof rests on in lines below it."""
+    found = FactStatuses(library).of(function)
     width = max((len(status.text) for status in found), default=0)
     lines = []
     for status in found:
         told = "assumed" if status.method is None else f"proved {status.method}"
         lines.append(f"{status.text:<{width}}  {told}")
-        lines += [f"  from {condition_text(fact.claim)}" for fact in status.resting_on]
-    return lines
+        lines += [f"  from {fact_text(fact)}" for fact in status.resting_on]
+    return tuple(lines)
+
+
+def fact_text(fact: FactDecl) -> str:
+    """A fact as it is declared."""
+    where = ", ".join(map(condition_text, fact.conditions))
+    return condition_text(fact.claim) + (f" where {where}" if where else "")
 
 
 # ---------------------------------------------------------------------------------------------- by normal form
@@ -111,7 +128,7 @@ def _by_normal_form(
             return None
     except Unsupported:
         return None
-    return tuple(functions.used)
+    return tuple(functions.used.values())
 
 
 def _assumed_sign(condition: Apply) -> tuple[str, Sign] | None:

@@ -18,10 +18,11 @@ from ..index.term import COMPARISONS
 from ..syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
 from .arithmetic import Arithmetic
 from .cases import split
-from .content import common_coefficient, common_factors, divided
+from .content import common_coefficient, common_factors, divided, numerators
 from .form import (
     ZERO,
     Atom,
+    Extremum,
     Family,
     Form,
     Function,
@@ -58,7 +59,7 @@ class Functions:
         self.laws = laws
         self.signs = Signs(arithmetic, self._sign, elements or {})
         self.sets = Sets(self.signs, laws.powers)
-        self.used: dict[FactDecl, None] = {}
+        self.used: dict[int, FactDecl] = {}
         self._left = MAX_FACTS
         self._nested = 0
 
@@ -170,7 +171,7 @@ class Functions:
             self._nested -= 1
 
     def _use(self, *facts: FactDecl) -> None:
-        self.used |= dict.fromkeys(facts)
+        self.used |= {id(fact): fact for fact in facts}
 
     def _holds(self, fact: FactDecl, names: Values) -> bool:
         return all(self.meets(condition, names) for condition in fact.conditions)
@@ -245,7 +246,15 @@ class Functions:
         return reduced_products(multiply(left, right), self.signs, self._square)
 
     def _square(self, factor: Atom) -> Form | None:
-        """The square of an atom, where a fact says what it is: f(x) × f(x), and so (1 / f(x)) × (1 / f(x))."""
+        """The square of an atom, where a fact says what it is: f(x) × f(x), and so (1 / f(x)) × (1 / f(x)).
+
+        max(a, 0) × max(a, 0) = a × max(a, 0).
+        """
+        if isinstance(factor, Extremum):
+            bare = len(factor.families) == 2 and not any(f.bound or f.guards for f in factor.families)
+            zero = ZERO in [family.value for family in factor.families]
+            values = [refresh(family.value) for family in factor.families if family.value]
+            return multiply(values[0], atom(factor)) if bare and zero and values and not factor.infinite else None
         if not isinstance(factor, Function):
             return None
         if factor.name == "inv":
@@ -265,6 +274,9 @@ class Functions:
         """What all terms have in common, and depends on no bound index, is inverted by itself."""
         if not form:
             raise Unsupported("a division by zero")
+        for denominator, numerator in numerators(form) if len(form) > 1 else ():
+            if self.signs.nonzero(denominator):
+                return self.product(denominator, self.inverse(numerator))
         shared = common_factors(form, self.laws.powers)
         guarded = any(term.guards for term in form)
         coefficient = ONE if guarded else common_coefficient(form)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..syntax.ast import Apply, Expr, Name, Number
-from .content import common_coefficient, common_factors, divided
-from .form import Form, Function, Term, add, constant, refresh, scale
+from .content import common_coefficient, common_factors, divided, numerators
+from .form import Form, Function, Term, add, atom, constant, function, refresh, scale
 from .laws import Laws
 from .poly import ONE, exact_number, number
 
@@ -120,4 +120,6 @@ def _products(form: Form, laws: Laws) -> Iterator[tuple[Form, Form]]:
     for factor, power in common_factors(form, laws.powers).items():
         step = power if power < 0 else 1
         parts.append(((Term(ONE, factors=((factor, step),)),), divided(form, ONE, {factor: step})))
+    if len(form) > 1:
+        parts += [(numerator, atom(function("inv", [denominator]))) for denominator, numerator in numerators(form)]
     yield from (part for part in parts if part[1] != constant(ONE))

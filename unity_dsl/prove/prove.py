@@ -11,6 +11,7 @@ from itertools import product as combinations
 from time import perf_counter
 
 from ..index.library import Library
+from ..syntax.ast import FactDecl
 from ..syntax.parse_rules import RuleDecl
 from .arithmetic import Arithmetic
 from .build import Claim, Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
@@ -37,11 +38,15 @@ class Obligation:
 
 @dataclass(frozen=True)
 class Proved:
-    """For all sizes that meet the conditions. `questions` is how often z3 was asked."""
+    """For all sizes that meet the conditions. `questions` is how often z3 was asked, `facts` what it rests on.
+
+    Those of element functions, of which some are assumed.
+    """
 
     obligations: tuple[Obligation, ...]
     questions: int
     seconds: float
+    facts: tuple[FactDecl, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ def prove_rule(rule: RuleDecl, library: Library) -> Answer:
     except Unsupported as reason:
         return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
     shown_at: dict[Obligation, None] = {}
+    facts: dict[int, FactDecl] = {}
     questions = 0
     for ranks in ranks_of(rule):
         prover = Prover(rule, claim, library, ranks)
@@ -82,7 +88,8 @@ def prove_rule(rule: RuleDecl, library: Library) -> Answer:
             return NotProved(outcome.obligation, outcome.message, perf_counter() - begun)
         shown_at |= dict.fromkeys(outcome)
         questions += prover.arithmetic.asked
-    return Proved(tuple(shown_at), questions, perf_counter() - begun)
+        facts |= prover.facts
+    return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
 
 
 def ranks_of(rule: RuleDecl) -> Iterator[Ranks]:
@@ -101,6 +108,7 @@ class Prover:
         self.ranks = ranks
         self.names = used_names(rule, claim, ranks)
         self.arithmetic = Arithmetic(claim.conditions)
+        self.facts: dict[int, FactDecl] = {}
 
     def run(self) -> tuple[Obligation, ...] | Difference | Failed:
         """The obligations met, a counterexample, or the obligation that is not met."""
@@ -108,6 +116,7 @@ class Prover:
         if sizes is None:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
         graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
+        self.facts = graph.functions.used
         try:
             check_ranks(self.rule, self.library)
             check_random(self.rule, self.library)

@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from .cases import cases, is_outer, split
-from .content import common_factors, common_measure, divided
+from .content import common_coefficient, common_factors, common_measure, divided
 from .form import (
-    Extremum,
     Family,
     Form,
     Function,
@@ -26,12 +25,12 @@ from .form import (
     free_variables,
     is_infinite,
     multiply,
-    refreshed_family,
     scale,
 )
 from .guard import Guard
+from .pattern import is_negative
 from .poly import ONE, Var, number
-from .sign import Sign, Signs
+from .sign import Sign, Signs, has_element, put_in_set
 
 MAX_SET = 16
 """Sets of more families are neither dissolved nor searched for elements that others exceed."""
@@ -70,29 +69,14 @@ class Sets:
     def _flattened(self, family: Family) -> Iterator[Family]:
         """A family whose value is c max(A) + t as the family c A + t, guards of the inner set kept."""
         for position, term in enumerate(family.value):
-            inner = self._inner(term)
-            if inner is None:
+            inner = self.signs.set_in(term)
+            if inner is None or (len(family.value) > 1 and (len(inner.families) > MAX_SET // 2 or inner.infinite)):
                 continue
-            rest = family.value[:position] + family.value[position + 1 :]
-            others = (replace(term, factors=tuple(entry for entry in term.factors if entry[0] is not inner)),)
-            for part in map(refreshed_family, inner.families):
-                value = add(rest, multiply(others, part.value))
-                yield from self._flattened(Family(family.bound + part.bound, family.guards + part.guards, value))
+            for part in put_in_set(family.value, position, inner):
+                merged = Family(family.bound + part.bound, family.guards + part.guards, part.value)
+                yield from self._flattened(merged)
             return
         yield family
-
-    def _inner(self, term: Term) -> Extremum | None:
-        """The set in a term that is a number c >= 0 times it; c > 0 where it may be empty."""
-        sets = [(factor, power) for factor, power in term.factors if isinstance(factor, Extremum)]
-        if len(sets) != 1 or term.bound or term.guards:
-            return None
-        ((inner, power),) = sets
-        others = replace(term, factors=tuple(entry for entry in term.factors if entry[0] is not inner))
-        plain = others == Term(ONE)
-        if power != 1 or (not plain and (len(inner.families) > MAX_SET // 2 or inner.infinite)):
-            return None
-        sign = self.signs.form((others,))
-        return inner if sign is Sign.POSITIVE or (sign is Sign.NOT_NEGATIVE and _has_element(inner.families)) else None
 
     def _members(self, family: Family) -> Iterator[Family]:
         """One family per case of the value's guards, without those whose value is the identity, minus infinity."""
@@ -106,20 +90,33 @@ class Sets:
         members = self._undominated(members)
         if len(members) == 1 and not members[0].bound and not members[0].guards:
             return members[0].value
+        if len(members) == 2 and not any(
+            family.bound or family.guards or is_infinite(family.value) for family in members
+        ):
+            return self._of_two(*(family.value for family in members))
         if not members or any(is_infinite(family.value) for family in members):
             return atom(extremum_atom(members))
         shared = _common_terms(members)
         if shared:
-            rest = [
-                _without_idle(replace(f, value=tuple(term for term in f.value if term not in shared))) for f in members
-            ]
-            return add(shared, self._of(rest))
+            rest = [replace(f, value=tuple(term for term in f.value if term not in shared)) for f in members]
+            return add(shared, self._of([_without_idle(family) for family in rest]))
+        return self._of_differing(members)
+
+    def _of_two(self, first: Form, second: Form) -> Form:
+        """max(a, b) = b + max(a - b, 0), the one that has the difference with a positive first term."""
+        difference = add(first, scale(second, number(-1)))
+        if is_negative(difference):
+            difference, second = scale(difference, number(-1)), first
+        return add(second, self._of_differing([Family((), (), difference), Family((), (), ())]))
+
+    def _of_differing(self, members: list[Family]) -> Form:
+        """The greatest, with the factor that all elements share taken out."""
         factor = self._common_factor(members)
         if factor == Term(ONE):
             return atom(extremum_atom(members))
         powers = dict(factor.factors)
         rest = [replace(family, value=divided(family.value, factor.coefficient, powers)) for family in members]
-        return multiply((factor,), self._of(rest))
+        return multiply((factor,), atom(extremum_atom(rest)))
 
     def _undominated(self, members: list[Family]) -> list[Family]:
         """Without families each of whose elements some other element is known to reach."""
@@ -142,19 +139,16 @@ class Sets:
         values = [family.value for family in members if family.value]
         together = tuple(term for value in values for term in value)
         bound = {var for family in members for var in family.bound}
-        least = Sign.NOT_NEGATIVE if _has_element(members) else Sign.POSITIVE
+        least = Sign.NOT_NEGATIVE if has_element(members) else Sign.POSITIVE
         factors = {
             factor: power
             for factor, power in common_factors(together, self.exponentials).items()
             if factor.free.isdisjoint(bound) and self.signs.power(factor, power) >= least
         }
         ordered = tuple(sorted(factors.items(), key=lambda entry: entry[0].key))
-        return Term(common_measure(together), factors=ordered)
-
-
-def _has_element(members: Iterable[Family]) -> bool:
-    """Whether a set is known not to be empty: every axis has a position."""
-    return any(not family.guards for family in members)
+        shared = common_coefficient(together)
+        measured = shared.inverse() is not None or self.signs.coefficient(shared) < least
+        return Term(common_measure(together) if measured else shared, factors=ordered)
 
 
 def _common_terms(members: list[Family]) -> Form:

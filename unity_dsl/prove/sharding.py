@@ -37,12 +37,14 @@ def prove_configuration(instance: Instance, axis: str, library: Library) -> Answ
     begun = perf_counter()
     arithmetic = Arithmetic()
     try:
-        obligations = _Configuration(instance, axis, library, arithmetic).obligations()
+        theorem = _Configuration(instance, axis, library, arithmetic)
+        obligations = theorem.obligations()
     except Failed as failed:
         return NotProved(failed.obligation, failed.message, perf_counter() - begun)
     except Unsupported as reason:
         return NotProved("same_value", f"no method for {reason}", perf_counter() - begun)
-    return Proved(obligations, arithmetic.asked, perf_counter() - begun)
+    facts = tuple(theorem.functions.used.values())
+    return Proved(obligations, arithmetic.asked, perf_counter() - begun, facts)
 
 
 class _Configuration:

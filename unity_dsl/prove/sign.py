@@ -7,14 +7,33 @@ a function are its facts, `exp(a) > 0`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from math import lcm
 
 from .arithmetic import Arithmetic
-from .form import Atom, Element, Extremum, Form, Function, Term, Unsupported, is_infinite, scale
+from .content import numerators
+from .form import (
+    Atom,
+    Element,
+    Extremum,
+    Family,
+    Form,
+    Function,
+    Term,
+    Unsupported,
+    add,
+    is_infinite,
+    multiply,
+    refreshed_family,
+    scale,
+)
 from .guard import Relation, guard
 from .poly import ONE, Poly, number
+
+MAX_SUM = 16
+"""Of a longer sum with a term of unknown sign the sign is unknown."""
 
 
 class Sign(IntEnum):
@@ -40,9 +59,34 @@ class Signs:
         if is_infinite(form):
             return Sign.UNKNOWN
         found = [self._term(term) for term in form]
-        if any(sign is Sign.UNKNOWN for sign in found):
-            return Sign.UNKNOWN
-        return max(found, default=Sign.NOT_NEGATIVE)
+        if Sign.UNKNOWN not in found or len(form) > MAX_SUM:
+            return Sign.UNKNOWN if Sign.UNKNOWN in found else max(found, default=Sign.NOT_NEGATIVE)
+        for denominator, numerator in numerators(form):
+            if self.form(denominator) is Sign.POSITIVE:
+                return self.form(numerator)
+        for position, term in enumerate(form):
+            inner = self.set_in(term)
+            if inner is not None:
+                return self._set(put_in_set(form, position, inner))
+        return Sign.UNKNOWN
+
+    def set_in(self, term: Term) -> Extremum | None:
+        """The set in a term that is a number c >= 0 times it; c > 0 where it may be empty."""
+        sets = [(factor, power) for factor, power in term.factors if isinstance(factor, Extremum)]
+        if len(sets) != 1 or sets[0][1] != 1 or term.bound or term.guards:
+            return None
+        inner = sets[0][0]
+        others = replace(term, factors=tuple(entry for entry in term.factors if entry[0] is not inner))
+        sign = Sign.POSITIVE if others == Term(ONE) else self.form((others,))
+        return inner if sign is Sign.POSITIVE or (sign is Sign.NOT_NEGATIVE and has_element(inner.families)) else None
+
+    def _set(self, families: Sequence[Family]) -> Sign:
+        """The greatest is as great as each, and as the mean of all. Some element must be there."""
+        found = max((self.form(family.value) for family in families if not family.guards), default=Sign.UNKNOWN)
+        if found is Sign.UNKNOWN and not any(family.guards or family.bound for family in families):
+            mean = add(*(family.value for family in families))
+            found = Sign.UNKNOWN if any(map(_has_set, mean)) else self.form(mean)
+        return found
 
     def nonzero(self, form: Form) -> bool:
         """Whether a form is known to be positive, or negative."""
@@ -71,8 +115,7 @@ class Signs:
             case Function():
                 return self.of_function(factor)
             case Extremum(families):
-                # Some element must be there. That it is in range needs no guard: every axis has a position.
-                return max((self.form(f.value) for f in families if not f.guards), default=Sign.UNKNOWN)
+                return self._set(families)
 
     def coefficient(self, value: Poly) -> Sign:
         """The sign of a number in front of a term, a polynomial in sizes."""
@@ -90,3 +133,21 @@ class Signs:
             except Unsupported:
                 return Sign.UNKNOWN
         return Sign.UNKNOWN
+
+
+def has_element(families: Iterable[Family]) -> bool:
+    """Whether a set is known not to be empty: every axis has a position, so only guards can empty it."""
+    return any(not family.guards for family in families)
+
+
+def put_in_set(form: Form, position: int, inner: Extremum) -> list[Family]:
+    """t + c max(A), the set in the term at `position`, as the set t + c A."""
+    term = form[position]
+    rest = form[:position] + form[position + 1 :]
+    others = (replace(term, factors=tuple(entry for entry in term.factors if entry[0] is not inner)),)
+    families = map(refreshed_family, inner.families)
+    return [replace(family, value=add(rest, multiply(others, family.value))) for family in families]
+
+
+def _has_set(term: Term) -> bool:
+    return any(isinstance(factor, Extremum) for factor, _ in term.factors)
