@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from ..index.library import Library
-from ..index.term import free_axes
+from ..index.term import free_axes, walk
 from ..syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number
 
 SETS = {"np.maximum": "maximum", "np.minimum": "minimum"}
@@ -110,11 +110,18 @@ def use_of(function: FunctionDecl, fact: FactDecl, functions: Mapping[str, Funct
     if not set(free_axes(right)) <= set(free_axes(left)):
         return None
     if _is_head(left, function, functions):
-        return Use.REWRITE
+        return None if _is_endless(left, right) else Use.REWRITE
     match left:
         case Apply("*", (first, second)) if first == second and _is_head(first, function, functions):
             return Use.SQUARE
     return None
+
+
+def _is_endless(left: Expr, right: Expr) -> bool:
+    """f(a, b) == … f …: it could be put in for ever. What ends less plainly is stopped by a limit."""
+    assert isinstance(left, Apply)
+    general = all(isinstance(argument, Name) for argument in left.arguments)
+    return general and any(isinstance(node, Apply) and node.function == left.function for node in walk(right))
 
 
 def _is_exponential(fact: FactDecl, function: FunctionDecl) -> bool:
