@@ -147,7 +147,8 @@ class _Trial:
         if decl is not None and decl.numpy is not None:
             number = np.asarray(evaluate_native(decl.numpy, dict(zip(decl.parameters, numbers, strict=True))))
             large = np.any([np.abs(n) > MODERATE for n in np.broadcast_arrays(*numbers)], axis=0)
-            lost = large & (~np.isfinite(number) | (np.abs(number) < SMALLEST))
+            small = (np.abs(number) < SMALLEST) & ~np.any([number == n for n in np.broadcast_arrays(*numbers)], axis=0)
+            lost = large & (~np.isfinite(number) | small)
         else:
             number = np.asarray({**ARITHMETIC_CALLS, **COMPARISON_CALLS}[function](*numbers), dtype=np.float64)
             zero = (numbers[1] == 0) if function in ("/", "//", "%") else np.asarray(False)
