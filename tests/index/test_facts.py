@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import mpmath
@@ -15,53 +15,14 @@ from unity_dsl.index.facts import contradiction, sample
 from unity_dsl.index.library import load_library
 from unity_dsl.index.notation import condition_text
 from unity_dsl.index.term import free_axes
-from unity_dsl.syntax.ast import Apply, Expr, FactDecl, Name, Number
+from unity_dsl.syntax.ast import Apply, FactDecl
 from unity_dsl.syntax.diagnostic import InputError
 
 from .declare import declare
+from .exact import exact
 
 FUNCTIONS = load_library().functions
 FACTS = [fact for function in FUNCTIONS.values() for fact in function.facts]
-
-PRIMITIVES: Mapping[str, Callable[..., Any]] = {
-    "np.exp": mpmath.exp,
-    "np.log": mpmath.log,
-    "np.sqrt": mpmath.sqrt,
-    "np.tanh": mpmath.tanh,
-    "np.sin": mpmath.sin,
-    "np.cos": mpmath.cos,
-    "np.abs": abs,
-    "np.maximum": max,
-    "np.minimum": min,
-    "np.power": mpmath.power,
-    "math.erf": mpmath.erf,
-}
-ARITHMETIC: Mapping[str, Callable[..., Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "neg": lambda a: -a,
-}
-
-
-def exact(expr: Expr, names: Mapping[str, Any]) -> Any:
-    """An expression at 50 digits. Raises ZeroDivisionError; what is complex has no real value."""
-    match expr:
-        case Number(value):
-            return mpmath.mpf(repr(value))
-        case Name(name):
-            return names[name]
-        case Apply(name, arguments):
-            values = [exact(argument, names) for argument in arguments]
-            if name in ARITHMETIC:
-                return ARITHMETIC[name](*values)
-            decl = FUNCTIONS[name]
-            if decl.definition is not None:
-                return exact(decl.definition, dict(zip(decl.parameters, values, strict=True)))
-            assert decl.numpy is not None
-            return PRIMITIVES[decl.numpy.function](*values)
-    raise AssertionError(expr)
 
 
 def compares(sign: str, left: Any, right: Any) -> bool:
@@ -69,6 +30,10 @@ def compares(sign: str, left: Any, right: Any) -> bool:
     near = abs(left - right) <= mpmath.mpf(10) ** -40 * max(1, abs(left), abs(right))
     table = {"==": near, ">": left > right, ">=": near or left >= right, "<": left < right, "<=": near or left <= right}
     return bool(table[sign])
+
+
+def sides(comparison: Apply, names: Mapping[str, Any]) -> list[Any]:
+    return [mpmath.mpmathify(exact(side, names, FUNCTIONS)) for side in comparison.arguments]
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: condition_text(fact.claim))
@@ -86,8 +51,10 @@ def test_a_shipped_fact_holds_to_many_digits(fact: FactDecl) -> None:
             names = {name: mpmath.mpf(round(float(column[place]), 3)) for name, column in points.items()}
             if any(abs(value) > 60 for value in names.values()):
                 continue
-            if all(compares(c.function, *(exact(side, names) for side in c.arguments)) for c in fact.conditions):
-                left, right = (mpmath.mpmathify(exact(side, names)) for side in fact.claim.arguments)
+            if all(
+                compares(c.function, *(exact(side, names, FUNCTIONS) for side in c.arguments)) for c in fact.conditions
+            ):
+                left, right = (mpmath.mpmathify(exact(side, names, FUNCTIONS)) for side in fact.claim.arguments)
                 assert mpmath.im(left) == mpmath.im(right) == 0, names
                 assert compares(fact.claim.function, left, right), names
                 tried += 1
