@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from unity_dsl.cli import explain_declaration
 from unity_dsl.index.library import Library, library_of, library_sources, load_library
 from unity_dsl.prove.facts import FactStatus, FactStatuses, fact_lines, fact_text
 from unity_dsl.prove.laws import Use, laws_of
@@ -61,6 +62,8 @@ def test_what_a_proof_rests_on_is_assumed_and_said() -> None:
     lines = fact_lines(shipped.functions["sigmoid"], shipped)
     assert lines[0].split("  ")[0] == "sigmoid(a) > 0" and lines[0].endswith("proved by normal form")
     assert lines[1].strip().startswith("from exp(")
+    told = explain_declaration("relu", ()).splitlines()
+    assert any("relu(relu(a)) == relu(a)" in line and line.endswith("proved by reals") for line in told)
 
 
 def test_a_proof_rests_on_earlier_facts_only() -> None:

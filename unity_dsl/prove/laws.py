@@ -6,7 +6,8 @@
     f(P) > 0 where C, or >= 0              the sign of f
 
 P is made of names, numbers, `-P`, `P * P`, `1 / P` and primitives. A fact is used where its conditions are known to
-hold, so what is put in has a value wherever the original has, and the other way round. Any other fact is not used.
+hold, so what is put in has a value, the same one, wherever the original has: two sides that come to the same form are
+equal wherever both have a value. Any other fact is not used.
 """
 
 from __future__ import annotations
