@@ -20,8 +20,10 @@ from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from .arithmetic import Arithmetic
 from .form import Unsupported
+from .functions import Functions
 from .guard import Guard, compare, verdict
 from .inline import Call, Tensor, input_tensor
+from .laws import laws_of
 from .poly import Poly, Var, exact_number, fresh, number, of, product
 from .shape import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, shown, valued
 
@@ -126,6 +128,7 @@ class Graph:
     divisions: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.functions = Functions(laws_of(self.library), self.arithmetic)
         for tensor in self.rule.inputs:
             self.tensors[tensor.name] = self._input(tensor)
 
@@ -191,7 +194,7 @@ class Graph:
         self.divisions |= dict.fromkeys(sizes.divisions)
         mapped = tuple((name, fresh(self.claim.degree(name))) for name in devices)
         named = {operand.name: tensor for operand, tensor in zip(instance.inputs, operands, strict=True)}
-        outputs = Call(instance, named, sizes, mapped, self.library).run()
+        outputs = Call(instance, named, sizes, mapped, self.functions).run()
         if len(outputs) != 1:
             raise Unsupported(f"`{call.name}` has {len(outputs)} results")
         return _hidden(outputs[0], instance, {f"@{name}": p for name, p in degrees.items()})

@@ -11,6 +11,7 @@ from itertools import product as combinations
 from time import perf_counter
 
 from ..index.library import Library
+from ..syntax.ast import FactDecl
 from ..syntax.parse_rules import RuleDecl
 from .arithmetic import Arithmetic, Question
 from .build import Claim, Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
@@ -46,11 +47,15 @@ class Obligation:
 
 @dataclass(frozen=True)
 class Proved:
-    """For all sizes that meet the conditions. `questions` is how often z3 was asked."""
+    """For all sizes that meet the conditions. `questions` is how often z3 was asked, `facts` what it rests on.
+
+    Those of element functions, of which some are assumed.
+    """
 
     obligations: tuple[Obligation, ...]
     questions: int
     seconds: float
+    facts: tuple[FactDecl, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,7 @@ def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | Non
     except Unsupported as reason:
         return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
     shown_at: dict[Obligation, None] = {}
+    facts: dict[int, FactDecl] = {}
     questions = 0
     for ranks in ranks_of(rule):
         prover = Prover(rule, claim, library, ranks, recorded=derivations is not None)
@@ -119,7 +125,8 @@ def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | Non
             return NotProved(outcome.obligation, outcome.message, perf_counter() - begun)
         shown_at |= dict.fromkeys(outcome)
         questions += prover.arithmetic.asked
-    return Proved(tuple(shown_at), questions, perf_counter() - begun)
+        facts |= prover.facts
+    return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
 
 
 def ranks_of(rule: RuleDecl) -> Iterator[Ranks]:
@@ -138,6 +145,7 @@ class Prover:
         self.ranks = ranks
         self.names = used_names(rule, claim, ranks)
         self.arithmetic = Arithmetic(claim.conditions, record=[] if recorded else None)
+        self.facts: dict[int, FactDecl] = {}
         self.witness: Mapping[str, int] = {}
         self.inputs: Mapping[str, Tensor] = {}
         self.outputs: list[tuple[Tensor, Tensor]] = []
@@ -150,6 +158,7 @@ class Prover:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
         graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
         self.witness, self.inputs = sizes, {tensor.name: graph.tensors[tensor.name] for tensor in self.rule.inputs}
+        self.facts = graph.functions.used
         try:
             check_ranks(self.rule, self.library)
             check_random(self.rule, self.library)
