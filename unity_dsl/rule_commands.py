@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .configuration_command import configurations_command
 from .console import replace_file
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ def rules_group() -> None:
     unityc rules show linear_of_linear --rules my.rules
     unityc rules prove my.rules --write
     unityc rules verify my.rules
+    unityc rules configurations softmax
     """
+
+
+rules_group.add_command(configurations_command)
 
 
 def _ops(command: Any) -> Any:
