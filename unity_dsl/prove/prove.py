@@ -13,7 +13,8 @@ from time import perf_counter
 from ..index.library import Library
 from ..syntax.parse_rules import RuleDecl
 from .arithmetic import Arithmetic
-from .build import Claim, Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
+from .build import Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
+from .claim import Claim
 from .compare import Comparison
 from .form import Form, Unsupported, substitute
 from .guard import compare
