@@ -24,7 +24,7 @@ from .claim import Claim
 from .form import Unsupported
 from .guard import Guard, compare, verdict
 from .inline import Call, Tensor, input_tensor
-from .poly import Poly, Var, exact_number, fresh, number, of, product
+from .poly import ONE, Poly, Var, exact_number, fresh, number, of, product
 from .shape import Factors, Failed, Sizes, exactly, factors_of, shown, valued
 
 Ranks = Mapping[str, int]
@@ -37,10 +37,11 @@ def claim_of(rule: RuleDecl) -> Claim:
     claim = Claim({}, ())
     for condition in rule.conditions:
         claim = claim.assume(condition)
-    for tensor in rule.inputs:
-        for dim in tensor.dims:
-            if dim.device and isinstance(dim.size, Name):
-                claim.degree(dim.size.name)  # refused here where it is a product
+    devices = [
+        dim.size.name for tensor in rule.inputs for dim in tensor.dims if dim.device and isinstance(dim.size, Name)
+    ]
+    for name in (*devices, *(p for call in calls(rule) for p in call.degrees or ())):
+        claim.degree(name)  # refused here where it is a product
     return replace(claim, conditions=(*claim.conditions, *_positive_sizes(rule, claim)))
 
 
@@ -48,12 +49,19 @@ def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
     """An input has at least one element, a device axis one device: `x: [m - 5]` assumes m >= 6."""
     sizes = [dim.size for tensor in rule.inputs for dim in tensor.dims if not dim.rest]
     sizes += [tensor.integer_range for tensor in rule.inputs if tensor.integer_range is not None]
-    sizes += [Name(p) for call in calls(rule) for p in call.degrees or ()]
+    sizes += [Name(p) for p in _device_axes(rule)]
     for size in sizes:
         for factor in claim.factors(size):
             least = compare(">=", factor, number(1))
             if verdict(least) is not True:
                 yield least
+
+
+def _device_axes(rule: RuleDecl) -> Iterator[str]:
+    """The names of the device axes, those of inputs and those of calls."""
+    dims = (dim for tensor in rule.inputs for dim in tensor.dims if dim.device)
+    yield from (dim.size.name for dim in dims if isinstance(dim.size, Name))
+    yield from (p for call in calls(rule) for p in call.degrees or ())
 
 
 def rest_groups(rule: RuleDecl) -> tuple[str, ...]:
@@ -128,7 +136,7 @@ class Graph:
                     raise Failed("same_layout", f"`{call.name}`: there is an axis @{name} already")
         numbers = {name: valued(self.claim.degree(p), self.witness) for name, p in degrees.items()}
         site = _Site(call, decl, given, numbers, self.witness, pattern)
-        sizes = Sizes(self.arithmetic, {f"@{name}": (self.claim.degree(p),) for name, p in degrees.items()})
+        sizes = Sizes(self.arithmetic, {f"@{name}": factors_of(self.claim.degree(p)) for name, p in degrees.items()})
         if pattern is not None:
             self.views[id(pattern)] = view_axes(pattern, operands[0])
         instance = site.instance(operands, None if pattern is None else self.views[id(pattern)])
@@ -234,7 +242,8 @@ def _exposed(tensor: Tensor, dims: Sequence[DimDecl], degrees: Mapping[str, str]
     for name in wanted:
         if degrees[name] not in devices:
             raise Failed("same_layout", f"an operand has no device axis @{degrees[name]}")
-    leading = tuple((devices[degrees[name]],) for name in wanted)
+    indices = [devices[degrees[name]] for name in wanted]
+    leading = tuple((var,) if var.size != ONE else () for var in indices)
     rest = tuple(entry for entry in tensor.devices if entry[0] not in {degrees[name] for name in wanted})
     return replace(tensor, devices=rest, dims=leading + tensor.dims)
 
@@ -245,7 +254,7 @@ def _hidden(tensor: Tensor, instance: Instance, devices: Mapping[str, str]) -> T
     names = [devices[dim[0]] for dim in output.dims if len(dim) == 1 and dim[0] in devices]
     if any(len(dim) != 1 or dim[0] not in devices for dim in output.dims[: len(names)]):
         raise Unsupported("a device axis that is not the first dimension")
-    own = tuple((name, dim[0]) for name, dim in zip(names, tensor.dims, strict=False))
+    own = tuple((name, dim[0] if dim else fresh(ONE)) for name, dim in zip(names, tensor.dims, strict=False))
     return replace(tensor, devices=tensor.devices + own, dims=tensor.dims[len(names) :])
 
 

@@ -55,6 +55,14 @@ class Claim:
         """Whether the conditions hold at these sizes."""
         return all(_holds(condition, sizes) for condition in self.conditions)
 
+    def written(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Numbers for the free sizes by the names that the rule's text uses, those of renamed sizes included."""
+        found = {name: size for name, size in sizes.items() if not name.startswith("(")}
+        for name, factors in self.names.items():
+            if all(symbol in sizes for factor in factors for symbol in factor.symbols() if isinstance(symbol, str)):
+                found[name] = valued(product(factors), sizes)
+        return found
+
     # ------------------------------------------------------------------------------------------ conditions
 
     def assume(self, condition: Apply) -> Claim:

@@ -13,9 +13,10 @@ from time import perf_counter
 from ..index.library import Library
 from ..syntax.parse_rules import RuleDecl
 from .arithmetic import Arithmetic
-from .build import Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
+from .build import Graph, Ranks, Views, check_random, check_ranks, claim_of, rest_groups, used_names, views
 from .claim import Claim
 from .compare import Comparison
+from .counterexample import Shrinking
 from .form import Form, Unsupported, substitute
 from .guard import compare
 from .inline import Tensor
@@ -78,7 +79,7 @@ def prove_rule(rule: RuleDecl, library: Library) -> Answer:
         prover = Prover(rule, claim, library, ranks)
         outcome = prover.run()
         if isinstance(outcome, Difference):
-            return Refuted(outcome, perf_counter() - begun)
+            return Refuted(prover.smallest(outcome), perf_counter() - begun)
         if isinstance(outcome, Failed):
             return NotProved(outcome.obligation, outcome.message, perf_counter() - begun)
         shown_at |= dict.fromkeys(outcome)
@@ -102,6 +103,7 @@ class Prover:
         self.ranks = ranks
         self.names = used_names(rule, claim, ranks)
         self.arithmetic = Arithmetic(claim.conditions)
+        self.views: Views = {}
 
     def run(self) -> tuple[Obligation, ...] | Difference | Failed:
         """The obligations met, a counterexample, or the obligation that is not met."""
@@ -109,6 +111,7 @@ class Prover:
         if sizes is None:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
         graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
+        self.views = graph.views
         try:
             check_ranks(self.rule, self.library)
             check_random(self.rule, self.library)
@@ -177,6 +180,10 @@ class Prover:
     def difference(self, graph: Graph, sizes: Mapping[str, int], seed: int) -> Difference | None:
         """Where the sides differ at these sizes. Raises IllShaped and Unsupported where they have no value there."""
         return Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes).difference(seed)
+
+    def smallest(self, found: Difference) -> Difference:
+        """The same for a reader: small sizes, simple inputs."""
+        return Shrinking(self.rule, self.claim, self.library, self.ranks, self.views).smallest(found)
 
     def _counterexample(self, graph: Graph) -> Difference | None:
         """A difference on random instances, small sizes first; sizes of 1 among them."""
