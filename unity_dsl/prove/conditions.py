@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce as fold
+from heapq import nlargest
 from itertools import combinations, islice
 from operator import or_
 from random import Random
@@ -26,7 +27,7 @@ from .arithmetic import Arithmetic
 from .build import Ranks, Views, attribute_names, claim_of, used_names, views_at
 from .claim import Claim
 from .condition_grammar import Array, Atom, atoms
-from .counterexample import SIZE_RUNS, Shrinking, smaller_sizes
+from .counterexample import SEEDS, SIZE_RUNS, Shrinking, smaller_sizes
 from .form import Unsupported
 from .guard import compare
 from .prove import Answer, Proved, Refuted, prove_rule, ranks_of
@@ -40,12 +41,12 @@ PER_ATOM = 2
 """Runs at which an atom holds and as few others as can be."""
 SHARPENING = 6
 """More runs under a candidate before it is proved."""
+RANKED = 100
+"""Candidates that are ordered by how much they cover."""
 MOST_PROOFS = 12
 """Candidates that are proved until one is."""
 MOST_OTHERS = 3
 """Further conditions beside the one found."""
-SEEDS = (0, 1, 2)
-"""Draws of the inputs. Sides that agree on all of them are taken to agree at these sizes."""
 
 Condition: TypeAlias = "tuple[int, ...]"
 """A conjunction: places among the atoms."""
@@ -97,13 +98,14 @@ def find_condition(rule: RuleDecl, library: Library) -> Found | None:
     best = _first_proved(rule, library, evidence, 0)
     if best is None:
         return None
-    condition, proved = _weakened(rule, library, evidence, *best)
+    condition, proved = _weakened(rule, library, evidence, 0, *best)
     every = [condition]
     while len(every) <= MOST_OTHERS:
-        other = _first_proved(rule, library, evidence, evidence.covered_by(every))
+        known = evidence.covered_by(every) | evidence.agree & ~evidence.agreeing
+        other = _first_proved(rule, library, evidence, known)
         if other is None:
             break
-        every.append(_weakened(rule, library, evidence, *other)[0])
+        every.append(_weakened(rule, library, evidence, known, *other)[0])
     return Found(
         evidence.texts(condition),
         _restricted(rule, evidence, condition),
@@ -124,8 +126,7 @@ def _first_proved(rule: RuleDecl, library: Library, evidence: Evidence, known: i
     tried: set[Condition] = set()
     sharpened: set[Condition] = set()
     while len(tried) < MOST_PROOFS:
-        fit = (found for found in evidence.candidates() if found not in tried)
-        condition = next((found for found in fit if evidence.covered(found) & ~known), None)
+        condition = next((found for found in evidence.candidates(known) if found not in tried), None)
         if condition is None:
             return None
         if condition not in sharpened:
@@ -142,16 +143,14 @@ def _first_proved(rule: RuleDecl, library: Library, evidence: Evidence, known: i
 
 
 def _weakened(
-    rule: RuleDecl, library: Library, evidence: Evidence, condition: Condition, proved: Proved
+    rule: RuleDecl, library: Library, evidence: Evidence, known: int, condition: Condition, proved: Proved
 ) -> tuple[Condition, Proved]:
     """Of the conditions that the runs do not tell apart, one that is weaker for all sizes, where it is proved too."""
-    covered, tries = evidence.covered(condition), 0
-    for other in evidence.candidates():
-        if tries == MOST_PROOFS or evidence.covered(other) != covered:
-            break
+    covered = evidence.covered(condition)
+    same = [other for other in evidence.candidates(known) if evidence.covered(other) == covered]
+    for other in same[:MOST_PROOFS]:
         if not _is_weaker(rule, evidence, other, condition):
             continue
-        tries += 1
         answer = _proof(_restricted(rule, evidence, other), library)
         if isinstance(answer, Proved):
             condition, proved = other, answer
@@ -210,7 +209,8 @@ class Setting:
 class Evidence:
     """The runs of a rule. Sets of runs are bits of a number: those that agree, those that speak against a condition.
 
-    `holds` are the runs at which each atom holds, `zero` those at which each attribute is 0.
+    `holds` are the runs at which each atom holds, `zero` those at which each name is 0, `large` those at which no size
+    is 1.
     """
 
     rule: RuleDecl
@@ -222,11 +222,12 @@ class Evidence:
     holds: list[int]
     zero: dict[str, int]
     runs: int = 0
+    large: int = 0
     agree: int = 0
     against: int = 0
     differences: list[Difference] = field(default_factory=list)
     undefined: list[Undefined] = field(default_factory=list)
-    ranked: tuple[int, list[Condition]] | None = None
+    ranked: tuple[int, int, list[Condition]] = (-1, 0, [])
 
     @classmethod
     def of(cls, rule: RuleDecl, claim: Claim, library: Library) -> Evidence:
@@ -293,6 +294,8 @@ class Evidence:
         for name in self.zero:
             if sizes[name] == 0:
                 self.zero[name] |= bit
+        if all(sizes[name] >= 2 for name in self.zero if name not in self.attributes):
+            self.large |= bit
         if agrees:
             self.agree |= bit
         else:
@@ -328,30 +331,38 @@ class Evidence:
     def texts(self, condition: Condition) -> tuple[str, ...]:
         return tuple(self.atoms[place].text for place in condition)
 
-    def candidates(self) -> list[Condition]:
-        """The conditions that some run supports and none contradicts, the weakest on the runs first.
+    def candidates(self, known: int = 0) -> list[Condition]:
+        """The conditions that some run supports and none contradicts, the `RANKED` weakest on the runs, weakest first.
 
-        Of the atoms that no run tells apart, only the first is taken into conjunctions.
+        Runs at sizes of 2 and more count first, so that `k == l` comes before `l == 1` where tensors broadcast, and
+        runs at which an attribute is 0 last; runs that are known do not count. Of the atoms that no run tells apart,
+        only the first is taken into conjunctions.
         """
-        if self.ranked is not None and self.ranked[0] == self.runs:
-            return self.ranked[1]
+        if self.ranked[:2] == (self.runs, known):
+            return self.ranked[2]
+        wanted, positive = self.agree & ~known, self._inside(())
         found: dict[Condition, int] = {}
         open_places: dict[tuple[int, frozenset[str]], int] = {}
         for place, atom in enumerate(self.atoms):
             inside = self._inside((place,))
             if not inside & self.against:
-                found[(place,)] = inside & self.agree
-            elif inside & self.agree or atom.zeros:
-                open_places.setdefault((inside, atom.zeros), place)
+                found[(place,)] = inside & wanted
+            if self.holds[place] & self.against and self.holds[place] & wanted:
+                open_places.setdefault((self.holds[place], atom.zeros), place)
         for (first, zeros), (second, others) in combinations(open_places, 2):
             pair = (open_places[first, zeros], open_places[second, others])
-            inside = self._inside(pair) if zeros or others else first & second
-            if inside & self.agree and not inside & self.against:
-                found[pair] = inside & self.agree
-        ranked = [condition for condition, agreeing in found.items() if agreeing]
-        ranked.sort(key=lambda condition: (-found[condition].bit_count(), self._length(condition)))
-        self.ranked = (self.runs, ranked)
-        return ranked
+            inside = self._inside(pair) if zeros or others else first & second & positive
+            if inside & wanted and not inside & self.against:
+                found[pair] = inside & wanted
+        kinds = (self.large & positive, positive, wanted)
+        support = {
+            condition: tuple((runs & kind).bit_count() for kind in kinds) for condition, runs in found.items() if runs
+        }
+        least = nlargest(RANKED, support.values())[-1:]
+        best = [condition for condition, counts in support.items() if [counts] >= least]
+        best.sort(key=lambda condition: ([-count for count in support[condition]], self._length(condition)))
+        self.ranked = (self.runs, known, best[:RANKED])
+        return self.ranked[2]
 
     def _length(self, condition: Condition) -> tuple[int, int, Condition]:
         return len(condition), sum(self.atoms[place].kind for place in condition), condition
