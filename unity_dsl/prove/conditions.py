@@ -35,6 +35,8 @@ from .witness import Difference, IllShaped, Run, witness_sizes
 
 POOL = 1500
 """Sizes that are drawn at given ranks; only some are run."""
+WITNESSES = 12
+"""Sizes of the pool that are searched for as the prover's witness is."""
 FIRST_RUNS, MOST_RUNS = 300, 400
 """Sizes at which both sides are run: before there is a candidate, and in all."""
 PER_ATOM = 2
@@ -90,7 +92,7 @@ def find_condition(rule: RuleDecl, library: Library) -> Found | None:
         return None
     evidence = Evidence.of(rule, claim, library)
     if not all(setting.pool for setting in evidence.settings):
-        return None  # the rule's own conditions contradict each other
+        return None  # no sizes are found that meet the rule's own conditions
     evidence.gather()
     outside = evidence.outside()
     if outside is None:
@@ -284,6 +286,8 @@ class Evidence:
     def refute(self, restricted: RuleDecl, found: Difference) -> None:
         """A counterexample to the rule under a condition, which is a difference of the rule itself."""
         sizes = claim_of(restricted).written(found.sizes)
+        if not sizes.keys() >= self.zero.keys():
+            return  # a name that only conditions mention, and that they leave without a value
         self._record(sizes, _holding(self.atoms, [sizes], list(sizes))[:, 0], agrees=False)
 
     def _record(self, sizes: Mapping[str, int], holding: Array, *, agrees: bool) -> None:
@@ -421,6 +425,10 @@ def _pool(claim: Claim, names: Sequence[str], attributes: frozenset[str]) -> Ite
         highest = random.randint(least, top)
         values = (random.randint(0 if name in attributes else least, highest) for name in names)
         drawn[tuple(values)] = None
+    for seed in range(WITNESSES):  # for conditions that few sizes meet
+        witness = witness_sizes(claim, names, seed, least=1 + seed % 2)
+        if witness is not None:
+            drawn[tuple(witness.values())] = None
     for drawing in sorted(drawn, key=lambda drawing: (sum(drawing), drawing)):
         sizes = dict(zip(names, drawing, strict=True))
         if claim.holds(sizes):
