@@ -45,7 +45,7 @@ SHARPENING = 6
 """More runs under a candidate before it is proved."""
 RANKED = 100
 """Candidates that are ordered by how much they cover."""
-MOST_PROOFS = 12
+MOST_PROOFS = 8
 """Candidates that are proved until one is."""
 MOST_OTHERS = 3
 """Further conditions beside the one found."""
@@ -84,7 +84,7 @@ def find_condition(rule: RuleDecl, library: Library) -> Found | None:
     None where the rule is proved as it is, where no run agrees or none speaks against it, and where no candidate is
     proved. Raises InputError for names that are not there and calls that cannot be read.
     """
-    if isinstance(prove_rule(rule, library), Proved):
+    if isinstance(prove_rule(rule, library, shrink=False), Proved):
         return None
     try:
         claim = claim_of(rule)
@@ -162,7 +162,7 @@ def _weakened(
 def _proof(rule: RuleDecl, library: Library) -> Answer | None:
     """The answer; None where the rule cannot be read under its condition: a quotient by 0."""
     try:
-        return prove_rule(rule, library)
+        return prove_rule(rule, library, shrink=False)
     except InputError:
         return None
 

@@ -66,8 +66,11 @@ class NotProved:
 Answer = Proved | Refuted | NotProved
 
 
-def prove_rule(rule: RuleDecl, library: Library) -> Answer:
-    """Whether left equals right. Raises InputError for names that are not there and calls that cannot be read."""
+def prove_rule(rule: RuleDecl, library: Library, *, shrink: bool = True) -> Answer:
+    """Whether left equals right. A counterexample is made small for a reader, unless `shrink` is off.
+
+    Raises InputError for names that are not there and calls that cannot be read.
+    """
     begun = perf_counter()
     try:
         claim = claim_of(rule)
@@ -79,7 +82,7 @@ def prove_rule(rule: RuleDecl, library: Library) -> Answer:
         prover = Prover(rule, claim, library, ranks)
         outcome = prover.run()
         if isinstance(outcome, Difference):
-            return Refuted(prover.smallest(outcome), perf_counter() - begun)
+            return Refuted(prover.smallest(outcome) if shrink else outcome, perf_counter() - begun)
         if isinstance(outcome, Failed):
             return NotProved(outcome.obligation, outcome.message, perf_counter() - begun)
         shown_at |= dict.fromkeys(outcome)
