@@ -15,6 +15,7 @@ from ..index.library import Library
 from ..syntax.diagnostic import InputError, fail
 from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
 from .program import render_model, render_parallel
+from .proofs import list_theorems
 from .train import render_checkpoint, render_data, render_train
 
 _PACKAGE = '"""Written by unityc from {model}.udl; `plan.json` says how."""\n\nfrom .model import Model as Model\n'
@@ -30,7 +31,7 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
         "data.py": render_data(plan),
         "checkpoint.py": render_checkpoint(plan),
     }
-    return {**files, NAME: render_plan_file(plan, sources, choices, files, __version__)}
+    return {**files, NAME: render_plan_file(plan, sources, choices, files, list_theorems(plan, library), __version__)}
 
 
 def write_program(
@@ -140,16 +141,3 @@ def _temporary(parent: Path, stem: str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Replace one file by another text, whole or not at all. Raises E401 where it cannot be written."""
-    partial = path.with_name(f".{path.name}-{token_hex(6)}")
-    try:
-        partial.write_bytes(text.encode())
-        if path.exists():
-            shutil.copymode(path, partial)
-        os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise fail("E401", f"cannot write {path}: {error.strerror or error}") from None
