@@ -337,10 +337,11 @@ def _integer_arithmetic(function: str, parts: list[Poly]) -> Poly:
 
 
 def input_tensor(name: str, devices: Mapping[str, Poly], dims: Sequence[Sequence[Poly]], bound: Poly | None) -> Tensor:
-    """An input: its elements are unknown."""
+    """An input: its elements are unknown. Nothing depends on a device axis of one device."""
     own = tuple((device, fresh(size)) for device, size in devices.items())
     axes = tuple(tuple(fresh(size) for size in dim) for dim in dims)
-    index = (*(of(var) for _, var in own), *(of(var) for dim in axes for var in dim))
+    places = (number(0) if var.size == ONE else of(var) for _, var in own)
+    index = (*places, *(of(var) for dim in axes for var in dim))
     if bound is not None:
         return Tensor(own, axes, entry=of(Entry(name, index, bound)), bound=bound)
     return Tensor(own, axes, atom(Element(name, index)))

@@ -156,6 +156,19 @@ class Poly:
             total = total + product
         return total
 
+    def with_size(self, name: str, value: Poly) -> Poly:
+        """Replace a size. Its powers must not be negative, unless the value is a product of sizes."""
+        total = ZERO
+        for monomial, coefficient in self.terms:
+            part = number(coefficient)
+            for symbol, power in monomial:
+                base = value if symbol == name else of(symbol)
+                if isinstance(symbol, Quotient):
+                    base = quotient(symbol.numerator.with_size(name, value), symbol.denominator)
+                part = part * power_of(base, power)
+            total = total + part
+        return total
+
     def divided(self, divisor: Poly) -> tuple[Poly, Poly]:
         """(quotient, rest) by a monomial: the terms that it divides exactly, and the others."""
         ((monomial, coefficient),) = divisor.terms

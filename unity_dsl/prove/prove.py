@@ -14,8 +14,10 @@ from ..index.library import Library
 from ..syntax.ast import FactDecl
 from ..syntax.parse_rules import RuleDecl
 from .arithmetic import Arithmetic, Question
-from .build import Claim, Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
+from .build import Graph, Ranks, Views, check_random, check_ranks, claim_of, rest_groups, used_names, views
+from .claim import Claim
 from .compare import Comparison
+from .counterexample import Shrinking
 from .form import Form, Unsupported, substitute
 from .guard import compare
 from .inline import Tensor
@@ -93,19 +95,22 @@ class Derivation:
     questions: tuple[Question, ...]
 
 
-def prove_rule(rule: RuleDecl, library: Library) -> Answer:
-    """Whether left equals right. Raises InputError for names that are not there and calls that cannot be read."""
-    return _prove(rule, library, None)
+def prove_rule(rule: RuleDecl, library: Library, *, shrink: bool = True) -> Answer:
+    """Whether left equals right. A counterexample is made small for a reader, unless `shrink` is off.
+
+    Raises InputError for names that are not there and calls that cannot be read.
+    """
+    return _prove(rule, library, None, shrink=shrink)
 
 
 def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivation, ...]]:
     """The answer of `prove_rule` with what it rests on, one derivation for each choice of ranks."""
     derivations: list[Derivation] = []
-    answer = _prove(rule, library, derivations)
+    answer = _prove(rule, library, derivations, shrink=True)
     return answer, tuple(derivations)
 
 
-def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | None) -> Answer:
+def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool) -> Answer:
     begun = perf_counter()
     try:
         claim = claim_of(rule)
@@ -120,7 +125,7 @@ def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | Non
         if derivations is not None:
             derivations.append(prover.derivation(outcome if isinstance(outcome, tuple) else ()))
         if isinstance(outcome, Difference):
-            return Refuted(outcome, perf_counter() - begun)
+            return Refuted(prover.smallest(outcome) if shrink else outcome, perf_counter() - begun)
         if isinstance(outcome, Failed):
             return NotProved(outcome.obligation, outcome.message, perf_counter() - begun)
         shown_at |= dict.fromkeys(outcome)
@@ -150,6 +155,7 @@ class Prover:
         self.inputs: Mapping[str, Tensor] = {}
         self.outputs: list[tuple[Tensor, Tensor]] = []
         self.told = 0
+        self.views: Views = {}
 
     def run(self) -> tuple[Obligation, ...] | Difference | Failed:
         """The obligations met, a counterexample, or the obligation that is not met."""
@@ -157,6 +163,7 @@ class Prover:
         if sizes is None:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
         graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
+        self.views = graph.views
         self.witness, self.inputs = sizes, {tensor.name: graph.tensors[tensor.name] for tensor in self.rule.inputs}
         self.facts = graph.functions.used
         try:
@@ -250,6 +257,10 @@ class Prover:
     def difference(self, graph: Graph, sizes: Mapping[str, int], seed: int) -> Difference | None:
         """Where the sides differ at these sizes. Raises IllShaped and Unsupported where they have no value there."""
         return Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes).difference(seed)
+
+    def smallest(self, found: Difference) -> Difference:
+        """The same for a reader: small sizes, simple inputs."""
+        return Shrinking(self.rule, self.claim, self.library, self.ranks, self.views).smallest(found)
 
     def _counterexample(self, graph: Graph) -> Difference | None:
         """A difference on random instances, small sizes first; sizes of 1 among them."""

@@ -18,7 +18,7 @@ from ..syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
 from .arithmetic import Arithmetic
 from .form import Unsupported
 from .guard import Guard, compare
-from .poly import ONE, Poly, number, product, quotient
+from .poly import ONE, Poly, Quotient, number, product, quotient
 
 Factors: TypeAlias = tuple[Poly, ...]
 
@@ -55,8 +55,11 @@ def exactly(size: Poly, sizes: Mapping[str, int]) -> Fraction:
     for monomial, coefficient in size.terms:
         value = coefficient
         for symbol, power in monomial:
-            assert isinstance(symbol, str), symbol
-            value *= Fraction(sizes[symbol]) ** power
+            if isinstance(symbol, Quotient):
+                value *= Fraction(exactly(symbol.numerator, sizes) // symbol.denominator) ** power
+            else:
+                assert isinstance(symbol, str), symbol
+                value *= Fraction(sizes[symbol]) ** power
         total += value
     return total
 
