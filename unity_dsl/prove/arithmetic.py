@@ -137,7 +137,9 @@ class _Question:
                 self.facts += [self.known[name] >= 0, self.known[name] < self.poly(size)]
             case Entry(tensor, index, bound):
                 sorts = [z3.IntSort()] * (len(index) + 1)
-                value = z3.Function(tensor, *sorts)(*map(self.poly, index)) if index else z3.Int(tensor)
+                # A name of its own: a tensor may be called like a size.
+                entries = f"{tensor}[]"
+                value = z3.Function(entries, *sorts)(*map(self.poly, index)) if index else z3.Int(entries)
                 self.known[name] = value
                 self.facts += [value >= 0, value < self.poly(bound)]
             case Coordinate():

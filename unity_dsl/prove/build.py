@@ -1,8 +1,6 @@
 """Both sides of a rule as tensors over its inputs, with symbolic sizes.
 
-A rest group `b..` of a rule's input is proved at ranks 0, 1 and 2. Operators read rest groups at their own axes, all of
-them together, so a group of higher rank is a group of rank 1 whose one axis has been split into factors, a renaming;
-ranks 0 and 2 are there for what counts dimensions (`dim=`), and are no more than examples of it.
+A rest group `b..` of a rule's input is proved at some ranks from 0 on; `ranks.py` says which stand for all.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from ..index.instance import Instance
 from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from ..index.library import Library
-from ..index.solving import keys, mentions_rank
 from ..index.term import rewrite, walk
 from ..syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Size, Uniform
 from ..syntax.diagnostic import InputError, fail, suggest
@@ -232,8 +229,8 @@ def attribute_value(expr: Expr, claim: Claim) -> Poly:
             return attribute_value(left, claim) * inverse
         case Apply("neg", (inner,)):
             return -attribute_value(inner, claim)
-        case Apply("*", (left, right)):
-            return attribute_value(left, claim) * attribute_value(right, claim)
+        case Apply("+" | "-" | "*" as function, (left, right)):
+            return arithmetic_value(function, [attribute_value(part, claim) for part in (left, right)])
     return claim.size(expr)
 
 
@@ -410,33 +407,23 @@ def used_names(rule: RuleDecl, claim: Claim, ranks: Ranks) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for tensor in rule.inputs:
         for factors in input_dims(tensor, claim, ranks):
-            found |= dict.fromkeys(str(symbol) for factor in factors for symbol in factor.symbols())
+            found |= dict.fromkeys(name for factor in factors for name in _names(factor))
         if tensor.integer_range is not None:
-            found |= dict.fromkeys(str(symbol) for symbol in claim.size(tensor.integer_range).symbols())
+            found |= dict.fromkeys(_names(claim.size(tensor.integer_range)))
         devices = [dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name)]
-        found |= dict.fromkeys(str(symbol) for name in devices for symbol in claim.degree(name).symbols())
+        found |= dict.fromkeys(size for name in devices for size in _names(claim.degree(name)))
     for condition in claim.conditions:
-        found |= dict.fromkeys(str(symbol) for symbol in condition.poly.symbols())
+        found |= dict.fromkeys(_names(condition.poly))
     for call in calls(rule):
-        found |= dict.fromkeys(str(symbol) for p in call.degrees or () for symbol in claim.degree(p).symbols())
+        found |= dict.fromkeys(name for p in call.degrees or () for name in _names(claim.degree(p)))
         for _, expr in call.attributes:
-            found |= dict.fromkeys(str(symbol) for symbol in attribute_value(expr, claim).symbols())
+            found |= dict.fromkeys(_names(attribute_value(expr, claim)))
     return tuple(found)
 
 
-def check_ranks(rule: RuleDecl, library: Library) -> None:
-    """Only the first and the last dimension may be counted where there are rest groups. Raises Unsupported.
-
-    With `dim=1` the ranks 0 to 2 of a group would not stand for all: the dimension is in the group from rank 2 on.
-    """
-    if not rest_groups(rule):
-        return
-    for call in calls(rule):
-        decl = declaration(call, library)
-        counted = {name for condition in decl.conditions if mentions_rank(condition) for name in keys(condition)}
-        for name, value in call.attributes:
-            if name in counted and value not in (Number(0), Number(-1)):
-                raise Unsupported(f"`{name}` of `{call.name}` where the rule has rest groups")
+def _names(size: Poly) -> Iterator[str]:
+    """The size names in a polynomial, those below a quotient included."""
+    return (symbol for symbol in size.symbols() if isinstance(symbol, str))
 
 
 def check_random(rule: RuleDecl, library: Library) -> None:

@@ -5,24 +5,23 @@ The contract: equality over the reals, wherever both sides have a value, at all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product as combinations
 from time import perf_counter
 
 from ..index.library import Library
 from ..syntax.parse_rules import RuleDecl
 from .arithmetic import Arithmetic
-from .build import Claim, Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
+from .build import Claim, Graph, Ranks, check_random, claim_of, used_names, views
 from .compare import Comparison
 from .form import Form, Unsupported, substitute
 from .guard import compare
 from .inline import Tensor
 from .poly import Var, of
+from .ranks import check_ranks, ranks_of
 from .shape import Factors, Failed, shown
 from .witness import Difference, IllShaped, Run, witness_sizes
 
-MAX_RANK = 2
 TRIALS = 12
 """Random instances that look for a counterexample where no proof is found."""
 
@@ -73,22 +72,23 @@ def prove_rule(rule: RuleDecl, library: Library) -> Answer:
         return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
     shown_at: dict[Obligation, None] = {}
     questions = 0
-    for ranks in ranks_of(rule):
-        prover = Prover(rule, claim, library, ranks)
+    unmet: Failed | None = None
+    for ranks in ranks_of(rule, library):
+        try:
+            prover = Prover(rule, claim, library, ranks)
+        except Unsupported as reason:
+            return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
         outcome = prover.run()
         if isinstance(outcome, Difference):
             return Refuted(outcome, perf_counter() - begun)
         if isinstance(outcome, Failed):
-            return NotProved(outcome.obligation, outcome.message, perf_counter() - begun)
+            unmet = unmet or outcome  # at another rank there may be a counterexample
+            continue
         shown_at |= dict.fromkeys(outcome)
         questions += prover.arithmetic.asked
+    if unmet is not None:
+        return NotProved(unmet.obligation, unmet.message, perf_counter() - begun)
     return Proved(tuple(shown_at), questions, perf_counter() - begun)
-
-
-def ranks_of(rule: RuleDecl) -> Iterator[Ranks]:
-    groups = rest_groups(rule)
-    for ranks in combinations(range(MAX_RANK + 1), repeat=len(groups)):
-        yield dict(zip(groups, ranks, strict=True))
 
 
 class Prover:
