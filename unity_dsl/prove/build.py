@@ -156,8 +156,7 @@ class Graph:
 
     def _call(self, call: GraphCall) -> Tensor:
         decl = declaration(call, self.library)
-        views = [part for part in call.arguments if isinstance(part, GraphView)]
-        pattern = views[0] if len(views) == len(call.arguments) == 1 else None
+        pattern = call_pattern(call)
         inner = (pattern.operand,) if pattern is not None else call.arguments
         operands = [self.tensor(part) for part in inner]
         given = {name: attribute_value(expr, self.claim) for name, expr in call.attributes}
@@ -192,6 +191,12 @@ class Graph:
         if len(outputs) != 1:
             raise Unsupported(f"`{call.name}` has {len(outputs)} results")
         return _hidden(outputs[0], instance, {f"@{name}": p for name, p in degrees.items()})
+
+
+def call_pattern(call: GraphCall) -> GraphView | None:
+    """The pattern that names the axes of an operator's only operand. Below a parallel op a view is a rearrangement."""
+    (first, *others) = call.arguments
+    return first if isinstance(first, GraphView) and not others and call.degrees is None else None
 
 
 def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDecl:

@@ -20,7 +20,19 @@ from ..index.term import walk
 from ..syntax.ast import Name, Number, ParallelDecl
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
-from .build import Claim, Ranks, Views, attribute_value, calls, declaration, input_dims, number_of, taken, view_binding
+from .build import (
+    Claim,
+    Ranks,
+    Views,
+    attribute_value,
+    call_pattern,
+    calls,
+    declaration,
+    input_dims,
+    number_of,
+    taken,
+    view_binding,
+)
 from .poly import product
 from .shape import valued
 
@@ -129,8 +141,7 @@ class Run:
         raise TypeError("a number is no tensor")
 
     def _call(self, call: GraphCall) -> Numbers:
-        views = [part for part in call.arguments if isinstance(part, GraphView)]
-        pattern = views[0] if len(views) == len(call.arguments) == 1 else None
+        pattern = call_pattern(call)
         operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
         own = taken(call, declaration(call, self.library))
         mapped = tuple(name for name in operands[0].devices if name not in own)
