@@ -172,7 +172,8 @@ class _Run:
         decl = (self.library.parallels if parallel else self.library.operators).get(call.name)
         if decl is None or len(decl.inputs) != len(call.arguments):
             raise NoMeaning("no such operator")
-        view = call.arguments[0] if len(call.arguments) == 1 and isinstance(call.arguments[0], GraphView) else None
+        first = call.arguments[0]
+        view = first if isinstance(first, GraphView) and len(call.arguments) == 1 and not parallel else None
         operands = [self.tensor(part) for part in ((view.operand,) if view is not None else call.arguments)]
         degrees: dict[str, str] = {}
         if isinstance(decl, ParallelDecl):
