@@ -5,14 +5,16 @@ The contract: equality over the reals, wherever both sides have a value, at all 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product as combinations
 from time import perf_counter
 
 from ..index.library import Library
+from ..syntax.ast import OperatorDecl
 from ..syntax.parse_rules import RuleDecl
 from .arithmetic import Arithmetic
-from .build import Claim, Graph, Ranks, check_random, claim_of, used_names, views
+from .build import Claim, Graph, Ranks, calls, check_random, claim_of, declaration, used_names, views
 from .compare import Comparison
 from .form import Form, Unsupported, substitute
 from .guard import compare
@@ -75,9 +77,9 @@ def prove_rule(rule: RuleDecl, library: Library) -> Answer:
     shown_at: dict[Obligation, None] = {}
     questions = 0
     unmet: Failed | None = None
-    for ranks in ranks_of(rule, library):
+    for declared, ranks in combinations(modes(rule, library), ranks_of(rule, library)):
         try:
-            prover = Prover(rule, claim, library, ranks)
+            prover = Prover(rule, claim, declared, ranks)
         except Unsupported as reason:
             return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
         outcome = prover.run()
@@ -91,6 +93,19 @@ def prove_rule(rule: RuleDecl, library: Library) -> Answer:
     if unmet is not None:
         return NotProved(unmet.obligation, unmet.message, perf_counter() - begun)
     return Proved(tuple(shown_at), questions, perf_counter() - begun)
+
+
+def modes(rule: RuleDecl, library: Library) -> Iterator[Library]:
+    """What the operators compute in training and, where a called one has an `eval` clause, outside of it."""
+    yield library
+    called = [declaration(call, library) for call in calls(rule)]
+    if any(isinstance(decl, OperatorDecl) and decl.evaluation for decl in called):
+        operators = {name: _outside_training(decl) for name, decl in library.operators.items()}
+        yield replace(library, operators=operators)
+
+
+def _outside_training(decl: OperatorDecl) -> OperatorDecl:
+    return replace(decl, statements=decl.evaluation, evaluation=()) if decl.evaluation else decl
 
 
 class Prover:
