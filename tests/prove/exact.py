@@ -26,7 +26,7 @@ from .exact_sizes import MAX_ELEMENTS, Dim, Sizes, completed, drawn, number, who
 
 __all__ = ["Checked", "NoMeaning", "TooLarge", "check", "check_at"]
 
-MEANINGS = 3
+MEANINGS = 1
 """Instances after a difference that are looked at for a meaning only."""
 MISSES = 3
 """So often no sizes may be found that meet the conditions."""
@@ -94,7 +94,7 @@ def check(rule: RuleDecl, library: Library, instances: int, seed: int = 0) -> Ch
 def check_at(rule: RuleDecl, library: Library, sizes: Mapping[str, int], draws: int = 12) -> Found | None:
     """A difference at these sizes, on some random inputs. Raises NoMeaning and TooLarge."""
     at = completed(rule, sizes, 50 * MAX_ELEMENTS)
-    runs = (_Run(rule, _mode(library, seed), at, seed, 250 * MAX_STEPS).difference()[0] for seed in range(draws))
+    runs = (_Run(rule, _mode(library, seed), at, seed, 500 * MAX_STEPS).difference()[0] for seed in range(draws))
     return next((found for found in runs if found is not None), None)
 
 

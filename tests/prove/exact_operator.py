@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from math import prod
+from operator import itemgetter
 from random import Random
 
 from unity_dsl.index.instance import Equation, Instance
@@ -30,7 +31,7 @@ from unity_dsl.syntax.ast import (
 
 from .exact_numbers import ARITHMETIC, PRIMITIVES, Value, decimal, greatest, multiplied, total
 
-MAX_STEPS = 6_000
+MAX_STEPS = 3_000
 """Positions of all equations of one operator."""
 
 Elements = dict[tuple[int, ...], Value]
@@ -121,17 +122,23 @@ class Operation:
 
     def _read(self, read: Read, values: Mapping[str, Elements]) -> Compiled:
         elements = values[read.tensor]
-        index = [self._compiled(part, values) for part in read.index]
+        index = [self._index(part, values) for part in read.index]
         fill = None if read.fill is None else self._compiled(read.fill, values)
 
         def element(at: Indices) -> Value:
-            place = tuple(int(part(at)) for part in index)  # type: ignore[arg-type]
+            place = tuple([part(at) for part in index])
             if place in elements:
                 return elements[place]
             assert fill is not None, f"{read.tensor} is read outside"
             return fill(at)
 
         return element
+
+    def _index(self, expr: Expr, values: Mapping[str, Elements]) -> Callable[[Indices], int]:
+        if isinstance(expr, Name):
+            return itemgetter(expr.name)
+        value = self._compiled(expr, values)
+        return lambda at: int(value(at))  # type: ignore[arg-type]
 
     def _uniform(self, index: tuple[Expr, ...]) -> Compiled:
         """A number of its own for every row-major position."""

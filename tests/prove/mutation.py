@@ -20,7 +20,7 @@ PLACES = ("dim", "from", "to")
 RELATIONS = {"==": ("<=", ">="), "<=": ("==",), ">=": ("==",), "<": ("<=",), ">": (">=",), "!=": ("==",)}
 
 
-PER_KIND = 6
+PER_KIND = 4
 """Mutants of a rule of one kind; there are more of the kinds that fit everywhere, and they are much alike."""
 
 
