@@ -16,7 +16,8 @@ from unity_dsl.prove.build import claim_of, used_names, views_at
 from unity_dsl.prove.condition_grammar import atoms
 from unity_dsl.prove.conditions import Evidence, Found, Undefined, _entails, find_condition
 from unity_dsl.prove.counterexample import confirmed
-from unity_dsl.prove.prove import Proved, prove_rule, ranks_of
+from unity_dsl.prove.prove import Proved, prove_rule
+from unity_dsl.prove.ranks import ranks_of
 from unity_dsl.prove.witness import Difference, IllShaped, Run, witness_sizes
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import RuleDecl
@@ -53,7 +54,7 @@ def holds(conditions: tuple[str, ...], sizes: Mapping[str, int]) -> bool:
 def differences(rule: RuleDecl, declarations: Library) -> Iterator[Difference]:
     """Where the sides differ at sizes and inputs that were not drawn before."""
     claim = claim_of(rule)
-    for ranks in ranks_of(rule):
+    for ranks in ranks_of(rule, declarations):
         names = used_names(rule, claim, ranks)
         sizes = witness_sizes(claim, names, 0)
         assert sizes is not None

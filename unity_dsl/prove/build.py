@@ -1,8 +1,6 @@
 """Both sides of a rule as tensors over its inputs, with symbolic sizes.
 
-A rest group `b..` of a rule's input is proved at ranks 0, 1 and 2. Operators read rest groups at their own axes, all of
-them together, so a group of higher rank is a group of rank 1 whose one axis has been split into factors, a renaming;
-ranks 0 and 2 are there for what counts dimensions (`dim=`), and are no more than examples of it.
+A rest group `b..` of a rule's input is proved at some ranks from 0 on; `ranks.py` says which stand for all.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from .guard import Guard, compare, verdict
 from .inline import Call, Tensor, input_tensor
 from .laws import laws_of
 from .poly import ONE, Poly, Var, exact_number, fresh, number, of, product
-from .shape import Factors, Failed, Sizes, exactly, factors_of, shown, valued
+from .shape import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, shown, valued
 
 Ranks = Mapping[str, int]
 Views = Mapping[int, Mapping[str, Factors]]
@@ -121,8 +119,7 @@ class Graph:
 
     def _call(self, call: GraphCall) -> Tensor:
         decl = declaration(call, self.library)
-        views = [part for part in call.arguments if isinstance(part, GraphView)]
-        pattern = views[0] if len(views) == len(call.arguments) == 1 else None
+        pattern = call_pattern(call)
         inner = (pattern.operand,) if pattern is not None else call.arguments
         operands = [self.tensor(part) for part in inner]
         given = {name: attribute_value(expr, self.claim) for name, expr in call.attributes}
@@ -160,6 +157,12 @@ class Graph:
         return _hidden(outputs[0], instance, {f"@{name}": p for name, p in degrees.items()})
 
 
+def call_pattern(call: GraphCall) -> GraphView | None:
+    """The pattern that names the axes of an operator's only operand. Below a parallel op a view is a rearrangement."""
+    (first, *others) = call.arguments
+    return first if isinstance(first, GraphView) and not others and call.degrees is None else None
+
+
 def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDecl:
     """What a call names. Raises E102 and E120, E125."""
     known: Mapping[str, OperatorDecl | ParallelDecl] = library.operators if call.degrees is None else library.parallels
@@ -195,8 +198,8 @@ def attribute_value(expr: Expr, claim: Claim) -> Poly:
             return attribute_value(left, claim) * inverse
         case Apply("neg", (inner,)):
             return -attribute_value(inner, claim)
-        case Apply("*", (left, right)):
-            return attribute_value(left, claim) * attribute_value(right, claim)
+        case Apply("+" | "-" | "*" as function, (left, right)):
+            return arithmetic_value(function, [attribute_value(part, claim) for part in (left, right)])
     return claim.size(expr)
 
 
@@ -419,21 +422,6 @@ def views_at(rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, sizes
     with suppress(Failed, Unsupported):
         graph.sides()
     return graph.views
-
-
-def check_ranks(rule: RuleDecl, library: Library) -> None:
-    """Only the first and the last dimension may be counted where there are rest groups. Raises Unsupported.
-
-    With `dim=1` the ranks 0 to 2 of a group would not stand for all: the dimension is in the group from rank 2 on.
-    """
-    if not rest_groups(rule):
-        return
-    for call in calls(rule):
-        decl = declaration(call, library)
-        counted = {name for condition in decl.conditions if mentions_rank(condition) for name in keys(condition)}
-        for name, value in call.attributes:
-            if name in counted and value not in (Number(0), Number(-1)):
-                raise Unsupported(f"`{name}` of `{call.name}` where the rule has rest groups")
 
 
 def check_random(rule: RuleDecl, library: Library) -> None:

@@ -30,7 +30,8 @@ from .condition_grammar import Array, Atom, atoms
 from .counterexample import SEEDS, SIZE_RUNS, Shrinking, smaller_sizes
 from .form import Unsupported
 from .guard import compare
-from .prove import Answer, Proved, Refuted, prove_rule, ranks_of
+from .prove import Answer, Proved, Refuted, prove_rule
+from .ranks import ranks_of
 from .witness import Difference, IllShaped, Run, witness_sizes
 
 POOL = 1500
@@ -234,7 +235,7 @@ class Evidence:
     @classmethod
     def of(cls, rule: RuleDecl, claim: Claim, library: Library) -> Evidence:
         """Nothing run so far."""
-        all_ranks = list(ranks_of(rule))
+        all_ranks = list(ranks_of(rule, library))
         attributes = attribute_names(rule, claim, all_ranks[0])
         names = [name for name in used_names(rule, claim, all_ranks[0]) if name.isidentifier()]
         grammar = atoms(names, attributes)

@@ -302,7 +302,8 @@ class Call:
             case Number(value):
                 return number(value) if isinstance(value, int) else None
             case Size(name):
-                return self.length(name)
+                length = self.length(name)
+                return length if length.is_whole else None
             case Name(name):
                 return self.position(name)
             case Read(tensor=name, fill=None):

@@ -118,6 +118,11 @@ class Poly:
             return Fraction(0)
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is plainly a whole number: `k / 2` and `1 / k` need not be."""
+        return all(c.denominator == 1 and all(power > 0 for _, power in m) for m, c in self.terms)
+
     def symbols(self) -> Iterator[Symbol]:
         """Every symbol, those inside entries and quotients included."""
         for monomial, _ in self.terms:

@@ -11,10 +11,10 @@ from itertools import product as combinations
 from time import perf_counter
 
 from ..index.library import Library
-from ..syntax.ast import FactDecl
+from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
 from .arithmetic import Arithmetic, Question
-from .build import Graph, Ranks, Views, check_random, check_ranks, claim_of, rest_groups, used_names, views
+from .build import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
 from .claim import Claim
 from .compare import Comparison
 from .counterexample import Shrinking
@@ -22,6 +22,7 @@ from .form import Form, Unsupported, substitute
 from .guard import compare
 from .inline import Tensor
 from .poly import Var, of
+from .ranks import check_ranks, ranks_of
 from .shape import Factors, Failed, shown
 from .witness import Difference, IllShaped, Run, witness_sizes
 
@@ -30,7 +31,6 @@ PROVER = 1
 
 Certificates name it: those of another number count for nothing.
 """
-MAX_RANK = 2
 TRIALS = 12
 """Random instances that look for a counterexample where no proof is found."""
 
@@ -119,25 +119,39 @@ def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | Non
     shown_at: dict[Obligation, None] = {}
     facts: dict[int, FactDecl] = {}
     questions = 0
-    for ranks in ranks_of(rule):
-        prover = Prover(rule, claim, library, ranks, recorded=derivations is not None)
+    unmet: Failed | None = None
+    for declared, ranks in combinations(modes(rule, library), ranks_of(rule, library)):
+        try:
+            prover = Prover(rule, claim, declared, ranks, recorded=derivations is not None)
+        except Unsupported as reason:
+            return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
         outcome = prover.run()
         if derivations is not None:
             derivations.append(prover.derivation(outcome if isinstance(outcome, tuple) else ()))
         if isinstance(outcome, Difference):
             return Refuted(prover.smallest(outcome) if shrink else outcome, perf_counter() - begun)
         if isinstance(outcome, Failed):
-            return NotProved(outcome.obligation, outcome.message, perf_counter() - begun)
+            unmet = unmet or outcome  # at another rank there may be a counterexample
+            continue
         shown_at |= dict.fromkeys(outcome)
         questions += prover.arithmetic.asked
         facts |= prover.facts
+    if unmet is not None:
+        return NotProved(unmet.obligation, unmet.message, perf_counter() - begun)
     return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
 
 
-def ranks_of(rule: RuleDecl) -> Iterator[Ranks]:
-    groups = rest_groups(rule)
-    for ranks in combinations(range(MAX_RANK + 1), repeat=len(groups)):
-        yield dict(zip(groups, ranks, strict=True))
+def modes(rule: RuleDecl, library: Library) -> Iterator[Library]:
+    """What the operators compute in training and, where a called one has an `eval` clause, outside of it."""
+    yield library
+    called = [declaration(call, library) for call in calls(rule)]
+    if any(isinstance(decl, OperatorDecl) and decl.evaluation for decl in called):
+        operators = {name: _outside_training(decl) for name, decl in library.operators.items()}
+        yield replace(library, operators=operators)
+
+
+def _outside_training(decl: OperatorDecl) -> OperatorDecl:
+    return replace(decl, statements=decl.evaluation, evaluation=()) if decl.evaluation else decl
 
 
 class Prover:

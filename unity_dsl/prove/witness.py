@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product as combinations
-from math import isfinite, prod
+from math import isfinite, isinf, prod
 from random import Random
 from typing import Any
 
@@ -16,10 +16,22 @@ from ..index.evaluate import evaluate
 from ..index.instance import Instance
 from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from ..index.library import Library
-from ..syntax.ast import Name, ParallelDecl
+from ..index.term import walk
+from ..syntax.ast import Name, Number, ParallelDecl
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
-from .build import Ranks, Views, attribute_value, declaration, input_dims, number_of, taken, view_binding
+from .build import (
+    Ranks,
+    Views,
+    attribute_value,
+    call_pattern,
+    calls,
+    declaration,
+    input_dims,
+    number_of,
+    taken,
+    view_binding,
+)
 from .claim import Claim
 from .form import Unsupported
 from .poly import number, product
@@ -144,11 +156,18 @@ class Run:
         with np.errstate(all="ignore"):
             scale = max(1.0, float(np.max(np.abs(first), where=np.isfinite(first), initial=0.0)))
             close = np.isclose(first, second, rtol=TOLERANCE, atol=TOLERANCE * scale)
-            close |= np.isnan(first) | np.isnan(second)
+        close |= ~(self._has_value(first) & self._has_value(second))
         if np.all(close):
             return None
         position = tuple(int(part) for part in np.argwhere(~close)[0])
         return Difference(self.sizes, output, position, float(first[position]), float(second[position]))
+
+    def _has_value(self, array: Array) -> Array:
+        """Where an array has a value. Infinity is one only if an operator says `inf`; else it is a quotient by 0."""
+        decls = (declaration(call, self.library) for call in calls(self.rule))
+        nodes = (node for decl in decls for made in decl.statements for node in walk(made.value))
+        infinite = any(isinstance(node, Number) and isinf(node.value) for node in nodes)
+        return ~np.isnan(array) if infinite else np.isfinite(array)
 
     def inputs(self, seed: int) -> Iterator[tuple[str, Numbers]]:
         """Random inputs. Raises IllShaped where they are too large, Unsupported where a size is no whole number."""
@@ -181,11 +200,12 @@ class Run:
         raise TypeError("a number is no tensor")
 
     def _call(self, call: GraphCall) -> Numbers:
-        views = [part for part in call.arguments if isinstance(part, GraphView)]
-        pattern = views[0] if len(views) == len(call.arguments) == 1 else None
+        pattern = call_pattern(call)
         operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
         own = taken(call, declaration(call, self.library))
         mapped = tuple(name for name in operands[0].devices if name not in own)
+        if any(set(operand.devices) != {*mapped, *own} for operand in operands) or not own.isdisjoint(mapped):
+            raise IllShaped(f"the operands of `{call.name}` have other device axes")
         arrays = [_aligned(operand, mapped) for operand in operands]
         # A parallel op moves integers as it moves floats.
         moved = None if call.degrees is None else operands[0].integer_range
