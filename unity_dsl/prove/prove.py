@@ -26,7 +26,7 @@ from .ranks import check_ranks, ranks_of
 from .shape import Factors, Failed, shown
 from .witness import Difference, IllShaped, Run, witness_sizes
 
-PROVER = 1
+PROVER = 2
 """Raised with every change in what this stage, or the calculus that it rests on, takes for proved.
 
 Certificates name it: those of another number count for nothing.
