@@ -1,7 +1,7 @@
 """An independent checker: both sides of a rule in exact numbers, from the declarations of its operators.
 
 It shares the parser and the instances (which axes an operator has) with the rest, and no evaluation, no algebra and no
-sizes. Device axes are leading indices. Sides are equal wherever both have a value.
+sizes. Device axes are leading indices. Where the left side has a value the right side has to have the same.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _Run:
         self.unnamed = count()
 
     def difference(self) -> tuple[Found | None, int]:
-        """The first difference, and how many elements had a value on both sides. Raises NoMeaning."""
+        """The first difference, and how many elements had a value on the left. Raises NoMeaning."""
         for given in self.rule.inputs:
             self.tensors[given.name] = self._input(given)
         for name, expr in self.rule.definitions:
@@ -140,9 +140,9 @@ class _Run:
             if (first.integer_range is None) != (second.integer_range is None):
                 raise NoMeaning("integers on one side only")
             for place, value in _aligned(second, first.devices):
-                if value is not None and first.elements[place] is not None:
+                if first.elements[place] is not None:
                     compared += 1
-                    if not same(first.elements[place], value):
+                    if value is None or not same(first.elements[place], value):
                         return Found(self.sizes.numbers, output, place, first.elements[place], value), compared
         return None, compared
 

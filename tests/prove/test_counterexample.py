@@ -163,10 +163,11 @@ def test_numbers_are_short() -> None:
 # ---------------------------------------------------------------------------------------------- what counts
 
 
-def test_where_a_side_has_no_value_nothing_is_refuted() -> None:
-    """0 / 0 on the left: equality is claimed where both sides have a value."""
+def test_where_the_left_side_has_no_value_nothing_is_refuted() -> None:
+    """0 / 0 on the left: a value is claimed only where the left side has one. On the right it is missed."""
     answer = prove_rule(rule_of("rule f(x: [m])\n  (x / x) * x => x\n"), library())
     assert not isinstance(answer, Refuted)
+    assert isinstance(prove_rule(rule_of("rule f(x: [m])\n  x => (x / x) * x\n"), library()), Refuted)
 
 
 def test_rest_groups_are_part_of_a_counterexample() -> None:

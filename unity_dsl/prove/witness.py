@@ -146,7 +146,7 @@ class Run:
         return None
 
     def _compare(self, output: int, left: Numbers, right: Numbers) -> Difference | None:
-        """Equality is claimed where both sides have a value: where one is no number, nothing is compared."""
+        """Equality is claimed wherever the left side has a value: the right side must have it there, too."""
         if set(left.devices) != set(right.devices):
             raise IllShaped("the two sides have other device axes")
         first, second = left.array, _aligned(right, left.devices)
@@ -156,7 +156,7 @@ class Run:
         with np.errstate(all="ignore"):
             scale = max(1.0, float(np.max(np.abs(first), where=np.isfinite(first), initial=0.0)))
             close = np.isclose(first, second, rtol=TOLERANCE, atol=TOLERANCE * scale)
-        close |= ~(self._has_value(first) & self._has_value(second))
+        close |= ~self._has_value(first)
         if np.all(close):
             return None
         position = tuple(int(part) for part in np.argwhere(~close)[0])
