@@ -224,10 +224,8 @@ def test_forms_that_multiply_out_are_refused() -> None:
 )
 def test_a_rule_that_gives_values_where_there_were_none_is_not_refuted(text: str) -> None:
     """They are true from left to right; the facts that would prove them hold on a domain that is not known here."""
-    (rule,) = parse_rules(Source("f.rules", text)).rules
-    assert isinstance(prove_rule(rule, library()), NotProved)
-    (back,) = parse_rules(Source("f.rules", swapped(text))).rules
-    assert isinstance(prove_rule(back, library()), Refuted)
+    assert isinstance(prove_rule(rule_of(text), library()), NotProved)
+    assert isinstance(prove_rule(rule_of(swapped(text)), library()), Refuted)
 
 
 def swapped(text: str) -> str:
