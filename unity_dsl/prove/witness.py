@@ -93,6 +93,8 @@ class Run:
         return None
 
     def _compare(self, output: int, left: Numbers, right: Numbers) -> Difference | None:
+        if set(left.devices) != set(right.devices):
+            raise IllShaped("the two sides have other device axes")
         first, second = left.array, _aligned(right, left.devices)
         if first.shape != second.shape:
             return Difference(self.sizes, output, (), float(first.size), float(second.size))
@@ -145,8 +147,11 @@ class Run:
         operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
         own = taken(call, declaration(call, self.library))
         mapped = tuple(name for name in operands[0].devices if name not in own)
-        if any(set(operand.devices) != {*mapped, *own} for operand in operands) or not own.isdisjoint(mapped):
+        new = self._new_devices(call)
+        if any(set(operand.devices) != {*mapped, *own} for operand in operands):
             raise IllShaped(f"the operands of `{call.name}` have other device axes")
+        if not set(new).isdisjoint(mapped):
+            raise IllShaped(f"`{call.name}` makes a device axis that is there already")
         arrays = [_aligned(operand, mapped) for operand in operands]
         # A parallel op moves integers as it moves floats.
         moved = None if call.degrees is None else operands[0].integer_range
@@ -157,7 +162,6 @@ class Run:
             evaluate(instance, [array[place] for array in arrays], self.library)[0]
             for place in combinations(*map(range, lead))
         ]
-        new = self._new_devices(call)
         (output,) = instance.outputs
         stacked = np.stack(results).reshape((*lead, *results[0].shape))
         if moved is not None:
