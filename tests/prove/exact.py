@@ -158,13 +158,14 @@ class _Run:
         return Tensor(devices, dims, {place: draw() for place in places}, bound)
 
     def _float(self) -> Fraction:
-        """Of three kinds by turns: any sign; few whole numbers, so that there are ties and zeros; none below zero."""
-        match self.seed // 2 % 3:
+        """By turns of any sign; of few whole numbers, so that there are ties and zeros; positive; negative."""
+        kind = self.seed // 2 % 4
+        match kind:
             case 0:
                 return Fraction(self.random.randint(-60, 60), self.random.choice((7, 11, 13, 17, 19)))
             case 1:
                 return Fraction(self.random.randint(-2, 2))
-        return Fraction(self.random.randint(1, 400), 97)
+        return Fraction(self.random.randint(1, 400), 97 if kind == 2 else -97)
 
     # ------------------------------------------------------------------------------------------ calls
 

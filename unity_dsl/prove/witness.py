@@ -204,8 +204,11 @@ class Run:
         operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
         own = taken(call, declaration(call, self.library))
         mapped = tuple(name for name in operands[0].devices if name not in own)
-        if any(set(operand.devices) != {*mapped, *own} for operand in operands) or not own.isdisjoint(mapped):
+        new = self._new_devices(call)
+        if any(set(operand.devices) != {*mapped, *own} for operand in operands):
             raise IllShaped(f"the operands of `{call.name}` have other device axes")
+        if not set(new).isdisjoint(mapped):
+            raise IllShaped(f"`{call.name}` makes a device axis that is there already")
         arrays = [_aligned(operand, mapped) for operand in operands]
         # A parallel op moves integers as it moves floats.
         moved = None if call.degrees is None else operands[0].integer_range
@@ -221,7 +224,6 @@ class Run:
             evaluate(instance, [array[place] for array in arrays], self.library)[0]
             for place in combinations(*map(range, lead))
         ]
-        new = self._new_devices(call)
         (output,) = instance.outputs
         stacked = np.stack(results).reshape((*lead, *results[0].shape))
         if moved is not None:
