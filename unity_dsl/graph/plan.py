@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .graph import Graph, Model, Node, Segment, Value
@@ -61,6 +61,15 @@ class PlannedGraph:
     graph: Graph
     values: Mapping[str, PlannedValue]
     steps: tuple[PlannedNode | PlannedSegment, ...]
+
+    def nodes(self) -> Iterator[PlannedNode]:
+        """Every operator, those of repeated bodies once per run."""
+        for step in self.steps:
+            if isinstance(step, PlannedSegment):
+                for run in step.runs:
+                    yield from run.body.nodes()
+            else:
+                yield step
 
 
 @dataclass(frozen=True)
