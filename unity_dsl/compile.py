@@ -12,10 +12,14 @@ from .graph.plan import Plan
 from .index.library import Library, library_of, library_sources
 from .machine.machine import machine_source, read_machine
 from .machine.mesh import build_mesh
+from .rules.rulebook import accept_rules
 from .search.pin import parse_pin
 from .search.solve import search
+from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
+from .syntax.parse_rules import RuleDecl
 from .syntax.read import read_source
+from .syntax.span import Source
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Request:
     """What to compile, for what, and how to choose.
 
     `settings` and `preset` choose the model's parameters. `pins` are as written, `w1=S0,I`. `operators` are folders of
-    the user's own `.uop` files.
+    the user's own `.uop` files, `rules` files of rules.
     """
 
     model: Path
@@ -35,6 +39,7 @@ class Request:
     strategy: str = "auto"
     pins: Sequence[str] = ()
     operators: Sequence[Path] = ()
+    rules: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,27 @@ class Compilation:
 
 def compile_model(request: Request) -> Compilation:
     """Read, build and plan a model. Raises InputError for any fault in what the user gave; writes nothing."""
-    sources = Sources(read_source(request.model), library_sources(request.operators), machine_source(request.machine))
+    sources = Sources(
+        read_source(request.model),
+        library_sources(request.operators),
+        machine_source(request.machine),
+        tuple(map(read_source, request.rules)),
+    )
     machine = read_machine(sources.machine)
     mesh = build_mesh(machine, request.devices, request.mesh)
     library = library_of(sources.operators)
+    rules = proved_rules(sources.rules, library)
     model = build_model(parse_model(sources.model), library, request.settings, request.preset)
-    plan = search(model, mesh, machine, library, request.strategy, dict(map(parse_pin, request.pins)))
+    plan = search(model, mesh, machine, library, request.strategy, dict(map(parse_pin, request.pins)), rules)
     return Compilation(plan, library, sources)
+
+
+def proved_rules(sources: Sequence[Source], library: Library) -> tuple[RuleDecl, ...]:
+    """The rules of these texts. Raises E542 for a rule that is not proved, E024 for two of one name."""
+    rules: dict[str, RuleDecl] = {}
+    for source in sources:
+        for rule in accept_rules(source, library):
+            if rule.name in rules:
+                raise fail("E024", f"the rule `{rule.name}` is given twice", rule.span)
+            rules[rule.name] = rule
+    return tuple(rules.values())

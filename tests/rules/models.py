@@ -41,7 +41,7 @@ def model_of(found: Substitution, ranks: Ranks, seed: int) -> Model:
 
 
 def evaluated(model: Model, seed: int) -> Returned:
-    """What a model returns for weights and inputs drawn from the seed: the same for models of the same stored tensors."""
+    """What a model returns for weights and inputs drawn from the seed, the same for the same stored tensors."""
     rng = np.random.default_rng(seed)
     drawn = {}
     for source in sorted(model.graph.inputs, key=lambda source: source.value.name):
@@ -97,11 +97,10 @@ class _Text:
                 inner = self.text(operand)
                 return f"{f'({inner})' if isinstance(operand, GraphView) else inner}[{sides[0]}] -> [{sides[1]}]"
             case GraphCall(name, arguments):
-                settings = "".join(
-                    f"{', ' if place else '; '}{key}={number_of(attribute_value(value, self.found.claim), self.sizes)!r}"
-                    for place, (key, value) in enumerate(expr.attributes)
-                )
-                return f"{name}({', '.join(map(self.text, arguments))}{settings})"
+                claim = self.found.claim
+                given = [(key, number_of(attribute_value(value, claim), self.sizes)) for key, value in expr.attributes]
+                settings = ", ".join(f"{key}={value!r}" for key, value in given)
+                return f"{name}({', '.join(map(self.text, arguments))}{'; ' if given else ''}{settings})"
         raise TypeError(expr)
 
     @staticmethod

@@ -29,12 +29,14 @@ class Sources:
     model: Source
     operators: tuple[Source, ...]
     machine: Source
+    rules: tuple[Source, ...] = ()
 
     @property
     def hash(self) -> str:
         """SHA-256 over all texts, each with its role and length, so that no text can be moved into another."""
         digest = sha256(f"unity-dsl plan {FORMAT}".encode())
         texts = [("model", self.model), *(("ops", source) for source in self.operators), ("machine", self.machine)]
+        texts += [("rules", source) for source in self.rules]
         for role, source in texts:
             content = source.text.encode()
             digest.update(f"\n{role} {len(content)}\n".encode())
@@ -84,7 +86,7 @@ class PlanFile:
 
 def render_plan_file(plan: Plan, sources: Sources, choices: Choices, files: Mapping[str, str], version: str) -> str:
     """The text of `plan.json`. `files` are the other files of the program, by name, with their texts."""
-    names = _public_names(sources)
+    names = iter(_public_names(sources))
     document = {
         "format": FORMAT,
         "unity_dsl": version,
@@ -104,12 +106,15 @@ def render_plan_file(plan: Plan, sources: Sources, choices: Choices, files: Mapp
         },
         "cost": {**asdict(plan.cost), "seconds": plan.cost.seconds},
         "notes": list(plan.notes),
+        "models_considered": plan.considered,
+        "rules": [{"rule": a.rule, "place": a.place, "line": a.span.line if a.span else None} for a in plan.rules],
         "graph": _describe_graph(plan.graph),
         "files": {name: digest(text.encode()) for name, text in sorted(files.items())},
         "sources": {
-            "model": {"name": names[0], "text": sources.model.text},
-            "ops": [{"name": n, "text": s.text} for n, s in zip(names[1:-1], sources.operators, strict=True)],
-            "machine": {"name": names[-1], "text": sources.machine.text},
+            "model": {"name": next(names), "text": sources.model.text},
+            "ops": [{"name": next(names), "text": source.text} for source in sources.operators],
+            "machine": {"name": next(names), "text": sources.machine.text},
+            "rules": [{"name": next(names), "text": source.text} for source in sources.rules],
         },
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -161,7 +166,7 @@ def _public_names(sources: Sources) -> list[str]:
     """File names without their folders (which tell about the machine), made different from each other."""
     used: set[str] = set()
     names = []
-    for source in (sources.model, *sources.operators, sources.machine):
+    for source in (sources.model, *sources.operators, sources.machine, *sources.rules):
         path = PurePath(source.name)
         name, count = path.name or "text", 2
         while name in used:
@@ -200,6 +205,7 @@ def _describe_step(step: PlannedNode | PlannedSegment) -> dict[str, Any]:
         "node": node.name,
         "operator": node.instance.name,
         "line": node.span.line if node.span else None,
+        "rule": node.rule,
         "arguments": [value.name for value in node.arguments],
         "results": [value.name for value in node.results],
         "configuration": describe_configuration(typed.configuration),
@@ -241,6 +247,8 @@ def _read(document: object) -> PlanFile:
             _source(sources.get("model"), "sources.model"),
             tuple(_source(item, "sources.ops") for item in _list(sources.get("ops"), "sources.ops")),
             _source(sources.get("machine"), "sources.machine"),
+            # Plans of models without rules, as they were written before there were any, have no such list.
+            tuple(_source(item, "sources.rules") for item in _list(sources.get("rules", []), "sources.rules")),
         ),
         settings={name: _setting(value, name) for name, value in settings.items()},
         preset=None if preset is None else _text(preset, "request.preset"),

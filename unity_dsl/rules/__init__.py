@@ -1,1 +1,1 @@
-"""Rules applied to models: where a proved graph substitution fits, and the model that it makes."""
+"""Graph substitutions: proved, kept with certificates, and applied to models."""

@@ -224,7 +224,8 @@ class _RightSide:
         self.match = match
         self.names = names
         self.made: list[Node] = []
-        self.span = next(node.span for node in match.nodes if node.results[0].name == match.roots[0].name)
+        self.spans = {node.results[0].name: node.span for node in match.nodes}
+        self.span = self.spans[match.roots[0].name]
         self.local: dict[str, Value] = {}
         self.known: dict[tuple[object, ...], Value] = {}
         for node in kept:
@@ -233,6 +234,7 @@ class _RightSide:
 
     def root(self, expr: GraphExpr, root: Value) -> Value:
         """What stands in place of a root. Raises Refused where it is of another type, and InputError."""
+        self.span = self.spans[root.name]
         found = self.value(expr, root)
         if _type(found) != _type(root):
             raise Refused(f"the result would be {found.dtype}{list(found.shape)}, not {root.dtype}{list(root.shape)}")
@@ -278,6 +280,8 @@ class _RightSide:
         name = self._fresh(instance.name) if root is None else root.name
         kind = "int" if output.integer_range is not None else self._float_type(operands)
         value = Value(name, instance.shape(output), kind, output.integer_range, span=self.span)
+        if root is not None and _type(value) == _type(root):
+            value = root
         node = Node(name, instance, tuple(operands), (value,), span=self.span, rule=self.match.substitution.rule.name)
         self.made.append(node)
         self.known[_key(instance, operands)] = value

@@ -71,10 +71,25 @@ class Problem:
     spaces: Spaces
 
 
-def build_problem(model: Model, mesh: Mesh, machine: Machine, library: Library, restriction: Restriction) -> Problem:
+@dataclass(frozen=True)
+class Prices:
+    """What operators and conversions cost on a mesh of a machine: found once for all models that are compared."""
+
+    mesh: Mesh
+    machine: Machine
+    options: OptionTable
+    conversions: ConversionPrices
+
+
+def prices_on(mesh: Mesh, machine: Machine, library: Library) -> Prices:
+    """Prices, each found when first asked for."""
+    return Prices(mesh, machine, OptionTable(mesh, machine, library), ConversionPrices(mesh, machine))
+
+
+def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Problem:
     """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
-    spaces = Spaces(mesh, ConversionPrices(mesh, machine))
-    context = _Context(mesh, machine, OptionTable(mesh, machine, library), spaces, restriction)
+    spaces = Spaces(prices.mesh, prices.conversions)
+    context = _Context(prices.mesh, prices.machine, prices.options, spaces, restriction)
     context.register(model.graph, frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.loss, model.outputs)

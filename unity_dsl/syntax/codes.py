@@ -1,7 +1,7 @@
 """Every diagnostic code with what it means: `unityc explain CODE` prints it.
 
 E0xx reading and parsing, E1xx `.uop` declarations and calls of operators, E2xx `.udl` models, E3xx devices, machines,
-pins, layouts and strategies, E4xx files of out/.
+pins, layouts and strategies, E4xx files of out/, E54x proofs and certificates.
 """
 
 from __future__ import annotations
@@ -483,5 +483,11 @@ CODES: dict[str, Code] = {
         "the program cannot be run",
         "A rank of the program raised an error, died, or waited for another rank without end while it was being "
         "checked. The trace of that rank is shown. If no file of the program was edited, this is a fault of `unityc`.",
+    ),
+    # ------------------------------------------------------------------------------------------ E54x proofs
+    "E542": Code(
+        "a rule that is not proved",
+        "Only proved rules may change a model. The message shows sizes at which the two sides of the rule differ, or "
+        "says which obligation of its proof could not be met.",
     ),
 }
