@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from tests.graph.evaluation import Returned, evaluate_model
 from tests.prove.cases import library
 from unity_dsl.graph.build import build_model
-from unity_dsl.graph.graph import Model
+from unity_dsl.graph.graph import Graph, Model, Segment, Value
 from unity_dsl.prove.build import Ranks, attribute_value, input_dims, number_of
 from unity_dsl.prove.poly import product
 from unity_dsl.prove.shape import valued
@@ -48,9 +48,21 @@ def evaluated(model: Model, seed: int) -> Returned:
         value = source.value
         bound = value.integer_range
         drawn[value.name] = rng.normal(size=value.shape) if bound is None else rng.integers(0, bound, value.shape)
-    weights = dict(sorted(model.weights()))
-    stored = {name: rng.normal(size=weight.value.shape) for name, weight in weights.items()}
+    stored = {
+        name: rng.normal(size=value.shape)
+        for name, value in sorted(_stored(model.graph, ""), key=lambda entry: entry[0])
+    }
     return evaluate_model(model, library(), drawn, stored)
+
+
+def _stored(graph: Graph, prefix: str) -> Iterator[tuple[str, Value]]:
+    """Weights and buffers under their full names."""
+    yield from ((prefix + weight.value.name, weight.value) for weight in graph.weights)
+    yield from ((prefix + buffer.value.name, buffer.value) for buffer in graph.buffers)
+    for step in graph.steps:
+        if isinstance(step, Segment):
+            for iteration in range(step.count):
+                yield from _stored(step.body, f"{prefix}{step.name}.{iteration}.")
 
 
 class _Text:
