@@ -48,15 +48,17 @@ class _Best:
             self.cost, self.plan = cost, solver.solution()
 
 
-def optimise(part: Part, domains: Domains, coarse: Sequence[Domains], below: float = np.inf) -> Optimum | None:
-    """The plan of least cost, or None if there is none, or none below a cost that would be of use. `coarse` are smaller
-    domains, tried until one has a plan: the better it is, the more can be excluded of the others.
+def least_cost(part: Part, domains: Domains) -> float:
+    """A lower bound on every plan of the domain, at a fraction of what the best plan takes to find."""
+    peeled = peel(part)
+    return bound_part(peeled.part, peeled.domains(domains), unlimited(peeled.part), _SWEEPS, star=True).least
+
+
+def optimise(part: Part, domains: Domains, coarse: Sequence[Domains]) -> Optimum | None:
+    """The plan of least cost, or None if there is none. `coarse` are smaller domains, tried until one has a plan: the
+    better it is, the more can be excluded of the others.
     """
     peeled = peel(part)
-    if np.isfinite(below):
-        whole = peeled.domains(domains)
-        if bound_part(peeled.part, whole, unlimited(peeled.part), _SWEEPS, star=True).least >= below:
-            return None
     best = _Best()
     for smaller in coarse:
         if best.plan is None:

@@ -19,7 +19,7 @@ from .elimination import Table
 from .options import LayoutColumn, Options, OptionTable, all_invariant
 from .part import Layouts, Part, Port, Repeat, Tensor
 from .restriction import Restriction, node_path, stored_values
-from .space import Spaces
+from .space import ConversionTable, Spaces
 
 _COSTLY = 20
 """Launches that an operator on values without weights may take before it is worth dividing: below, every device
@@ -79,6 +79,7 @@ class Prices:
     machine: Machine
     options: OptionTable
     conversions: ConversionPrices
+    between: ConversionTable = field(default_factory=dict)
 
 
 def prices_on(mesh: Mesh, machine: Machine, library: Library) -> Prices:
@@ -88,7 +89,7 @@ def prices_on(mesh: Mesh, machine: Machine, library: Library) -> Prices:
 
 def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Problem:
     """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
-    spaces = Spaces(prices.mesh, prices.conversions)
+    spaces = Spaces(prices.mesh, prices.conversions, prices.between)
     context = _Context(prices.mesh, prices.machine, prices.options, spaces, restriction)
     context.register(model.graph, frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())

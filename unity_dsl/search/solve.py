@@ -17,7 +17,7 @@ from .assemble import assemble
 from .coarse import coarse_domains
 from .cost import plan_cost
 from .joined_mesh import joined_mesh
-from .optimise import Optimum, optimise
+from .optimise import Optimum, least_cost, optimise
 from .part import everything
 from .pin import Pin, apply_pins, matching, why_not_produced
 from .problem import Impossible, Prices, build_problem, prices_on
@@ -55,7 +55,7 @@ def search(
     mesh, pins, notes = _searchable(mesh, pins)
     prices = prices_on(mesh, machine, library)
     given = _plan(model, prices, library, strategy, pins)
-    assert given is not None, "every operator has an option, and every layout converts to any other"
+    assert given is not None, "any cost is of use"
     if not rules or strategy == "single":
         return replace(given, notes=(*notes, *given.notes))
     found = variants(model, rules, library, SingleDevice(machine, library).seconds)
@@ -76,9 +76,11 @@ def _plan(
         problem = build_problem(model, prices, restriction)
     except Impossible as reason:
         raise _explained(reason, restriction, model, mesh, library, strategy) from None
-    best = optimise(problem.part, everything(problem.part), coarse_domains(problem), below)
-    if best is None:
+    whole = everything(problem.part)
+    if below < inf and least_cost(problem.part, whole) >= below:
         return None
+    best = optimise(problem.part, whole, coarse_domains(problem))
+    assert best is not None, "every operator has an option, and every layout converts to any other"
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
     cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
     return Plan(model, mesh, machine.name, strategy, graph, cost, tuple(_describe(best, cost, graph, mesh, machine)))
