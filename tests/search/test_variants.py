@@ -76,7 +76,8 @@ def test_rules_are_applied_to_what_others_made(library: Library, build: Build) -
     """x w v u may be multiplied in any order: 5 ways of three products, the given one among them."""
     model = build(
         "model m[n = 1]\n  input x: f32[2, 3]\n  input t: f32[2, 6]\n  weight w: f32[4, 3] ~ ones\n"
-        "  weight v: f32[5, 4] ~ ones\n  weight u: f32[6, 5] ~ ones\n  loss mse(linear(linear(linear(x, w), v), u), t)\n"
+        "  weight v: f32[5, 4] ~ ones\n  weight u: f32[6, 5] ~ ones\n"
+        "  loss mse(linear(linear(linear(x, w), v), u), t)\n"
     )
     associate = rule_of(
         "rule associate(x: [a, b], y: [b, c], z: [c, d])\n  matmul(matmul(x, y), z) => matmul(x, matmul(y, z))\n"

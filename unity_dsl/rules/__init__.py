@@ -1,1 +1,1 @@
-"""Graph substitutions: proved, kept with certificates, and applied to models."""
+"""Theorems kept, looked up and used: substitutions and the configurations of operators, with their certificates."""

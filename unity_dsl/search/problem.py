@@ -10,7 +10,7 @@ import numpy as np
 
 from ..graph.graph import Graph, Model, Node, Segment, Value
 from ..graph.layout import Mesh
-from ..graph.typing import TypedOperator
+from ..graph.typing import Theorems, TypedOperator
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import UPDATE_PASSES, held_fraction, local_price
@@ -82,9 +82,9 @@ class Prices:
     between: ConversionTable = field(default_factory=dict)
 
 
-def prices_on(mesh: Mesh, machine: Machine, library: Library) -> Prices:
+def prices_on(mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> Prices:
     """Prices, each found when first asked for."""
-    return Prices(mesh, machine, OptionTable(mesh, machine, library), ConversionPrices(mesh, machine))
+    return Prices(mesh, machine, OptionTable(mesh, machine, library, theorems), ConversionPrices(mesh, machine))
 
 
 def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Problem:

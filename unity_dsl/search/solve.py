@@ -9,8 +9,10 @@ from math import inf
 from ..graph.graph import Model, Segment
 from ..graph.layout import Mesh
 from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ..graph.typing import Theorems
 from ..index.library import Library
 from ..machine.machine import Machine
+from ..rules.theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import RuleDecl
 from .assemble import assemble
@@ -42,18 +44,20 @@ def search(
     strategy: str = "auto",
     pins: Mapping[str, Pin] = {},
     rules: Sequence[RuleDecl] = (),
+    theorems: Theorems | None = None,
 ) -> Plan:
     """The cheapest plan of a strategy with the pins kept. Pins are globs of weights and values with their kinds.
 
     The rules, which must be proved, make other models of the same meaning, and the plan is that of the cheapest; one
     that lacks a pinned value is not considered. `single` is what programs are compared with, and uses no rules.
-    Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
+    Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
+    prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
     if strategy not in STRATEGIES:
         hint = suggest(strategy, STRATEGIES) or f"there are {', '.join(STRATEGIES)}"
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
     mesh, pins, notes = _searchable(mesh, pins)
-    prices = prices_on(mesh, machine, library)
+    prices = prices_on(mesh, machine, library, theorems or ShardingTheorems(library))
     given = _plan(model, prices, library, strategy, pins)
     assert given is not None, "any cost is of use"
     if not rules or strategy == "single":
