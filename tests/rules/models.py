@@ -4,22 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from random import Random
 
 import numpy as np
 
 from tests.graph.evaluation import Returned, evaluate_model
-from tests.prove.cases import library
+from tests.prove.cases import library, rule_of
 from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Graph, Model, Segment, Value
 from unity_dsl.prove.build import Ranks, attribute_value, input_dims, number_of
 from unity_dsl.prove.poly import product
 from unity_dsl.prove.shape import valued
 from unity_dsl.prove.witness import Run, witness_sizes
+from unity_dsl.rules.match import matches
+from unity_dsl.rules.rewrite import rewrite
 from unity_dsl.rules.substitution import Substitution, substitution_of
 from unity_dsl.syntax.ast import Name
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from unity_dsl.syntax.span import Source
+
+LAWS = """
+rule distribute(x: [b.., i], w: [o, i], v: [o, i])
+  linear(x, w) + linear(x, v) => linear(x, w + v)
+---
+rule share(x: [b, i], w: [o, i], v: [q, i])
+  y = linear(x, concat(w, v; dim=0))
+  first = slice(y; dim=1, start=0, stop=o)
+  second = slice(y; dim=1, start=o, stop=o + q)
+  linear(x, w), linear(x, v) => first, second
+---
+rule associate(x: [b.., i], w: [h, i], v: [o, h])
+  linear(linear(x, w), v) => linear(x, matmul(v, w))
+---
+rule idle(x: [b..])
+  relu(x) => relu(relu(x))
+---
+rule as_product(x: [b, i], w: [o, i])
+  linear(x, w) => matmul(x, w[o, i] -> [i, o])
+---
+rule turned(x: [b.., c])
+  softmax(x) => softmax(2 + x)
+---
+rule scaled(x: [b, c], y: [b, c])
+  x + y => 0.5 * (2 * x + 2 * y)
+---
+rule both(x: [b.., c])
+  tanh(x), relu(x) => tanh(x), relu(1 * x)
+""".strip().split("---\n")
+"""True of all tensors; some of them fit almost any model."""
 
 
 @cache
@@ -53,6 +86,19 @@ def evaluated(model: Model, seed: int) -> Returned:
         for name, value in sorted(_stored(model.graph, ""), key=lambda entry: entry[0])
     }
     return evaluate_model(model, library(), drawn, stored)
+
+
+def rewritten(rule: str | RuleDecl, model: Model) -> list[Model | str]:
+    """What every match of a rule makes of the model, or why it does not."""
+    found = substitution(rule if isinstance(rule, RuleDecl) else rule_of(rule))
+    return [rewrite(model, match) for match in matches(found, model)]
+
+
+def random_rewritings(model: Model, rng: Random) -> Iterator[Model]:
+    """Models of the same meaning, each from the one before by one of the laws at one of its places."""
+    while made := [new for law in LAWS for new in rewritten(law, model) if isinstance(new, Model)]:
+        model = rng.choice(made)
+        yield model
 
 
 def _stored(graph: Graph, prefix: str) -> Iterator[tuple[str, Value]]:

@@ -11,10 +11,12 @@ import pytest
 
 from tests.prove.cases import library, rule_of, rules_of
 from unity_dsl.graph.graph import Model, Node
+from unity_dsl.index.library import library_of, library_sources
 from unity_dsl.rules.match import Match, is_commutative, matches
 from unity_dsl.rules.substitution import substitution_of
 from unity_dsl.syntax.ast import Name
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, RuleDecl
+from unity_dsl.syntax.span import Source
 
 from .models import build, substitution
 
@@ -272,3 +274,11 @@ def test_most_proved_rules_can_be_used() -> None:
     assert {name for name, reason in refused.items() if "devices" not in reason} == {
         *("linear_slice_weights", "sum_range_split", "max_over_merged_axes"),
     }
+
+
+def test_a_proof_says_nothing_of_evaluation() -> None:
+    text = "op noted(x: [b..]) -> y: [b..]\n  y[b..] = x[b..]\n  eval\n    y[b..] = x[b..] + 1\n"
+    own = library_of([*library_sources(), Source("own.uop", text)])
+    rule = rule_of("rule r(x: [b..])\n  relu(noted(x)) => relu(x)\n")
+    told = substitution_of(rule, own)
+    assert isinstance(told, str) and "in evaluation" in told

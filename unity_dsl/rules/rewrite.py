@@ -114,8 +114,7 @@ class _Rewriting:
             leaves |= {value.name for value in (self.model.loss, *self.model.outputs)}
         if root.name in leaves and (found.name not in own or found.name in leaves):
             return False
-        bodies = (step.body for step in self.graph.steps if isinstance(step, Segment))
-        return not any(found.name in _own_names(graph) for body in bodies for _, graph in graphs(body))
+        return found.name not in _inner_names(self.graph)
 
     def _segment(self) -> Segment | None:
         """The repeat whose body is changed."""
@@ -167,7 +166,7 @@ def _reading(step: Node | Segment, instead: Mapping[str, Value]) -> Node | Segme
         return step
     if isinstance(step, Node):
         return replace(step, arguments=_renamed(step.arguments, instead))
-    hidden = _own_names(step.body) | {value.name for value in step.entry}
+    hidden = _own_names(step)
     inner = {name: value for name, value in instead.items() if name not in hidden}
     body = replace(step.body, steps=tuple(_reading(part, inner) for part in step.body.steps))
     initial, captured = _renamed(step.initial, instead), _renamed(step.captured, instead)
@@ -178,10 +177,16 @@ def _renamed(values: Iterable[Value], instead: Mapping[str, Value]) -> tuple[Val
     return tuple(instead.get(value.name, value) for value in values)
 
 
-def _own_names(graph: Graph) -> set[str]:
-    """Names that a graph gives itself: what they mean outside cannot be read in it."""
-    entries = {v.name for step in graph.steps if isinstance(step, Segment) for v in step.entry}
-    return _stored_names(graph) | entries | {value.name for step in graph.steps for value in step.results}
+def _own_names(segment: Segment) -> set[str]:
+    """Names that a repeat's body gives itself: what they mean outside cannot be read in it."""
+    made = (value.name for step in segment.body.steps for value in step.results)
+    return {*_stored_names(segment.body), *made, *(value.name for value in segment.entry)}
+
+
+def _inner_names(graph: Graph) -> set[str]:
+    """The names that the repeats of a graph give themselves, those inside them included."""
+    segments = [step for step in graph.steps if isinstance(step, Segment)]
+    return {name for segment in segments for name in _own_names(segment) | _inner_names(segment.body)}
 
 
 def _ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:

@@ -30,7 +30,7 @@ from ..prove.form import Unsupported
 from ..prove.poly import Poly, product
 from ..prove.shape import Failed, exactly, valued
 from ..prove.witness import witness_sizes
-from ..syntax.ast import Name, ParallelDecl
+from ..syntax.ast import Name, OperatorDecl, ParallelDecl
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from .sizes import solve_sizes
 
@@ -117,6 +117,8 @@ def _why_not(found: Substitution) -> str | None:
         return "it speaks of devices: the search divides every operator by itself"
     if any(draws(decl) for decl in decls):
         return "it has a random operator, whose numbers belong to one place of the model"
+    if any(isinstance(decl, OperatorDecl) and decl.evaluation for decl in decls):
+        return "it has an operator that computes something else in evaluation, of which its proof says nothing"
     for expr in found.left:
         if isinstance(expr, Name):
             return f"`{expr.name}` alone on the left stands for any tensor"
