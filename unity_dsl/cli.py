@@ -103,6 +103,9 @@ def unityc() -> None:
 @click.option(
     "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
 )
+@click.option(
+    "--rules", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="Proved substitutions (repeatable)."
+)
 @click.option("--force", is_flag=True, help="Overwrite a program that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_command(
@@ -116,6 +119,7 @@ def compile_command(
     settings: tuple[str, ...],
     pins: tuple[str, ...],
     ops: tuple[Path, ...],
+    rules: tuple[Path, ...],
     force: bool,
     as_json: bool,
 ) -> None:
@@ -144,6 +148,7 @@ def compile_command(
         strategy=strategy,
         pins=pins,
         operators=ops,
+        rules=rules,
     )
     # The search makes a million small objects that live until the process ends: collecting them costs a sixth of it.
     gc.disable()
@@ -193,6 +198,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
             "memory": plan.cost.memory,
         },
         "layouts": stored_layouts(compilation),
+        "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
         "notes": list(plan.notes),
         "files": [str(path) for path in files],
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from unity_dsl.cli import run
 from unity_dsl.emit.plan_file import load_plan_file
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.syntax.diagnostic import InputError
@@ -127,6 +128,9 @@ def test_a_rule_that_does_not_pay_is_not_used(rules: Path, compile_program: Comp
 def test_a_rule_that_is_not_proved_is_refused(text: str, told: str, tmp_path: Path, compile_program: Compile) -> None:
     path = tmp_path / "wrong.rules"
     path.write_text(FUSE + "\n" + text)
+    (tmp_path / "model.udl").write_text(ATTENTION)
+    assert run([str(tmp_path / "model.udl"), "-o", str(tmp_path / "out"), "--rules", str(path)]) == 2
+    assert not (tmp_path / "out").exists()
     with pytest.raises(InputError) as error:
         compile_program(ATTENTION, rules=[path])
     assert error.value.diagnostic.code == "E542"
