@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -19,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__
+from .console import replace_file, show_diagnostic, show_lines
+from .rule_commands import rules_group
 
 if TYPE_CHECKING:
     from .compile import Compilation
     from .emit.check import CheckReport
     from .graph.graph import Buffer, Weight
     from .graph.plan import PlannedGraph
-    from .syntax.diagnostic import Diagnostic
 
 DEBUG = "UNITY_DEBUG"
 
@@ -85,6 +85,9 @@ class DefaultCommand(click.Group):
 @click.version_option(__version__, message="unityc %(version)s")
 def unityc() -> None:
     """Compile a model to the distributed PyTorch program that trains it."""
+
+
+unityc.add_command(rules_group)
 
 
 # ---------------------------------------------------------------------------------------------- compile
@@ -409,18 +412,18 @@ def first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
 
 
-@unityc.command("fmt", short_help="Format .uop and .udl files in place.")
+@unityc.command("fmt", short_help="Format .uop, .udl and .rules files in place.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILES")
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit code 1 where a file is not formatted.")
 def format_command(files: tuple[Path, ...], only_check: bool) -> None:
     """Write FILES in the one standard form. Comments are kept; the meaning is not touched."""
-    from .syntax.format import format_model, format_ops
+    from .syntax.format import format_model, format_ops, format_rules
     from .syntax.read import read_source
 
-    formats = {".uop": format_ops, ".udl": format_model}
+    formats = {".uop": format_ops, ".udl": format_model, ".rules": format_rules}
     for path in files:
         if path.suffix not in formats:
-            raise click.BadParameter(f"`{path}` is neither .uop nor .udl", param_hint="FILES")
+            raise click.BadParameter(f"`{path}` is not a .uop, .udl or .rules file", param_hint="FILES")
     sources = {path: read_source(path) for path in files}
     changed = {path: text for path, source in sources.items() if (text := formats[path.suffix](source)) != source.text}
     for path, text in changed.items():
@@ -429,51 +432,3 @@ def format_command(files: tuple[Path, ...], only_check: bool) -> None:
         click.echo(f"{'would format' if only_check else 'formatted'} {path}")
     if only_check and changed:
         raise click.exceptions.Exit(1)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Give a file new contents in one step: an interruption leaves the old ones. Raises E030 where it cannot."""
-    from .syntax.diagnostic import fail
-
-    # A link keeps pointing to the file: what it points to is replaced, not the link.
-    target = path.resolve()
-    new = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        new.write_text(text, encoding="utf-8")
-        shutil.copymode(target, new)
-        os.replace(new, target)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise fail("E030", f"cannot write `{path}`: {error.strerror or error}") from None
-
-
-# ---------------------------------------------------------------------------------------------- printing
-
-
-def show_lines(lines: Sequence[tuple[str, str]]) -> None:
-    """Labels in a column, bold on a terminal; never folded, so that output can be piped."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)
-    width = max(len(label) for label, _ in lines)
-    for label, text in lines:
-        console.print(Text.assemble((f"{label:<{width}}  ", "bold"), text))
-
-
-def show_diagnostic(diagnostic: Diagnostic) -> None:
-    """One fault of the input on stderr, coloured on a terminal."""
-    from .syntax.render import render
-
-    text = render(diagnostic).rstrip("\n")
-    if not sys.stderr.isatty():
-        click.echo(text, err=True)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    styled = Text(text)
-    styled.highlight_regex(r"error\[E\d+\]", "bold red")
-    styled.highlight_regex(r"(?m)^ *\| *\^.*$", "red")
-    styled.highlight_regex(r"(?m)^(help|note):", "bold cyan")
-    Console(stderr=True, highlight=False, soft_wrap=True).print(styled)

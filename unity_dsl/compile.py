@@ -12,6 +12,7 @@ from .graph.plan import Plan
 from .index.library import Library, library_of, library_sources
 from .machine.machine import machine_source, read_machine
 from .machine.mesh import build_mesh
+from .rules.certificate import certificates_path, known_certificates
 from .rules.rulebook import accept_rules
 from .search.pin import parse_pin
 from .search.solve import search
@@ -44,11 +45,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Compilation:
-    """A plan, with the texts and the library it came from: what writing the program needs."""
+    """A plan, with the texts and the library it came from: what writing the program needs. `rules` are all proved."""
 
     plan: Plan
     library: Library
     sources: Sources
+    rules: tuple[RuleDecl, ...] = ()
 
 
 def compile_model(request: Request) -> Compilation:
@@ -62,17 +64,20 @@ def compile_model(request: Request) -> Compilation:
     machine = read_machine(sources.machine)
     mesh = build_mesh(machine, request.devices, request.mesh)
     library = library_of(sources.operators)
-    rules = proved_rules(sources.rules, library)
+    rules = proved_rules(request.rules, sources.rules, library)
     model = build_model(parse_model(sources.model), library, request.settings, request.preset)
     plan = search(model, mesh, machine, library, request.strategy, dict(map(parse_pin, request.pins)), rules)
-    return Compilation(plan, library, sources)
+    return Compilation(plan, library, sources, rules)
 
 
-def proved_rules(sources: Sequence[Source], library: Library) -> tuple[RuleDecl, ...]:
-    """The rules of these texts. Raises E542 for a rule that is not proved, E024 for two of one name."""
+def proved_rules(paths: Sequence[Path], sources: Sequence[Source], library: Library) -> tuple[RuleDecl, ...]:
+    """The rules of these files, which the certificates beside them may spare a new proof.
+
+    Raises E542 for a rule that is not proved, E024 for two of one name.
+    """
     rules: dict[str, RuleDecl] = {}
-    for source in sources:
-        for rule in accept_rules(source, library):
+    for path, source in zip(paths, sources, strict=True):
+        for rule in accept_rules(source, library, known_certificates(certificates_path(path))):
             if rule.name in rules:
                 raise fail("E024", f"the rule `{rule.name}` is given twice", rule.span)
             rules[rule.name] = rule

@@ -24,7 +24,7 @@ NAME = "plan.json"
 
 @dataclass(frozen=True)
 class Sources:
-    """Every text that a plan depends on. `operators` are in the order in which the library read them."""
+    """Every text that a plan depends on, operators in the order in which the library read them, rules as given."""
 
     model: Source
     operators: tuple[Source, ...]

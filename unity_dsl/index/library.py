@@ -18,7 +18,7 @@ from .validate import check_function, check_operator, check_parallel
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Library:
     """Declarations by name. Operators and parallel ops share one space of names, element functions have their own."""
 

@@ -6,13 +6,13 @@ The contract: equality over the reals, wherever both sides have a value, at all 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product as combinations
 from time import perf_counter
 
 from ..index.library import Library
 from ..syntax.parse_rules import RuleDecl
-from .arithmetic import Arithmetic
+from .arithmetic import Arithmetic, Question
 from .build import Claim, Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
 from .compare import Comparison
 from .form import Form, Unsupported, substitute
@@ -23,7 +23,10 @@ from .shape import Factors, Failed, shown
 from .witness import Difference, IllShaped, Run, witness_sizes
 
 PROVER = 1
-"""The version of the prover's method: proofs by another one count for nothing."""
+"""Raised with every change in what this stage, or the calculus that it rests on, takes for proved.
+
+Certificates name it: those of another number count for nothing.
+"""
 MAX_RANK = 2
 TRIALS = 12
 """Random instances that look for a counterexample where no proof is found."""
@@ -31,10 +34,14 @@ TRIALS = 12
 
 @dataclass(frozen=True)
 class Obligation:
-    """Something that was shown: same_shape, in_bounds, divides, same_layout, inhabited or same_value."""
+    """Something that was shown: same_shape, in_bounds, divides, same_layout, inhabited or same_value.
+
+    `questions` are those that z3 was asked on the way, where a proof is followed.
+    """
 
     name: str
     statement: str
+    questions: tuple[Question, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,34 @@ class NotProved:
 Answer = Proved | Refuted | NotProved
 
 
+@dataclass(frozen=True)
+class Derivation:
+    """A proof at given ranks of the rule's rest groups, as far as it went.
+
+    `outputs` are both sides, in the same indices; `questions` is all that z3 was asked, in order.
+    """
+
+    ranks: Ranks
+    witness: Mapping[str, int]
+    inputs: Mapping[str, Tensor]
+    outputs: tuple[tuple[Tensor, Tensor], ...]
+    obligations: tuple[Obligation, ...]
+    questions: tuple[Question, ...]
+
+
 def prove_rule(rule: RuleDecl, library: Library) -> Answer:
     """Whether left equals right. Raises InputError for names that are not there and calls that cannot be read."""
+    return _prove(rule, library, None)
+
+
+def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivation, ...]]:
+    """The answer of `prove_rule` with what it rests on, one derivation for each choice of ranks."""
+    derivations: list[Derivation] = []
+    answer = _prove(rule, library, derivations)
+    return answer, tuple(derivations)
+
+
+def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | None) -> Answer:
     begun = perf_counter()
     try:
         claim = claim_of(rule)
@@ -76,8 +109,10 @@ def prove_rule(rule: RuleDecl, library: Library) -> Answer:
     shown_at: dict[Obligation, None] = {}
     questions = 0
     for ranks in ranks_of(rule):
-        prover = Prover(rule, claim, library, ranks)
+        prover = Prover(rule, claim, library, ranks, recorded=derivations is not None)
         outcome = prover.run()
+        if derivations is not None:
+            derivations.append(prover.derivation(outcome if isinstance(outcome, tuple) else ()))
         if isinstance(outcome, Difference):
             return Refuted(outcome, perf_counter() - begun)
         if isinstance(outcome, Failed):
@@ -96,13 +131,17 @@ def ranks_of(rule: RuleDecl) -> Iterator[Ranks]:
 class Prover:
     """A rule at given ranks of its rest groups."""
 
-    def __init__(self, rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks) -> None:
+    def __init__(self, rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, *, recorded: bool = False) -> None:
         self.rule = rule
         self.claim = claim
         self.library = library
         self.ranks = ranks
         self.names = used_names(rule, claim, ranks)
-        self.arithmetic = Arithmetic(claim.conditions)
+        self.arithmetic = Arithmetic(claim.conditions, record=[] if recorded else None)
+        self.witness: Mapping[str, int] = {}
+        self.inputs: Mapping[str, Tensor] = {}
+        self.outputs: list[tuple[Tensor, Tensor]] = []
+        self.told = 0
 
     def run(self) -> tuple[Obligation, ...] | Difference | Failed:
         """The obligations met, a counterexample, or the obligation that is not met."""
@@ -110,6 +149,7 @@ class Prover:
         if sizes is None:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
         graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
+        self.witness, self.inputs = sizes, {tensor.name: graph.tensors[tensor.name] for tensor in self.rule.inputs}
         try:
             check_ranks(self.rule, self.library)
             check_random(self.rule, self.library)
@@ -128,16 +168,36 @@ class Prover:
             return Failed("inhabited", f"the witness {_sizes_text(sizes)} cannot be run: {reason}")
         return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text(sizes)))
 
+    def derivation(self, obligations: tuple[Obligation, ...]) -> Derivation:
+        """What was done, after `run`."""
+        questions = tuple(self.arithmetic.record or ())
+        return Derivation(self.ranks, self.witness, self.inputs, tuple(self.outputs), obligations, questions)
+
+    def _asked(self, *names: str) -> tuple[Question, ...]:
+        """The questions about these obligations since the last time."""
+        if self.arithmetic.record is None:
+            return ()
+        since, self.told = self.arithmetic.record[self.told :], len(self.arithmetic.record)
+        return tuple(question for question in since if question.obligation in names)
+
     def obligations(self, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
-        met = [Obligation("in_bounds", "every read without a fill lies inside its tensor")]
+        before = self._asked("in_bounds", "same_shape")
+        met = [
+            Obligation(name, statement, tuple(question for question in before if question.obligation == name))
+            for name, statement in (
+                ("in_bounds", "every read without a fill lies inside its tensor"),
+                ("same_shape", "the operands of every operator have the sizes that it asks for"),
+            )
+        ]
         for number, (first, second) in enumerate(zip(left, right, strict=True)):
             mapping = self._same_shape(first, second)
             dims = ", ".join(" * ".join(shown(var.size) for var in dim) or "1" for dim in first.dims)
             axes = ", ".join(f"@{name}" for name, _ in first.devices) or "none"
             met.append(Obligation("same_layout", f"output {number}: device axes {axes}"))
-            met.append(Obligation("same_shape", f"output {number} has shape [{dims}]"))
+            met.append(Obligation("same_shape", f"output {number} has shape [{dims}]", self._asked("same_shape")))
             self._same_value(number, first, second, mapping)
-            met.append(Obligation("same_value", f"output {number}: {len(first.value)} terms"))
+            terms = f"output {number}: {len(first.value)} terms"
+            met.append(Obligation("same_value", terms, self._asked("same_value")))
         return tuple(met)
 
     def _same_shape(self, left: Tensor, right: Tensor) -> dict[Var, Var]:
@@ -158,18 +218,21 @@ class Prover:
 
     def _equal_shapes(self, left: list[Factors], right: list[Factors]) -> bool:
         return [len(dim) for dim in left] == [len(dim) for dim in right] and all(
-            self.arithmetic.certain(compare("==", a, b))
+            self.arithmetic.certain(compare("==", a, b), obligation="same_shape")
             for first, second in zip(left, right, strict=True)
             for a, b in zip(first, second, strict=True)
         )
 
     def _same_value(self, output: int, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
         renaming = {old: of(new) for old, new in mapping.items()}
-        if left.entry is not None and right.entry is not None:
-            if not self.arithmetic.certain(compare("==", left.entry, right.entry.substitute(renaming))):
+        entry = None if right.entry is None else right.entry.substitute(renaming)
+        other: Form = substitute(right.value, renaming)
+        renamed = replace(right, devices=left.devices, dims=left.dims, value=other, entry=entry)
+        self.outputs.append((left, renamed))
+        if left.entry is not None and entry is not None:
+            if not self.arithmetic.certain(compare("==", left.entry, entry), obligation="same_value"):
                 raise Failed("same_value", f"output {output}: the integers are not known to be equal")
             return
-        other: Form = substitute(right.value, renaming)
         if not Comparison(self.arithmetic).equal(left.value, other):
             raise Failed("same_value", f"output {output}: the coefficients are not known to agree")
 

@@ -92,7 +92,8 @@ class Sizes:
 
     def _equal(self, left: Factors, right: Factors) -> bool:
         return len(left) == len(right) and all(
-            self.arithmetic.certain(compare("==", a, b)) for a, b in zip(left, right, strict=True)
+            self.arithmetic.certain(compare("==", a, b), obligation="same_shape")
+            for a, b in zip(left, right, strict=True)
         )
 
     def bind_operands(self, instance: Instance, dims: Sequence[Sequence[Factors]]) -> None:
@@ -127,7 +128,7 @@ class Sizes:
             found = self._comparison(operator, condition)
             if found is not None and assumed:
                 self.arithmetic.conditions += (found,)
-            elif found is not None and not self.arithmetic.certain(found):
+            elif found is not None and not self.arithmetic.certain(found, obligation="same_shape"):
                 text = condition.span.text if condition.span is not None else found.key
                 raise Failed("same_shape", f"`{operator.name}` needs `{text}`")
 
@@ -138,7 +139,7 @@ class Sizes:
                 least = compare(">=", factor, ONE)
                 if assumed:
                     self.arithmetic.conditions += (least,)
-                elif not self.arithmetic.certain(least):
+                elif not self.arithmetic.certain(least, obligation="same_shape"):
                     raise Failed("same_shape", f"the size `{name}` = {shown(factor)} is not known to be at least 1")
 
     def _determines(self, condition: Expr) -> bool:
