@@ -12,7 +12,7 @@ import pytest
 from tests.prove.cases import library, rule_of, rules_of
 from unity_dsl.graph.graph import Model, Node
 from unity_dsl.index.library import library_of, library_sources
-from unity_dsl.rules.match import Match, is_commutative, matches
+from unity_dsl.rules.match import Match, TooMany, is_commutative, matches
 from unity_dsl.rules.substitution import substitution_of
 from unity_dsl.syntax.ast import Name
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, RuleDecl
@@ -282,3 +282,13 @@ def test_a_proof_says_nothing_of_evaluation() -> None:
     rule = rule_of("rule r(x: [b..])\n  relu(noted(x)) => relu(x)\n")
     told = substitution_of(rule, own)
     assert isinstance(told, str) and "in evaluation" in told
+
+
+def test_looking_for_matches_ends() -> None:
+    """Eight results with nothing in common fit a model of thirty in 30^8 ways."""
+    inputs = ", ".join(f"x{n}: [m, k]" for n in range(8))
+    left = ", ".join(f"relu(x{n})" for n in range(8))
+    rule = rule_of(f"rule r({inputs})\n  {left} => {left}\n")
+    model = model_of("x0 = w", *(f"x{n + 1} = relu(x{n})" for n in range(30)), "y = x30")
+    with pytest.raises(TooMany):
+        list(matches(substitution(rule), model))

@@ -201,3 +201,12 @@ def test_the_plan_says_what_was_not_looked_at(library: Library, build: Build) ->
     assert "rule `devices` is not used: it speaks of devices" in notes
     assert "no rule fits the model" in planned(build(PROJECTED), library, TWICE).notes
     assert not any("rule" in note for note in planned(build(PROJECTED), library).notes)
+
+
+def test_matches_without_end_are_left_out(library: Library, build: Build) -> None:
+    inputs = ", ".join(f"x{n}: [m, k]" for n in range(8))
+    left = ", ".join(f"relu(x{n})" for n in range(8))
+    rule = rule_of(f"rule r({inputs})\n  {left} => {left}\n")
+    lines = "\n".join(f"  x{n + 1} = relu(x{n})" for n in range(20))
+    model = build(f"model m[n = 1]\n  weight x0: f32[2, 3] ~ ones\n{lines}\n  loss mse(x20, x0)\n")
+    assert not models_of(model, library, rule).complete

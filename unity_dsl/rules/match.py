@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 from itertools import product as combinations
 from math import prod
 
@@ -28,6 +29,15 @@ from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
 from .sizes import Equation, solve_sizes
 from .substitution import Substitution
+
+STEPS = 20_000
+"""Comparisons of a call with an operator in one model: several results with nothing in common fit everywhere."""
+_SETTLING = 50
+"""Comparisons that it is worth to work out the sizes of a match."""
+
+
+class TooMany(Exception):
+    """The search for matches was given up after `STEPS` comparisons."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +82,13 @@ class _Found:
 
 
 def matches(substitution: Substitution, model: Model) -> Iterator[Match]:
-    """Every place of the model where the left side stands, in the order of the model's steps."""
+    """Every place of the model where the left side stands, in the order of the model's steps.
+
+    Raises TooMany, after some, where there is no end of looking for them.
+    """
+    steps = iter(range(STEPS))
     for path, graph in graphs(model.graph):
-        yield from _Matcher(substitution, path, graph).run()
+        yield from _Matcher(substitution, path, graph, steps).run()
 
 
 def graphs(graph: Graph, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Graph]]:
@@ -88,9 +102,10 @@ def graphs(graph: Graph, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 class _Matcher:
     """A rule over one graph."""
 
-    def __init__(self, substitution: Substitution, path: tuple[str, ...], graph: Graph) -> None:
+    def __init__(self, substitution: Substitution, path: tuple[str, ...], graph: Graph, steps: Iterator[int]) -> None:
         self.substitution = substitution
         self.path = path
+        self.steps = steps
         self.makers: dict[str, Node] = {}
         self.by_operator: dict[str, list[Node]] = {}
         for step in graph.steps:
@@ -120,6 +135,10 @@ class _Matcher:
                 for more in self._expr(written, value, found):
                     yield from self._roots(number + 1, (*roots, value), more)
 
+    def _count(self, steps: int) -> None:
+        if len(list(islice(self.steps, steps))) < steps:
+            raise TooMany
+
     # ------------------------------------------------------------------------------------------ structure
 
     def _expr(self, expr: GraphExpr, value: Value, found: _Found) -> Iterator[_Found]:
@@ -141,6 +160,7 @@ class _Matcher:
                 yield from self._call(expr, value, found)
 
     def _call(self, call: GraphCall, value: Value, found: _Found) -> Iterator[_Found]:
+        self._count(1)
         node = self.makers.get(value.name)
         if node is None or node.instance.name != call.name or len(node.arguments) != len(call.arguments):
             return
@@ -172,6 +192,7 @@ class _Matcher:
 
     def _settled(self, roots: tuple[Value, ...], found: _Found) -> Match | None:
         """The match with its sizes, if there are any that fit."""
+        self._count(_SETTLING)
         for ranks in self._ranks(found.values):
             sizes = self._sizes(found, ranks)
             if sizes is not None and all(self._fits(site, ranks, sizes) for site in found.sites):

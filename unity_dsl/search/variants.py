@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from ..graph.graph import Graph, Model, Node, Segment
 from ..graph.layout import Mesh
@@ -20,7 +19,7 @@ from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import price_operator
 from ..rules.identity import Identities, Identity
-from ..rules.match import Match, matches, operation
+from ..rules.match import Match, TooMany, matches, operation
 from ..rules.rewrite import rewrite
 from ..rules.substitution import Substitution, substitution_of
 from ..syntax.parse_rules import RuleDecl
@@ -30,8 +29,10 @@ LIMIT = 64
 """Models that rules make of one, the given one not counted."""
 KEPT = 8
 """Of the models of one round of changes, those that the next round goes on from."""
-PLACES = 256
+PLACES = 128
 """Matches of one rule in one model that are tried."""
+TRIES = 4
+"""Matches that are carried out for every model that is made: most make a model that is there already."""
 
 
 @dataclass(frozen=True)
@@ -67,26 +68,28 @@ def variants(
         if isinstance(reason, str)
     )
     usable = [found for found in made if isinstance(found, Substitution)]
+    changes = _Changes(usable, TRIES * limit)
     identities = Identities()
     known: dict[Identity, None] = {identities.of(model): None}
     ranked: list[tuple[float, Variant]] = []
-    complete = True
     frontier = [Variant(model)]
-    while frontier:
+    while frontier and len(known) <= limit:
         made_now: list[tuple[float, Variant]] = []
-        for variant in (new for old in frontier for new in _changed(old, usable)):
+        for variant in (new for old in frontier for new in changes.of(old)):
             identity = identities.of(variant.model)
             if identity in known:
                 continue
             if len(known) > limit:
-                complete = False
+                changes.complete = False
                 break
             known[identity] = None
             made_now.append((estimate(variant.model), variant))
         ranked += made_now
         best = sorted(made_now, key=_worth)
-        frontier = [variant for _, variant in best[:kept]] if complete else []
-        complete &= len(best) <= kept
+        frontier = [variant for _, variant in best[:kept]]
+        changes.complete &= len(best) <= kept
+    # Models made last are not changed further where the limit is met with them.
+    complete = changes.complete and not frontier
     return Variants(tuple(variant for _, variant in sorted(ranked, key=_worth)), complete, unused)
 
 
@@ -98,65 +101,75 @@ def _worth(entry: tuple[float, Variant]) -> tuple[float, int]:
 # ---------------------------------------------------------------------------------------------- changes
 
 
-def _changed(variant: Variant, usable: Sequence[Substitution]) -> Iterator[Variant]:
-    """Each rule at all its places, then each at one place, the rules by turns."""
-    for substitution in usable:
-        yield from _everywhere(variant, substitution)
-    turns = [_at_one_place(variant, substitution) for substitution in usable]
-    while turns:
-        for turn in list(turns):
-            new = next(turn, None)
-            if new is None:
-                turns.remove(turn)
-            else:
+class _Changes:
+    """What rules make of a model in one round. `complete` says that no bound has left anything out so far."""
+
+    def __init__(self, usable: Sequence[Substitution], tries: int) -> None:
+        self.usable = usable
+        self.tries = tries
+        self.complete = True
+
+    def of(self, variant: Variant) -> Iterator[Variant]:
+        """Each rule at all its places, then each at one place, the rules by turns."""
+        for substitution in self.usable:
+            yield from self._everywhere(variant, substitution)
+        turns = [self._at_one_place(variant, substitution) for substitution in self.usable]
+        while turns:
+            for turn in list(turns):
+                new = next(turn, None)
+                if new is None:
+                    turns.remove(turn)
+                else:
+                    yield new
+
+    def _at_one_place(self, variant: Variant, substitution: Substitution) -> Iterator[Variant]:
+        for match in self._distinct(substitution, variant.model):
+            new = self._applied(variant, match)
+            if new is not None:
                 yield new
 
+    def _everywhere(self, variant: Variant, substitution: Substitution) -> Iterator[Variant]:
+        """The rule wherever it fits what it has not made itself, so that this ends."""
+        current: Variant | None = variant
+        last = variant
+        while current is not None and len(current.rules) - len(variant.rules) < PLACES:
+            last, current = current, self._once_more(current, substitution)
+        if len(last.rules) > len(variant.rules) + 1:
+            yield last
 
-def _at_one_place(variant: Variant, substitution: Substitution) -> Iterator[Variant]:
-    for match in islice(_distinct(substitution, variant.model), PLACES):
-        new = _applied(variant, match)
-        if new is not None:
-            yield new
-
-
-def _everywhere(variant: Variant, substitution: Substitution) -> Iterator[Variant]:
-    """The rule wherever it fits what it has not made itself, so that this ends."""
-    current = variant
-    for _ in range(PLACES):
-        new = next(
-            (
-                new
-                for match in islice(_distinct(substitution, current.model), PLACES)
-                if all(node.rule != substitution.rule.name for node in match.nodes)
-                and (new := _applied(current, match)) is not None
-            ),
-            None,
-        )
-        if new is None:
-            break
-        current = new
-    if len(current.rules) > len(variant.rules) + 1:
-        yield current
-
-
-def _distinct(substitution: Substitution, model: Model) -> Iterator[Match]:
-    """Matches, one of those that are on the same values in another order: `x + y` is matched both ways."""
-    seen: set[tuple[object, ...]] = set()
-    for match in matches(substitution, model):
-        names = frozenset(value.name for value in match.values.values())
-        key = match.path, frozenset(root.name for root in match.roots), names
-        if key not in seen:
-            seen.add(key)
-            yield match
-
-
-def _applied(variant: Variant, match: Match) -> Variant | None:
-    changed = rewrite(variant.model, match)
-    if isinstance(changed, str):
+    def _once_more(self, variant: Variant, substitution: Substitution) -> Variant | None:
+        for match in self._distinct(substitution, variant.model):
+            if all(node.rule != substitution.rule.name for node in match.nodes):
+                new = self._applied(variant, match)
+                if new is not None:
+                    return new
         return None
-    root = next(node for node in match.nodes if node.results[0].name == match.roots[0].name)
-    applied = AppliedRule(match.substitution.rule.name, match.place, root.span)
-    return Variant(changed, (*variant.rules, applied))
+
+    def _distinct(self, substitution: Substitution, model: Model) -> Iterator[Match]:
+        """Matches, one of those that are on the same values in another order: `x + y` is matched both ways."""
+        seen: set[tuple[object, ...]] = set()
+        try:
+            for match in matches(substitution, model):
+                if not self.tries:
+                    raise TooMany
+                names = frozenset(value.name for value in match.values.values())
+                key = match.path, frozenset(root.name for root in match.roots), names
+                if len(seen) == PLACES and key not in seen:
+                    raise TooMany
+                if key not in seen:
+                    seen.add(key)
+                    yield match
+        except TooMany:
+            self.complete = False
+
+    def _applied(self, variant: Variant, match: Match) -> Variant | None:
+        self.tries -= 1
+        changed = rewrite(variant.model, match)
+        if isinstance(changed, str):
+            return None
+        root = next(node for node in match.nodes if node.results[0].name == match.roots[0].name)
+        applied = AppliedRule(match.substitution.rule.name, match.place, root.span)
+        return Variant(changed, (*variant.rules, applied))
 
 
 # ---------------------------------------------------------------------------------------------- worth
