@@ -230,6 +230,13 @@ def test_show_speaks_of_ranks_and_of_what_is_not_proved(capsys: pytest.CaptureFi
     assert "answer     not proved: same_shape: " in capsys.readouterr().out
 
 
+def test_show_speaks_of_a_rule_for_which_there_is_no_method(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("open.rules").write_text("rule f(x: [m % 2])\n  relu(x) => relu(relu(x))\n")
+    assert run(["rules", "show", "f", "--rules", "open.rules"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["", "answer     not proved: same_shape: no method for sizes with `%`"]
+
+
 # ---------------------------------------------------------------------------------------------- compile
 
 

@@ -332,6 +332,7 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one."""
     from .index.describe import describe_function, describe_operator, describe_parallel
     from .index.library import load_library
+    from .prove.facts import fact_lines
     from .syntax.codes import CODES
     from .syntax.diagnostic import fail, suggest
 
@@ -343,6 +344,9 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
         texts.append(describe_parallel(library.parallels[name]))
     if name in library.functions:
         texts.append(describe_function(library.functions[name]))
+        facts = fact_lines(library.functions[name], library)
+        if facts:
+            texts.append("\n".join(f"{'' if place else 'facts':<10}{line}" for place, line in enumerate(facts)))
     if texts:
         return "\n\n".join(texts)
     known = (*library.operators, *library.parallels, *library.functions, *CODES)

@@ -21,6 +21,14 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "sqrt": math.sqrt,
     "erf": math.erf,
     "tanh": math.tanh,
+    "sin": math.sin,
+    "cos": math.cos,
+    "abs": abs,
+    "pow": math.pow,
+    "positive": lambda x: float(x > 0),
+    "not_negative": lambda x: float(x >= 0),
+    "zero": lambda x: float(x == 0),
+    "select": lambda condition, then, otherwise: then if condition else otherwise,
     "inv": lambda x: 1 / x,
 }
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

@@ -241,7 +241,7 @@ def test_what_is_no_file_of_certificates_is_told(tmp_path: Path, text: str) -> N
 
 
 DAMAGES: list[Callable[[dict[str, Any]], object]] = [
-    lambda entry: entry.update(prover=2),
+    lambda entry: entry.update(prover=entry["prover"] + 1),
     lambda entry: entry.update(z3="9"),
     lambda entry: entry.update(hash="0" * 64),
     lambda entry: entry.update(hash=None),

@@ -153,8 +153,8 @@ class Notation:
             case Function(name, arguments):
                 inside = ", ".join(map(self.form, arguments))
                 return f"{name.removeprefix('fn ')}({inside})" if arguments else name
-            case Extremum(kind, families):
-                return f"{kind}{{{'; '.join(map(self.family, families))}}}"
+            case Extremum(families):
+                return f"max{{{'; '.join(map(self.family, families))}}}"
 
     def family(self, family: Family) -> str:
         """`x[i, j] : j < n, j >= 2`, the members of a set."""

@@ -1,6 +1,7 @@
 """Is a rule true for all sizes that meet its conditions? Three answers, each with what it rests on.
 
-The contract: equality over the reals, wherever both sides have a value, at all sizes that meet the conditions.
+The contract: wherever the left side has a value, the right side has the same, over the reals and at all sizes that meet
+the conditions. So a rule read from left to right never loses a value; it may give one where there was none.
 """
 
 from __future__ import annotations
@@ -11,23 +12,28 @@ from itertools import product as combinations
 from time import perf_counter
 
 from ..index.library import Library
+from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
 from .arithmetic import Arithmetic, Question
-from .build import Claim, Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
+from .build import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
+from .claim import Claim
 from .compare import Comparison
+from .counterexample import Shrinking
 from .form import Form, Unsupported, substitute
 from .guard import compare
 from .inline import Tensor
 from .poly import Var, of
+from .ranks import check_ranks, ranks_of
 from .shape import Factors, Failed, shown
 from .witness import Difference, IllShaped, Run, witness_sizes
 
-PROVER = 1
+PROVER = 3
 """Raised with every change in what this stage, or the calculus that it rests on, takes for proved.
 
 Certificates name it: those of another number count for nothing.
 """
-MAX_RANK = 2
+WITNESSES = (0, 2)
+"""Draws of inputs at which a proved rule is run: without a pattern, and of few whole numbers, zeros among them."""
 TRIALS = 12
 """Random instances that look for a counterexample where no proof is found."""
 
@@ -46,11 +52,15 @@ class Obligation:
 
 @dataclass(frozen=True)
 class Proved:
-    """For all sizes that meet the conditions. `questions` is how often z3 was asked."""
+    """For all sizes that meet the conditions. `questions` is how often z3 was asked, `facts` what it rests on.
+
+    Those of element functions, of which some are assumed.
+    """
 
     obligations: tuple[Obligation, ...]
     questions: int
     seconds: float
+    facts: tuple[FactDecl, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,44 +98,63 @@ class Derivation:
     questions: tuple[Question, ...]
 
 
-def prove_rule(rule: RuleDecl, library: Library) -> Answer:
-    """Whether left equals right. Raises InputError for names that are not there and calls that cannot be read."""
-    return _prove(rule, library, None)
+def prove_rule(rule: RuleDecl, library: Library, *, shrink: bool = True) -> Answer:
+    """Whether left equals right. A counterexample is made small for a reader, unless `shrink` is off.
+
+    Raises InputError for names that are not there and calls that cannot be read.
+    """
+    return _prove(rule, library, None, shrink=shrink)
 
 
 def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivation, ...]]:
     """The answer of `prove_rule` with what it rests on, one derivation for each choice of ranks."""
     derivations: list[Derivation] = []
-    answer = _prove(rule, library, derivations)
+    answer = _prove(rule, library, derivations, shrink=True)
     return answer, tuple(derivations)
 
 
-def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | None) -> Answer:
+def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool) -> Answer:
     begun = perf_counter()
     try:
         claim = claim_of(rule)
     except Unsupported as reason:
         return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
     shown_at: dict[Obligation, None] = {}
+    facts: dict[int, FactDecl] = {}
     questions = 0
-    for ranks in ranks_of(rule):
-        prover = Prover(rule, claim, library, ranks, recorded=derivations is not None)
+    unmet: Failed | None = None
+    for declared, ranks in combinations(modes(rule, library), ranks_of(rule, library)):
+        try:
+            prover = Prover(rule, claim, declared, ranks, recorded=derivations is not None)
+        except Unsupported as reason:
+            return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
         outcome = prover.run()
         if derivations is not None:
             derivations.append(prover.derivation(outcome if isinstance(outcome, tuple) else ()))
         if isinstance(outcome, Difference):
-            return Refuted(outcome, perf_counter() - begun)
+            return Refuted(prover.smallest(outcome) if shrink else outcome, perf_counter() - begun)
         if isinstance(outcome, Failed):
-            return NotProved(outcome.obligation, outcome.message, perf_counter() - begun)
+            unmet = unmet or outcome  # at another rank there may be a counterexample
+            continue
         shown_at |= dict.fromkeys(outcome)
         questions += prover.arithmetic.asked
-    return Proved(tuple(shown_at), questions, perf_counter() - begun)
+        facts |= prover.facts
+    if unmet is not None:
+        return NotProved(unmet.obligation, unmet.message, perf_counter() - begun)
+    return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
 
 
-def ranks_of(rule: RuleDecl) -> Iterator[Ranks]:
-    groups = rest_groups(rule)
-    for ranks in combinations(range(MAX_RANK + 1), repeat=len(groups)):
-        yield dict(zip(groups, ranks, strict=True))
+def modes(rule: RuleDecl, library: Library) -> Iterator[Library]:
+    """What the operators compute in training and, where a called one has an `eval` clause, outside of it."""
+    yield library
+    called = [declaration(call, library) for call in calls(rule)]
+    if any(isinstance(decl, OperatorDecl) and decl.evaluation for decl in called):
+        operators = {name: _outside_training(decl) for name, decl in library.operators.items()}
+        yield replace(library, operators=operators)
+
+
+def _outside_training(decl: OperatorDecl) -> OperatorDecl:
+    return replace(decl, statements=decl.evaluation, evaluation=()) if decl.evaluation else decl
 
 
 class Prover:
@@ -138,10 +167,12 @@ class Prover:
         self.ranks = ranks
         self.names = used_names(rule, claim, ranks)
         self.arithmetic = Arithmetic(claim.conditions, record=[] if recorded else None)
+        self.facts: dict[int, FactDecl] = {}
         self.witness: Mapping[str, int] = {}
         self.inputs: Mapping[str, Tensor] = {}
         self.outputs: list[tuple[Tensor, Tensor]] = []
         self.told = 0
+        self.views: Views = {}
 
     def run(self) -> tuple[Obligation, ...] | Difference | Failed:
         """The obligations met, a counterexample, or the obligation that is not met."""
@@ -149,7 +180,9 @@ class Prover:
         if sizes is None:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
         graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
+        self.views = graph.views
         self.witness, self.inputs = sizes, {tensor.name: graph.tensors[tensor.name] for tensor in self.rule.inputs}
+        self.facts = graph.functions.used
         try:
             check_ranks(self.rule, self.library)
             check_random(self.rule, self.library)
@@ -161,9 +194,10 @@ class Prover:
             return (self._counterexample(graph) if comparable else None) or failed
         except Unsupported as reason:
             return self._counterexample(graph) or Failed("same_value", f"no method for {reason}")
-        # The witness also guards the prover itself: a proof that the numbers contradict is never given out.
+        # The witness also guards the prover itself: a proof that the numbers contradict is never given out. What has no
+        # value on the right alone shows itself here, for the normal form drops what cancels.
         try:
-            found = self.difference(graph, sizes, 0)
+            found = next(filter(None, (self.difference(graph, sizes, seed) for seed in WITNESSES)), None)
         except (IllShaped, Unsupported) as reason:
             return Failed("inhabited", f"the witness {_sizes_text(sizes)} cannot be run: {reason}")
         return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text(sizes)))
@@ -241,6 +275,10 @@ class Prover:
     def difference(self, graph: Graph, sizes: Mapping[str, int], seed: int) -> Difference | None:
         """Where the sides differ at these sizes. Raises IllShaped and Unsupported where they have no value there."""
         return Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes).difference(seed)
+
+    def smallest(self, found: Difference) -> Difference:
+        """The same for a reader: small sizes, simple inputs."""
+        return Shrinking(self.rule, self.claim, self.library, self.ranks, self.views).smallest(found)
 
     def _counterexample(self, graph: Graph) -> Difference | None:
         """A difference on random instances, small sizes first; sizes of 1 among them."""

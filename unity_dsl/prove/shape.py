@@ -18,7 +18,7 @@ from ..syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
 from .arithmetic import Arithmetic
 from .form import Unsupported
 from .guard import Guard, compare
-from .poly import ONE, Poly, number, product, quotient
+from .poly import ONE, Poly, Quotient, Symbol, number, product, quotient
 
 Factors: TypeAlias = tuple[Poly, ...]
 
@@ -55,10 +55,18 @@ def exactly(size: Poly, sizes: Mapping[str, int]) -> Fraction:
     for monomial, coefficient in size.terms:
         value = coefficient
         for symbol, power in monomial:
-            assert isinstance(symbol, str), symbol
-            value *= Fraction(sizes[symbol]) ** power
+            value *= _symbol(symbol, sizes) ** power
         total += value
     return total
+
+
+def _symbol(symbol: Symbol, sizes: Mapping[str, int]) -> Fraction:
+    match symbol:
+        case str():
+            return Fraction(sizes[symbol])
+        case Quotient(numerator, denominator):
+            return Fraction(exactly(numerator, sizes) // denominator)
+    raise TypeError(f"{symbol} is no size")
 
 
 def valued(size: Poly, sizes: Mapping[str, int]) -> int:

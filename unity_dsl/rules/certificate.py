@@ -137,7 +137,7 @@ def _declared(library: Library) -> Mapping[str, _Declared]:
         for kind, group in groups.items()
         for name, declaration in group.items()
     }
-    stating = [function for function in library.functions.values() if getattr(function, "facts", ())]
+    stating = [function for function in library.functions.values() if function.facts]
     facts = canonical_text(tuple(sorted(stating, key=lambda function: function.name)))
     return {**found, FACTS: _Declared(_hash(facts), frozenset())}
 

@@ -23,8 +23,8 @@ def describe_rule(rule: RuleDecl, library: Library, *, smt: bool = False) -> str
     """
     answer, derivations = follow_rule(rule, library)
     lines = list(_declaration(rule))
-    lines += _titled("sizes", _sizes(rule, derivations))
     if derivations:
+        lines += _titled("sizes", _sizes(rule, derivations))
         # Of several ranks the middle one shows the shape of the proof: 1 for a single group.
         derivation = derivations[len(derivations) // 2]
         notation = notation_of(derivation.inputs, derivation.witness)

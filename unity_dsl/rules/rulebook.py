@@ -63,7 +63,7 @@ def accept_rules(
             continue
         what = "is false" if isinstance(answer, Refuted) else "is not proved"
         message = f"the rule `{rule.name}` {what}: {reason_text(answer)}"
-        help = f"`unityc rules show {rule.name} --rules FILE` shows how far the proof goes"
+        help = f"`unityc rules show {rule.name} --rules {source.name}` shows how far the proof goes"
         raise fail("E542", message, rule.span, help=help)
     return rules
 

@@ -12,7 +12,6 @@ from functools import cached_property
 from ..index.library import Library
 from ..prove.arithmetic import Arithmetic
 from ..prove.build import (
-    Claim,
     Graph,
     Ranks,
     Views,
@@ -26,6 +25,7 @@ from ..prove.build import (
     rest_groups,
     used_names,
 )
+from ..prove.claim import Claim
 from ..prove.form import Unsupported
 from ..prove.poly import Poly, product
 from ..prove.shape import Failed, exactly, valued
