@@ -100,8 +100,8 @@ class Graph:
         names = [dim.size.name for dim in decl.dims if dim.device and isinstance(dim.size, Name)]
         devices = {name: self.claim.degree(name) for name in names}
         bound = None if decl.integer_range is None else self.claim.size(decl.integer_range)
-        dims = input_dims(decl, self.claim, self.ranks)
-        return input_tensor(decl.name, devices, dims, bound)
+        tensor = input_tensor(decl.name, devices, input_dims(decl, self.claim, self.ranks), bound)
+        return tensor if decl.integer_range is None else replace(tensor, factors=self.claim.factors(decl.integer_range))
 
     # ------------------------------------------------------------------------------------------ expressions
 
@@ -304,7 +304,7 @@ def _bind_ranges(sizes: Sizes, instance: Instance, operands: Sequence[Tensor]) -
         if decl.integer_range is None or tensor.bound is None:
             continue
         if decl.integer_range not in sizes.dims:
-            sizes.dims[decl.integer_range] = factors_of(tensor.bound)
+            sizes.dims[decl.integer_range] = tensor.factors or factors_of(tensor.bound)
         limit = product(sizes.dims[decl.integer_range])
         if limit != tensor.bound and not sizes.arithmetic.certain(compare("<=", tensor.bound, limit)):
             raise Failed("in_bounds", f"integers below {shown(tensor.bound)} where they must be below {shown(limit)}")

@@ -38,7 +38,8 @@ from .shape import Failed, Sizes, shown
 class Tensor:
     """A tensor over inputs: `value` (floats) or `entry` (integers below `bound`) in terms of its own indices.
 
-    `devices` are its device axes by name, `dims` the factors of its dimensions, each index with its size.
+    `devices` are its device axes by name, `dims` the factors of its dimensions, each index with its size; `factors`
+    those of the bound, where it is known as a product.
     """
 
     devices: tuple[tuple[str, Var], ...]
@@ -46,6 +47,7 @@ class Tensor:
     value: Form = ()
     entry: Poly | None = None
     bound: Poly | None = None
+    factors: tuple[Poly, ...] = ()
 
     def index(self, devices: Mapping[str, Poly], parts: Sequence[Sequence[Poly]]) -> dict[Var, Poly]:
         """What its indices stand for when it is read there."""
