@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from unity_dsl.graph.conversion import convert
-from unity_dsl.graph.exchange import is_cut
+from unity_dsl.graph.cut import is_cut
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
 from unity_dsl.graph.plan import (

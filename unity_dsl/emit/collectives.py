@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from itertools import groupby, product
 
 from ..graph.conversion import Conversion, Step, StepKind, convert
-from ..graph.exchange import held_indices, transfers
+from ..graph.cut import held_indices
+from ..graph.exchange import transfers
 from ..graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
 from ..index.library import Library
 from ..syntax.ast import ReductionKind

@@ -86,9 +86,9 @@ def place(layout: Layout, axis: int, kind: Kind) -> Layout:
         for position, other in enumerate(Layout(tuple(kinds)).nesting(dim)):
             shard = kinds[other]
             assert isinstance(shard, Shard)
-            kinds[other] = Shard(dim, position, shard.by)
+            kinds[other] = Shard(dim, position, shard.by, shard.attributes)
     if isinstance(kind, Shard):
-        kind = Shard(kind.dim, len(Layout(tuple(kinds)).nesting(kind.dim)), kind.by)
+        kind = Shard(kind.dim, len(Layout(tuple(kinds)).nesting(kind.dim)), kind.by, kind.attributes)
     kinds[axis] = kind
     return Layout(tuple(kinds))
 
@@ -159,7 +159,7 @@ def _reorderings(layout: Layout) -> Iterator[Move]:
             for position, axis in enumerate(sorted(nesting)):
                 shard = kinds[axis]
                 assert isinstance(shard, Shard)
-                kinds[axis] = Shard(dim, position, shard.by)
+                kinds[axis] = Shard(dim, position, shard.by, shard.attributes)
             yield exchange_move(layout, Layout(tuple(kinds)))
 
 

@@ -22,7 +22,7 @@ from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
 from ..index.term import reads
 from ..syntax.ast import ReductionKind
-from .exchange import bijective, is_cut
+from .cut import bijective, is_cut
 from .layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
 
 
