@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .exchange import received_fraction
-from .layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
+from .layout import Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
 
 
 class StepKind(StrEnum):
@@ -368,7 +368,7 @@ def convert(source: Layout, target: Layout, mesh: Mesh, shape: tuple[int, ...]) 
 def _path(source: Layout, target: Layout, mesh: Mesh, shape: tuple[int, ...]) -> list[Move]:
     if source == target:
         return []
-    rank = 1 + max((kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)), default=-1)
+    rank = 1 + max((kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Cut)), default=-1)
     table = move_table(shape[:rank], mesh)
     if source in table.number and target in table.number:
         return table.path(source, target)

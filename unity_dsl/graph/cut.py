@@ -1,7 +1,7 @@
 """Declared parallel ops that cut a dimension, at concrete sizes: which positions each device holds, in which order.
 
-A cut is an encoder: an element on a device is a copy of the tensor's element at the declared index, or 0 where that lies
-outside the tensor. Whether slices overlap, and by how much, is nowhere but in the declared index map.
+A cut is an encoder: an element on a device is a copy of the tensor's element at the declared index, or 0 where that
+lies outside the tensor. Whether slices overlap, and by how much, is nowhere but in the declared index map.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from .layout import Attributes, Layout, Mesh, Overlap, Window
 
 Indices = np.ndarray
 """Global positions along one dimension, in local order; -1 stands for a filled position outside the tensor."""
-
-PARTITION = "partition"
-"""The declared op whose slices are contiguous blocks: what an axis is cut by unless another op is named."""
 
 
 def is_cut(declaration: ParallelDecl) -> bool:

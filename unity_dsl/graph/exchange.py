@@ -18,7 +18,7 @@ import numpy as np
 
 from ..index.library import Library
 from .cut import Indices, held_indices
-from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard, Window
+from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard
 
 # ---------------------------------------------------------------------------------------------- transfers
 

@@ -1,16 +1,16 @@
 """How a tensor is held by the devices of a mesh: per mesh axis, its value and its cotangent.
 
-| kind      | value                                  | cotangent |
-|-----------|----------------------------------------|-----------|
-| Invariant | one logical tensor, the axis is absent | Invariant |
-| Replicate | a copy per device, each used by itself | Partial   |
-| Partial   | a term of a sum per device             | Replicate |
-| Shard     | a slice of one dimension per device    | Shard     |
+| kind      | value                                   | cotangent |
+|-----------|-----------------------------------------|-----------|
+| Invariant | one logical tensor, the axis is absent  | Invariant |
+| Replicate | a copy per device, each used by itself  | Partial   |
+| Partial   | a term of a sum per device              | Replicate |
+| Shard     | a slice of one dimension per device     | Shard     |
 | Window    | slices that overlap: copies of elements | Overlap   |
-| Overlap   | slices that overlap: terms of elements | Window    |
+| Overlap   | slices that overlap: terms of elements  | Window    |
 
-Slices are those of a declared parallel op. The cotangent's layout is the transpose of the value's, so the backward of a conversion is the conversion between the
-transposed layouts, in the other direction.
+Slices are those of a declared parallel op. The cotangent's layout is the transpose of the value's, so the backward of a
+conversion is the conversion between the transposed layouts, in the other direction.
 """
 
 from __future__ import annotations
@@ -90,6 +90,9 @@ class Partial:
         return 3
 
 
+PARTITION = "partition"
+"""The declared op whose slices are contiguous blocks: what is cut is cut so unless another op is named."""
+
 Attributes = tuple[tuple[str, int], ...]
 """Values of a declared parallel op's own attributes, by name."""
 
@@ -103,11 +106,11 @@ class Shard:
 
     dim: int
     place: int = 0
-    by: str = "partition"
+    by: str = PARTITION
     attributes: Attributes = ()
 
     def __str__(self) -> str:
-        return f"S{self.dim}" if self.by == "partition" else _written(self.by, self.dim, self.attributes)
+        return f"S{self.dim}" if self.by == PARTITION else _written(self.by, self.dim, self.attributes)
 
 
 @dataclass(frozen=True, order=True)

@@ -73,7 +73,7 @@ class Problem:
 
 def build_problem(model: Model, mesh: Mesh, machine: Machine, library: Library, restriction: Restriction) -> Problem:
     """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
-    spaces = Spaces(mesh, ConversionPrices(mesh, machine))
+    spaces = Spaces(mesh, ConversionPrices(mesh, machine, library))
     context = _Context(mesh, machine, OptionTable(mesh, machine, library), spaces, restriction)
     context.register(model.graph, frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
