@@ -9,6 +9,7 @@ from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, S
 from unity_dsl.graph.plan import Cost, Materialised, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from unity_dsl.graph.typing import TypedOperator, configurations
 from unity_dsl.index.library import Library
+from unity_dsl.rules.theorems import ShardingTheorems
 
 Layouts = dict[str, tuple[Value, Layout]]
 
@@ -68,7 +69,9 @@ def _batch(mesh: Mesh) -> Layout:
 def _choose(node: Node, produced: Layouts, mesh: Mesh, library: Library) -> TypedOperator:
     """The configuration that follows the batch: cut results (or terms of a sum), as few other cuts as can be."""
     gradients = [value.needs_gradient for value in node.arguments]
-    options = configurations(node.instance, mesh, library, gradients, [False] * len(gradients))
+    options = configurations(
+        node.instance, mesh, library, gradients, [False] * len(gradients), ShardingTheorems(library)
+    )
     whole, batch = invariant(mesh), _batch(mesh)
 
     def distance(typed: TypedOperator) -> tuple[int, int]:

@@ -40,7 +40,9 @@ def text_of_plan(sources: Sources = SOURCES, files: dict[str, str] | None = None
     mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
     graph = PlannedGraph(model.graph, {}, ())
     plan = Plan(model, mesh, "local", "auto", graph, Cost(1.0, 2.0, 0.5, 100.0), ("a note",))
-    return render_plan_file(plan, sources, Asked({"d": 8, "rate": "0.1"}), files or {"model.py": "x = 1\n"}, "0.1.0")
+    return render_plan_file(
+        plan, sources, Asked({"d": 8, "rate": "0.1"}), files or {"model.py": "x = 1\n"}, [], "0.1.0"
+    )
 
 
 def code_of(action: Callable[[], object]) -> str:

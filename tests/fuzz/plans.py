@@ -23,6 +23,7 @@ from unity_dsl.graph.plan import (
 )
 from unity_dsl.graph.typing import Along, Linearly, TypedOperator, Uniformly, configurations
 from unity_dsl.index.library import Library
+from unity_dsl.rules.theorems import ShardingTheorems
 
 
 def random_plan(model: Model, mesh: Mesh, library: Library, rng: Random) -> Plan:
@@ -49,6 +50,7 @@ class _Values:
 class _Draw:
     def __init__(self, mesh: Mesh, library: Library, rng: Random) -> None:
         self.mesh, self.library, self.rng = mesh, library, rng
+        self.theorems = ShardingTheorems(library)
         self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
 
     def graph(
@@ -81,7 +83,7 @@ class _Draw:
         stored = [value.name in weights for value in node.arguments]
         gradients = [value.needs_gradient for value in node.arguments]
         groups: dict[frozenset[str], list[TypedOperator]] = {}
-        for typed in configurations(node.instance, self.mesh, self.library, gradients, stored):
+        for typed in configurations(node.instance, self.mesh, self.library, gradients, stored, self.theorems):
             groups.setdefault(frozenset(role_names(typed)), []).append(typed)
         chosen = self.rng.choice(self.rng.choice(list(groups.values())))
         for value, layout in zip(node.arguments, chosen.arguments, strict=True):

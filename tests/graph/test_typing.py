@@ -21,9 +21,11 @@ from unity_dsl.graph.typing import (
 from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import load_library
+from unity_dsl.rules.theorems import ShardingTheorems
 from unity_dsl.syntax.ast import ReductionKind
 
 LIBRARY = load_library()
+THEOREMS = ShardingTheorems(LIBRARY)
 TWO = Mesh((MeshAxis("a", 2),))
 FOUR = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
 
@@ -76,12 +78,12 @@ def test_bias_is_refused_in_a_partial_sum() -> None:
 
 def test_relu_of_a_partial_sum_is_refused() -> None:
     relu = make("relu", (4, 8))
-    roles = [found.configuration[0] for found in configurations(relu, TWO, LIBRARY, [True], [False])]
+    roles = [found.configuration[0] for found in configurations(relu, TWO, LIBRARY, [True], [False], THEOREMS)]
     assert not any(isinstance(role, Linearly) for role in roles)
 
 
 def test_weight_beside_a_divided_activation_is_replicate_never_invariant() -> None:
-    for found in configurations(LINEAR, FOUR, LIBRARY, [True, True], [False, True]):
+    for found in configurations(LINEAR, FOUR, LIBRARY, [True, True], [False, True], THEOREMS):
         for x, w, y in zip(*(layout.kinds for layout in (*found.arguments, *found.results)), strict=True):
             assert (isinstance(x, Invariant), isinstance(w, Invariant)) in {(True, True), (False, False)}
             assert isinstance(x, Invariant) == isinstance(y, Invariant)
@@ -155,7 +157,7 @@ def test_concatenated_axis_is_blocked_with_a_reason() -> None:
 
 def test_configurations_are_the_legal_ones() -> None:
     """The list is exactly the product of roles that type, and the all-Invariant one leads."""
-    found = configurations(LINEAR, FOUR, LIBRARY, [True, True], [False, True])
+    found = configurations(LINEAR, FOUR, LIBRARY, [True, True], [False, True], THEOREMS)
     roles = [Uniformly(Invariant()), Uniformly(Replicate()), *map(Along, ("b0", "b1", "o", "i")), Linearly((0,))]
     legal: list[Configuration] = [
         choice

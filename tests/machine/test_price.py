@@ -22,6 +22,7 @@ from unity_dsl.machine.price import (
     price_steps,
     price_update,
 )
+from unity_dsl.rules.theorems import ShardingTheorems
 
 PEAK = {"f64": 1e12, "f32": 2e12, "bf16": 8e12, "f16": 8e12}
 LEVELS = (Link("node", 4, 100e9, 1e-6), Link("network", 8, 40e9, 10e-6))
@@ -141,7 +142,7 @@ def test_many_configurations_at_once(library: Library) -> None:
     mesh = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 2)))
     softmax = instantiate(library.operators["softmax"], [Shape((8, 6, 4))], {})
     for instance, gradients in ((linear(library, 8, 6, 4), (True, True)), (softmax, (True,)), (softmax, (False,))):
-        typed = configurations(instance, mesh, library, gradients, (False,) * len(gradients))
+        typed = configurations(instance, mesh, library, gradients, (False,) * len(gradients), ShardingTheorems(library))
         found = price_operators(instance, typed, "f64", mesh, MACHINE, gradients)
         one_by_one = [price_operator(instance, t, "f64", mesh, MACHINE, gradients) for t in typed]
         assert found == pytest.approx(np.array(one_by_one))

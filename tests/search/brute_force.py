@@ -15,6 +15,7 @@ from unity_dsl.graph.typing import configurations
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine
 from unity_dsl.machine.price import held_fraction, price_operator, price_steps, price_update
+from unity_dsl.rules.theorems import ShardingTheorems
 
 MOST_PLANS = 20_000
 
@@ -31,6 +32,7 @@ class BruteForce:
 
     def __init__(self, model: Model, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.model, self.mesh, self.machine, self.library = model, mesh, machine, library
+        self.theorems = ShardingTheorems(library)
         self.steps = [step for step in model.graph.steps if isinstance(step, Node)]
         assert len(self.steps) == len(model.graph.steps), "repeats are written out for brute force"
         self.weights = {weight.value.name: weight.value for weight in model.graph.weights}
@@ -52,7 +54,7 @@ class BruteForce:
         gradients = [value.needs_gradient for value in node.arguments]
         stored = [value.name in self.weights for value in node.arguments]
         best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], float] = {}
-        for typed in configurations(node.instance, self.mesh, self.library, gradients, stored):
+        for typed in configurations(node.instance, self.mesh, self.library, gradients, stored, self.theorems):
             seconds = price_operator(node.instance, typed, "f32", self.mesh, self.machine, gradients)
             key = typed.arguments, typed.results
             best[key] = min(seconds, best.get(key, seconds))

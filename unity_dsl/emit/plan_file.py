@@ -82,8 +82,18 @@ class PlanFile:
         return size
 
 
-def render_plan_file(plan: Plan, sources: Sources, choices: Choices, files: Mapping[str, str], version: str) -> str:
-    """The text of `plan.json`. `files` are the other files of the program, by name, with their texts."""
+def render_plan_file(
+    plan: Plan,
+    sources: Sources,
+    choices: Choices,
+    files: Mapping[str, str],
+    theorems: Sequence[Mapping[str, str]],
+    version: str,
+) -> str:
+    """The text of `plan.json`. `files` are the other files of the program, by name, with their texts.
+
+    `theorems` are what the plan rests on, each with the hash of what its proof looked at.
+    """
     names = _public_names(sources)
     document = {
         "format": FORMAT,
@@ -105,6 +115,7 @@ def render_plan_file(plan: Plan, sources: Sources, choices: Choices, files: Mapp
         "cost": {**asdict(plan.cost), "seconds": plan.cost.seconds},
         "notes": list(plan.notes),
         "graph": _describe_graph(plan.graph),
+        "theorems": list(theorems),
         "files": {name: digest(text.encode()) for name, text in sorted(files.items())},
         "sources": {
             "model": {"name": names[0], "text": sources.model.text},

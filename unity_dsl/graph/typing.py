@@ -14,9 +14,10 @@ Invariant meets another kind nowhere else: that is what keeps a redundant comput
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
+from typing import Protocol
 
 from ..index.classify import AxisKind, classify, gradient_free, linear_operands, local_native
 from ..index.instance import Equation, Instance, Operand
@@ -107,6 +108,13 @@ class TypedOperator:
     native: bool = True
     windows: tuple[HeldWindow, ...] = ()
     cuts: Mapping[int, str] = field(default_factory=dict)
+
+
+class Theorems(Protocol):
+    """What is proved of operators."""
+
+    def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
+        """Tells of a role whether the operator, and its adjoints by operands that have a cotangent, may have it."""
 
 
 class Typing:
@@ -360,7 +368,7 @@ class Typing:
     # ------------------------------------------------------------------------------------------ choices
 
     def roles(self, axis: int, needs_gradient: Sequence[bool], weights: Sequence[bool]) -> list[Role]:
-        """The roles worth considering along a mesh axis.
+        """The roles worth considering along a mesh axis, as the declaration suggests them.
 
         Replicate differs from Invariant only where something carries a gradient; a weight, which is stored Invariant or
         Shard, and a tensor without gradient are never Partial.
@@ -406,12 +414,16 @@ def configurations(
     library: Library,
     needs_gradient: Sequence[bool],
     weights: Sequence[bool],
+    theorems: Theorems,
 ) -> list[TypedOperator]:
-    """Every legal configuration of an operator, typed, in a fixed order: the all-Invariant one first.
+    """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first.
 
     `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter.
     """
     typing = Typing(instance, mesh, library)
-    choices = product(*(typing.roles(axis, needs_gradient, weights) for axis in range(len(mesh.axes))))
+    suggested = [typing.roles(axis, needs_gradient, weights) for axis in range(len(mesh.axes))]
+    proves = theorems.about(instance, needs_gradient)
+    proved = {role for role in dict.fromkeys(chain(*suggested)) if proves(role)}
+    choices = product(*([role for role in roles if role in proved] for roles in suggested))
     typed = (typing.type(choice) for choice in choices)
     return [found for found in typed if isinstance(found, TypedOperator)]

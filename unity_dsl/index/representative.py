@@ -1,4 +1,4 @@
-"""An instance of a declaration that stands for all: one axis per rest group, sizes and numbers that name themselves."""
+"""An instance of a declaration that stands for all: sizes and numbers that name themselves."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ class Representative:
     numbers: Mapping[float, str]
 
 
-def representative(operator: OperatorDecl) -> Representative:
-    """The operator at sizes that its conditions admit. Raises the InputError of the last trial where none was found."""
+def representative(operator: OperatorDecl, rank: int = 1) -> Representative:
+    """The operator at sizes that its conditions admit, with `rank` axes for every rest group.
+
+    Raises the InputError of the first trial where none was found.
+    """
     error: InputError | None = None
     for sizes, attributes in islice(_trials(operator), _TRIALS):
         try:
-            instance = _instance(operator, sizes, attributes)
+            instance = _instance(operator, sizes, attributes, rank)
         except InputError as reason:
             error = error or reason
             continue
@@ -68,15 +71,24 @@ def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
     return False
 
 
-def _instance(operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, int]) -> Instance:
+def _instance(operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, int], rank: int) -> Instance:
     groups = takes_pattern(operator)
     if groups is not None and groups[1] is not None:
         # The call's pattern says which axes are kept.
         source = tuple(((f"{name}0", sizes[name]),) for name in groups if name is not None)
         shape = Shape(tuple(size for ((_, size),) in source))
         return instantiate(operator, [shape], attributes, binding=Binding(source, source[:1]))
-    shapes = [Shape(tuple(sizes[dim.name] for dim in t.dims), _range(t, sizes)) for t in operator.inputs]
+    shapes = [Shape(_dims(tensor, sizes, rank), _range(tensor, sizes)) for tensor in operator.inputs]
     return instantiate(operator, shapes, attributes)
+
+
+def _dims(tensor: TensorDecl, sizes: Mapping[str, int], rank: int) -> tuple[int, ...]:
+    """The shape, the axes of a rest group of one size less each."""
+    dims: list[int] = []
+    for dim in tensor.dims:
+        count = rank if dim.rest else 1
+        dims += [max(1, sizes[dim.name] - number) for number in range(count)]
+    return tuple(dims)
 
 
 def _range(tensor: TensorDecl, sizes: Mapping[str, int]) -> int | None:

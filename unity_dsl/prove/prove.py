@@ -22,6 +22,8 @@ from .poly import Var, of
 from .shape import Factors, Failed, shown
 from .witness import Difference, IllShaped, Run, witness_sizes
 
+PROVER = 1
+"""The version of the prover's method: proofs by another one count for nothing."""
 MAX_RANK = 2
 TRIALS = 12
 """Random instances that look for a counterexample where no proof is found."""

@@ -8,6 +8,7 @@ have the axis, combined, and results that have not, are those of the operator. T
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import perf_counter
 
@@ -16,12 +17,13 @@ from ..index.library import Library
 from ..syntax.ast import ReductionKind
 from .arithmetic import Arithmetic
 from .compare import Comparison
-from .form import Unsupported, free_variables, substitute, summed
+from .form import Element, Unsupported, atom, free_variables, substitute, summed
 from .functions import reduced
 from .inline import Call, Tensor, input_tensor
-from .poly import Poly, Var, exact_number, number, of, product
+from .poly import Poly, Var, exact_number, fresh, number, of, product
 from .prove import Answer, NotProved, Obligation, Proved
 from .shape import Factors, Failed, Sizes
+from .subject import Subject, generalise
 
 DEGREE = "@p"
 LOCAL = "@e"
@@ -30,13 +32,32 @@ LOCAL = "@e"
 def prove_configuration(instance: Instance, axis: str, library: Library) -> Answer:
     """Whether this axis of the operator may be divided over any number of devices that divides it, at all sizes.
 
-    The instance gives the ranks, the attributes and the equations (those of an adjoint as well); its numbers for sizes
-    are not used. A counterexample is not looked for.
+    The instance gives the ranks, the attributes and the equations (those of an adjoint as well, and those of the
+    evaluation); its numbers for sizes are not used. A counterexample is not looked for.
     """
+    return prove_division(generalise(instance, (axis,)), axis, library)
+
+
+def prove_division(subject: Subject, axis: str, library: Library) -> Answer:
+    """`prove_configuration` for a subject in which the axis stands by itself."""
+    axis = subject.axes.get(axis, axis)
+    return answer(lambda arithmetic: _divided(subject, axis, library, arithmetic))
+
+
+def prove_linearity(subject: Subject, operands: tuple[int, ...], library: Library, *, same: bool = False) -> Answer:
+    """Whether these operands may together be terms of a sum over any number of devices: f(sum x) = sum f(x).
+
+    With `same`, whether a device that has only its terms computes what one that has the sums does: f(sum x) = f(x).
+    """
+    return answer(lambda arithmetic: _linear(subject, operands, library, arithmetic, same))
+
+
+def answer(attempt: Callable[[Arithmetic], tuple[Obligation, ...]]) -> Answer:
+    """What comes of an attempt to show obligations, with the time it took."""
     begun = perf_counter()
     arithmetic = Arithmetic()
     try:
-        obligations = _Configuration(instance, axis, library, arithmetic).obligations()
+        obligations = attempt(arithmetic)
     except Failed as failed:
         return NotProved(failed.obligation, failed.message, perf_counter() - begun)
     except Unsupported as reason:
@@ -44,9 +65,62 @@ def prove_configuration(instance: Instance, axis: str, library: Library) -> Answ
     return Proved(obligations, arithmetic.asked, perf_counter() - begun)
 
 
+def modes(subject: Subject) -> tuple[tuple[str, Subject], ...]:
+    """In training, and, where that is something else, in evaluation."""
+    instance = subject.instance
+    if not instance.evaluation:
+        return (("", subject),)
+    evaluated = replace(subject, instance=replace(instance, equations=instance.evaluation, evaluation=()))
+    return (("", subject), (", in evaluation", evaluated))
+
+
+def _divided(subject: Subject, axis: str, library: Library, arithmetic: Arithmetic) -> tuple[Obligation, ...]:
+    return tuple(
+        replace(obligation, statement=obligation.statement + mode)
+        for mode, one in modes(subject)
+        for obligation in _Configuration(one, axis, library, arithmetic).obligations()
+    )
+
+
+def symbolic_sizes(subject: Subject, arithmetic: Arithmetic, given: Mapping[str, Factors]) -> Sizes:
+    """A size of its own for every axis of the operands. What conditions do not determine, they are assumed for."""
+    instance = subject.instance
+    sizes = Sizes(arithmetic)
+    for operand in instance.inputs:
+        for axis in operand.axes:
+            sizes.dims[axis] = given.get(axis, (of(axis),))
+    for decl in instance.operator.inputs:
+        if decl.integer_range is not None:
+            sizes.dims.setdefault(decl.integer_range, (of(decl.integer_range),))
+    for name, value in instance.attributes.items():
+        sizes.attributes[name] = of(name) if name in subject.whole else number(exact_number(value))
+    sizes.solve(instance.operator, assumed=True)
+    return sizes
+
+
+def symbolic_input(instance: Instance, operand: Operand, sizes: Sizes) -> Tensor:
+    """An operand of which nothing is known."""
+    dims = [tuple(size for axis in dim for size in sizes.dims[axis]) for dim in operand.dims]
+    return input_tensor(operand.name, {}, dims, _bound(instance, operand, sizes))
+
+
+def scalars(subject: Subject) -> dict[str, Tensor]:
+    """The real attributes as unknown numbers, by the names under which the equations read them."""
+    return {f"#{name}": input_tensor(f"#{name}", {}, [], None) for name in subject.real}
+
+
+def _bound(instance: Instance, operand: Operand, sizes: Sizes) -> Poly | None:
+    if operand.integer_range is None:
+        return None
+    ranges = {decl.name: decl.integer_range for decl in instance.operator.inputs}
+    name = ranges.get(operand.name)
+    return of(f"<{operand.name}>") if name is None else product(sizes.dims[name])
+
+
 class _Configuration:
-    def __init__(self, instance: Instance, axis: str, library: Library, arithmetic: Arithmetic) -> None:
-        self.instance = instance
+    def __init__(self, subject: Subject, axis: str, library: Library, arithmetic: Arithmetic) -> None:
+        self.subject = subject
+        self.instance = subject.instance
         self.axis = axis
         self.library = library
         self.arithmetic = arithmetic
@@ -55,49 +129,25 @@ class _Configuration:
     def obligations(self) -> tuple[Obligation, ...]:
         if not any(self.axis in operand.axes for operand in self.instance.inputs):
             raise Unsupported(f"the axis `{self.axis}`, which no operand has")
-        sizes = self._sizes()
+        sizes = symbolic_sizes(self.subject, self.arithmetic, {self.axis: self.whole})
         # A copy: a call adds what it infers, and on a device other axes may follow from the divided one.
         local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.whole[1:]})
-        operands = [self._input(operand, sizes) for operand in self.instance.inputs]
+        operands = [symbolic_input(self.instance, operand, sizes) for operand in self.instance.inputs]
         names = [operand.name for operand in self.instance.inputs]
-        expected = Call(self.instance, dict(zip(names, operands, strict=True)), sizes, (), self.library)
+        numbers = scalars(self.subject)
+        expected = Call(self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.library)
         wanted = expected.run()
         device = expected.axis(self.axis)[0]
         local = [
             self._slice(operand, tensor, device) for operand, tensor in zip(self.instance.inputs, operands, strict=True)
         ]
-        shard = _Shard(self, dict(zip(names, local, strict=True)), local_sizes, device)
+        shard = _Shard(self, dict(zip(names, local, strict=True)) | numbers, local_sizes, device)
         met = [Obligation("in_bounds", "every read without a fill lies inside its slice")]
         for operand, whole, part in zip(self.instance.outputs, wanted, shard.run(), strict=True):
             self._same(operand, whole, part, device)
             collected = "combined" if self.axis in operand.axes else "the same on every device"
             met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(whole.value)} terms"))
         return tuple(met)
-
-    def _sizes(self) -> Sizes:
-        """A size of its own for every axis of the operands. What conditions do not determine, they are assumed for."""
-        sizes = Sizes(self.arithmetic)
-        for operand in self.instance.inputs:
-            for axis in operand.axes:
-                sizes.dims[axis] = self.whole if axis == self.axis else (of(axis),)
-        for decl in self.instance.operator.inputs:
-            if decl.integer_range is not None:
-                sizes.dims.setdefault(decl.integer_range, (of(decl.integer_range),))
-        for name, value in self.instance.attributes.items():
-            sizes.attributes[name] = number(exact_number(value))
-        sizes.solve(self.instance.operator, assumed=True)
-        return sizes
-
-    def _input(self, operand: Operand, sizes: Sizes) -> Tensor:
-        dims = [tuple(size for axis in dim for size in sizes.dims[axis]) for dim in operand.dims]
-        return input_tensor(operand.name, {}, dims, self._bound(operand, sizes))
-
-    def _bound(self, operand: Operand, sizes: Sizes) -> Poly | None:
-        if operand.integer_range is None:
-            return None
-        ranges = {decl.name: decl.integer_range for decl in self.instance.operator.inputs}
-        name = ranges.get(operand.name)
-        return of(f"<{operand.name}>") if name is None else product(sizes.dims[name])
 
     def _slice(self, operand: Operand, tensor: Tensor, device: Var) -> Tensor:
         """`partition` where the operand has the axis, the index @p taken out of its dimension; else `replicate`."""
@@ -161,3 +211,47 @@ class _Shard(Call):
             case ReductionKind.MAX | ReductionKind.MIN:
                 return replace(result, value=reduced(equation.kind.value, result.value, (self.device,)))
         raise Unsupported("a reduction of this kind over devices")
+
+
+def _linear(
+    subject: Subject, chosen: tuple[int, ...], library: Library, arithmetic: Arithmetic, same: bool
+) -> tuple[Obligation, ...]:
+    """The operator on sums over devices is compared with the sum over devices of the operator on the terms."""
+    met = []
+    for mode, one in modes(subject):
+        instance = one.instance
+        device = fresh(of(DEGREE))
+        sizes = symbolic_sizes(one, arithmetic, {})
+        terms, totals = {}, {}
+        for position, operand in enumerate(instance.inputs):
+            tensor = symbolic_input(instance, operand, sizes)
+            terms[operand.name] = totals[operand.name] = tensor
+            if position in chosen:
+                term = _per_device(tensor, operand.name, device)
+                terms[operand.name] = term
+                totals[operand.name] = replace(term, value=summed(term.value, (device,)))
+        numbers = scalars(one)
+        # One call, run twice: a copy of the sizes, for a call adds what it infers.
+        whole = Call(instance, totals | numbers, replace(sizes, dims=dict(sizes.dims)), (), library)
+        part = Call(instance, terms | numbers, replace(sizes, dims=dict(sizes.dims)), (), library)
+        for operand, wanted, found in zip(instance.outputs, whole.run(), part.run(), strict=True):
+            renaming = {
+                old: of(new)
+                for mine, other in zip(found.dims, wanted.dims, strict=True)
+                for old, new in zip(mine, other, strict=True)
+            }
+            if found.entry is not None:
+                raise Unsupported("integer results")
+            value = substitute(found.value, renaming)
+            if not Comparison(arithmetic).equal(wanted.value, value if same else summed(value, (device,))):
+                reason = "differs from device to device" if same else "of a sum is not the sum of its values"
+                raise Failed("same_value", f"`{operand.name}` {reason}{mode}")
+            collected = "the same on every device" if same else "summed"
+            met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(wanted.value)} terms{mode}"))
+    return tuple(met)
+
+
+def _per_device(tensor: Tensor, name: str, device: Var) -> Tensor:
+    """A tensor of its own on every device: its elements have the device for their first coordinate."""
+    index = (of(device), *(of(var) for dim in tensor.dims for var in dim))
+    return replace(tensor, value=atom(Element(f"{name}@", index)))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..graph.graph import Node
 from ..graph.layout import Invariant, Layout, Mesh, Replicate
-from ..graph.typing import TypedOperator, Uniformly, configurations
+from ..graph.typing import Theorems, TypedOperator, Uniformly, configurations
 from ..index.instance import Instance
 from ..index.library import Library
 from ..machine.machine import Machine
@@ -62,19 +62,20 @@ class Options:
 class OptionTable:
     """Finds the options of operators; equal operators are looked at once."""
 
-    def __init__(self, mesh: Mesh, machine: Machine, library: Library) -> None:
+    def __init__(self, mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> None:
         self.mesh = mesh
         self.machine = machine
         self.library = library
+        self.theorems = theorems
         self._found: dict[object, Options] = {}
 
     def of(self, node: Node, weights: Sequence[bool]) -> Options:
-        """Every configuration, in a fixed order, the all-Invariant one first."""
+        """Every proved configuration, in a fixed order, the all-Invariant one first."""
         gradients = tuple(value.needs_gradient for value in node.arguments)
         dtype = float_type(node)
         key = (*_identity(node.instance), gradients, tuple(weights), dtype)
         if key not in self._found:
-            typed = configurations(node.instance, self.mesh, self.library, gradients, weights)
+            typed = configurations(node.instance, self.mesh, self.library, gradients, weights, self.theorems)
             seconds = price_operators(node.instance, typed, dtype, self.mesh, self.machine, gradients)
             self._found[key] = _merged(typed, seconds)
         return self._found[key]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..graph.graph import Graph, Model, Node, Segment, Value
 from ..graph.layout import Mesh
-from ..graph.typing import TypedOperator
+from ..graph.typing import Theorems, TypedOperator
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import UPDATE_PASSES, held_fraction, local_price
@@ -71,10 +71,12 @@ class Problem:
     spaces: Spaces
 
 
-def build_problem(model: Model, mesh: Mesh, machine: Machine, library: Library, restriction: Restriction) -> Problem:
+def build_problem(
+    model: Model, mesh: Mesh, machine: Machine, library: Library, theorems: Theorems, restriction: Restriction
+) -> Problem:
     """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
     spaces = Spaces(mesh, ConversionPrices(mesh, machine, library))
-    context = _Context(mesh, machine, OptionTable(mesh, machine, library), spaces, restriction)
+    context = _Context(mesh, machine, OptionTable(mesh, machine, library, theorems), spaces, restriction)
     context.register(model.graph, frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.loss, model.outputs)

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from ..graph.graph import Model
 from ..graph.layout import Mesh
 from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ..graph.typing import Theorems
 from ..index.library import Library
 from ..machine.machine import Machine
+from ..rules.theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
 from .assemble import assemble
 from .coarse import coarse_domains
@@ -25,11 +27,18 @@ __all__ = ["STRATEGIES", "search"]
 
 
 def search(
-    model: Model, mesh: Mesh, machine: Machine, library: Library, strategy: str = "auto", pins: Mapping[str, Pin] = {}
+    model: Model,
+    mesh: Mesh,
+    machine: Machine,
+    library: Library,
+    strategy: str = "auto",
+    pins: Mapping[str, Pin] = {},
+    theorems: Theorems | None = None,
 ) -> Plan:
     """The cheapest plan of a strategy with the pins kept. Pins are globs of weights and values with their kinds.
 
-    Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
+    Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
+    prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
     if strategy not in STRATEGIES:
         hint = suggest(strategy, STRATEGIES) or f"there are {', '.join(STRATEGIES)}"
@@ -37,7 +46,7 @@ def search(
     mesh, pins, notes = _searchable(mesh, pins)
     restriction = apply_pins(STRATEGIES[strategy](model, mesh, library), pins, model, mesh, library)
     try:
-        problem = build_problem(model, mesh, machine, library, restriction)
+        problem = build_problem(model, mesh, machine, library, theorems or ShardingTheorems(library), restriction)
     except Impossible as reason:
         raise _explained(reason, restriction, model, mesh, library, strategy) from None
     best = optimise(problem.part, everything(problem.part), coarse_domains(problem))

@@ -1,0 +1,253 @@
+"""Proofs are the only source of configurations: without one, or with one of something else, there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unity_dsl.graph.build import build_model
+from unity_dsl.graph.layout import Mesh, MeshAxis
+from unity_dsl.graph.plan import PlannedGraph, PlannedNode, PlannedSegment
+from unity_dsl.graph.typing import Along, Linearly, Role, Uniformly, configurations
+from unity_dsl.index.instance import Instance
+from unity_dsl.index.instantiate import Shape, instantiate
+from unity_dsl.index.library import load_library
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.prove.prove import NotProved, Proved
+from unity_dsl.prove.sharding import prove_linearity
+from unity_dsl.prove.subject import generalise
+from unity_dsl.resources import folder
+from unity_dsl.rules import theorems as module
+from unity_dsl.rules.sharding_table import claims_of, instances, proved_theorems, roles_of, table_of
+from unity_dsl.rules.theorem_file import TheoremFile, read_theorems, shipped_theorems
+from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.search.solve import search
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.span import Source
+
+from ..index.declare import declare
+
+LIBRARY = load_library()
+TWO = Mesh((MeshAxis("a", 2),))
+NOTHING = TheoremFile({})
+
+
+def make(name: str, *shapes: tuple[int, ...], **attributes: float) -> Instance:
+    return instantiate(LIBRARY.operators[name], [Shape(shape) for shape in shapes], attributes)
+
+
+@dataclass(frozen=True)
+class Without:
+    """What is proved, but for one role."""
+
+    proved: ShardingTheorems
+    removed: Role
+
+    def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
+        inner = self.proved.about(instance, gradients)
+        return lambda role: role != self.removed and inner(role)
+
+
+LINEAR = make("linear", (8, 6), (4, 6))
+
+
+def roles(instance: Instance, theorems: ShardingTheorems | Without) -> set[Role]:
+    gradients = [True] * len(instance.inputs)
+    found = configurations(instance, TWO, LIBRARY, gradients, [False] * len(gradients), theorems)
+    return {typed.configuration[0] for typed in found}
+
+
+@pytest.mark.parametrize("role", [Along("i"), Along("o"), Along("b0"), Linearly((0,))])
+def test_without_its_proof_a_configuration_is_gone(role: Role) -> None:
+    everything = roles(LINEAR, ShardingTheorems(LIBRARY))
+    assert role in everything
+    assert roles(LINEAR, Without(ShardingTheorems(LIBRARY), role)) == everything - {role}
+
+
+def test_a_prover_that_proves_nothing_leaves_the_undivided_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All the way through the search: no operator is divided, whatever the machine."""
+    monkeypatch.setattr(module, "_answers", {})
+    for name in ("prove_division", "prove_linearity"):
+        monkeypatch.setattr(module, name, lambda *_, **__: NotProved("same_value", "no proof", 0.0))
+    text = "model m[b = 4096]\n  input x: f32[b, 512]\n  weight w: f32[512, 512] ~ normal(0.02)\n  h = linear(x, w)\n"
+    model = build_model(parse_model(Source("m.udl", text + "  loss mse(h, x)\n")), LIBRARY, {}, None)
+    machine = load_machine("dgx-a100")
+    for kept, divided in ((NOTHING, False), (shipped_theorems(), True)):
+        plan = search(model, TWO, machine, LIBRARY, theorems=ShardingTheorems(LIBRARY, kept))
+        assert any(step.typed.divided for step in nodes(plan.graph)) is divided
+
+
+def nodes(graph: PlannedGraph) -> list[PlannedNode]:
+    found: list[PlannedNode] = []
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            for run in step.runs:
+                found += nodes(run.body)
+        else:
+            found.append(step)
+    return found
+
+
+def test_a_theorem_about_another_declaration_is_not_found() -> None:
+    """The same name, another meaning: the kept theorems do not cover it, and the prover refuses it."""
+    text = "op linear(x: [b.., i], w: [o, i]) -> y: [b.., o]\n  y[b.., o] = sum(i) x[b.., i] * w[o, i]\n"
+    for changed, same in ((text, True), (text.replace("* w[o, i]", "* w[o, i] * w[o, 0]"), False)):
+        found = declare(changed)
+        claims = claims_of(instantiate(found.operators["linear"], [Shape((8, 6)), Shape((4, 6))], {}), found)
+        kept = shipped_theorems().theorems
+        assert all((claim.key(claim.general, found) in kept) is same for claim in claims.of(Along("o")))
+
+
+def test_a_changed_function_is_another_theorem() -> None:
+    texts = [f"fn f(x) = {body}\n  derivative x: 1\n\nop g(x: [a]) -> y: [a]\n  y[a] = f(x[a])\n" for body in "xx"]
+    keys = []
+    for text in (texts[0], texts[1], texts[0].replace("= x", "= x + 1")):
+        found = declare(text)
+        (claim, *_) = claims_of(instantiate(found.operators["g"], [Shape((4,))], {}), found).of(Along("a"))
+        keys.append(claim.key(claim.general, found))
+    assert keys[0] == keys[1] != keys[2]
+
+
+# ---------------------------------------------------------------------------------------------- what is kept
+
+
+def test_the_shipped_theorems_are_those_that_the_prover_proves() -> None:
+    """Every third operator anew, for time's sake all of them only by `unityc rules verify`."""
+    chosen = list(LIBRARY.operators.values())[::3]
+    found = proved_theorems(instances(chosen), ShardingTheorems(LIBRARY, NOTHING))
+    kept = shipped_theorems().theorems
+    assert found and all(kept[key].obligations == theorem.obligations for key, theorem in found.items())
+
+
+def test_reading_gives_what_was_written() -> None:
+    text = (folder("rules") / "configurations.json").read_text()
+    assert read_theorems(text).to_text() == text
+    assert len(read_theorems(text).theorems) > 500
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"prover": ', '"prover": 9'),
+        lambda text: text.replace('"z3": "', '"z3": "0.'),
+        lambda text: text[:-20],
+        lambda text: "[]",
+        lambda text: '{"theorems": {"a": ["b"]}, "prover": 1, "z3": "5"}',
+        lambda text: '{"theorems": {"a": 3}, "prover": 1, "z3": "5"}',
+        lambda text: "[" * 100_000,
+        lambda text: "",
+    ],
+    ids=["other prover", "other z3", "cut off", "a list", "no obligations", "a number", "deep", "empty"],
+)
+def test_a_file_that_is_stale_or_broken_keeps_nothing(change: Callable[[str], str]) -> None:
+    text = (folder("rules") / "configurations.json").read_text()
+    assert change(text) != text
+    assert not read_theorems(change(text)).theorems
+
+
+# ---------------------------------------------------------------------------------------------- what is proved
+
+
+@pytest.mark.parametrize("name", LIBRARY.operators)
+def test_no_axis_is_left_without_a_theorem_or_a_reason(name: str) -> None:
+    rows = list(table_of(LIBRARY.operators[name], ShardingTheorems(LIBRARY, NOTHING)))
+    assert rows
+    for row in rows:
+        assert row.status == "proved" or (row.status == "blocked" and row.reason), row
+
+
+@pytest.mark.parametrize("shapes", [((4,),), ((4, 6),), ((4, 6, 2),), ((4, 6, 2, 8, 10),)])
+def test_few_subjects_serve_every_rank(shapes: tuple[tuple[int, ...], ...]) -> None:
+    for name in ("relu", "softmax", "layer_norm"):
+        operands = (*shapes, shapes[0][-1:], shapes[0][-1:])[: len(LIBRARY.operators[name].inputs)]
+        instance = make(name, *operands)
+        for role in roles_of(instance, LIBRARY):
+            for claim in claims_of(instance, LIBRARY).of(role):
+                assert claim.key(claim.general, LIBRARY) in shipped_theorems().theorems, (claim.statement, shapes)
+
+
+def test_an_attribute_s_number_does_not_matter() -> None:
+    for factor in (0.5, 3, 7.25):
+        instance = make("scale", (4, 6), factor=factor)
+        for claim in claims_of(instance, LIBRARY).of(Along("b0")):
+            assert claim.key(claim.general, LIBRARY) in shipped_theorems().theorems
+
+
+@pytest.mark.parametrize(
+    ("text", "operands"),
+    [
+        ("op f(x: [a], w: [a]) -> y: [a]\n  y[a] = x[a] + w[a]\n", (0,)),
+        ("op f(x: [a], w: [a]) -> y: [a]\n  y[a] = x[a] * w[a]\n", (0, 1)),
+        ("op f(x: [a]) -> y: [a]\n  y[a] = relu(x[a])\n", (0,)),
+        ("op f(x: [a]) -> y: [a]\n  y[a] = x[a] + 1\n", (0,)),
+        ("op f(x: [a]) -> y: [a]\n  y[a] = x[a] * x[a]\n", (0,)),
+        ("op f(x: [a]) -> y: []\n  y[] = max(a) x[a]\n", (0,)),
+        ("op f(x: [a]) -> y: [a]\n  y[a] = x[a]\n  eval\n    y[a] = x[a] + 1\n", (0,)),
+    ],
+    ids=["bias", "two partial sums", "relu", "constant", "square", "max", "evaluation"],
+)
+def test_what_is_not_linear_is_not_proved(text: str, operands: tuple[int, ...]) -> None:
+    found = declare(text)
+    (operator,) = found.operators.values()
+    instance = instantiate(operator, [Shape((4,))] * len(operator.inputs), {})
+    assert isinstance(prove_linearity(generalise(instance), operands, found), NotProved)
+
+
+def test_what_is_linear_is_proved() -> None:
+    for name, shapes, operands in (
+        ("add", ((4,), (4,)), (0, 1)),
+        ("matmul", ((4, 6), (6, 2)), (0,)),
+        ("concat", ((4,), (6,)), (0, 1)),
+    ):
+        attributes = {"dim": 0} if name == "concat" else {}
+        instance = make(name, *shapes, **attributes)
+        assert isinstance(prove_linearity(generalise(instance), operands, LIBRARY), Proved)
+
+
+# ---------------------------------------------------------------------------------------------- subjects
+
+
+def test_axes_that_are_not_always_side_by_side_stay_apart() -> None:
+    for text, axes in (
+        ("op f(x: [b..]) -> y: [b..]\n  y[b..] = x[b..]\n", 2),
+        ("op f(x: [b..], w: [b..~]) -> y: [b..]\n  y[b..] = x[b..] + w[b..]\n", 3),
+        ("op f(x: [b..]) -> y: [b..]\n  y[b..] = x[b..] + |b..|\n", None),
+    ):
+        found = declare(text)
+        (operator,) = found.operators.values()
+        shapes = [Shape((4, 6, 2)), Shape((2,))][: len(operator.inputs)]
+        try:
+            instance = instantiate(operator, shapes, {})
+        except Exception:
+            assert axes is None
+            continue
+        if axes is not None:
+            assert len(generalise(instance, ("b0",)).instance.axes) == axes
+
+
+def test_a_subject_computes_what_the_instance_does() -> None:
+    """Joined axes: the same numbers, in another shape."""
+    from unity_dsl.index.evaluate import evaluate
+
+    rng = np.random.default_rng(5)
+    for name, shapes in (("softmax", ((2, 3, 4, 5),)), ("layer_norm", ((2, 3, 4, 5), (5,), (5,))), ("relu", ((2, 3),))):
+        instance = make(name, *shapes)
+        subject = generalise(instance, ("b1",), numbers=True).instance
+        arrays = [rng.normal(size=shape) for shape in shapes]
+        joined = [array.reshape(subject.shape(operand)) for array, operand in zip(arrays, subject.inputs, strict=True)]
+        expected = evaluate(instance, arrays, LIBRARY)[0]
+        found = evaluate(subject, joined, LIBRARY)[0]
+        np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+
+
+def test_uniformly_needs_no_theorem() -> None:
+    assert Uniformly in {type(role) for role in roles(LINEAR, Without(ShardingTheorems(LIBRARY, NOTHING), Along("i")))}
+    assert not any(claims_of(LINEAR, LIBRARY).of(role) is None for role in roles(LINEAR, ShardingTheorems(LIBRARY)))
+
+
+def test_the_shipped_file_stands_beside_the_rules() -> None:
+    assert Path(folder("rules") / "configurations.json").is_file()

@@ -1,0 +1,1 @@
+"""Theorems kept, looked up and used: substitutions and the configurations of operators, with their certificates."""

@@ -1,0 +1,104 @@
+"""Every operator, every axis, what is proved of it: the table behind the configurations of the search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..graph.typing import Along, Linearly, Role
+from ..index.classify import AxisKind, classify, linear_operands
+from ..index.instance import Instance
+from ..index.library import Library
+from ..index.representative import representative
+from ..prove.prove import NotProved, Proved
+from ..syntax.ast import OperatorDecl
+from ..syntax.diagnostic import InputError
+from .theorem_file import KeptTheorem
+from .theorems import Claim, Claims, ShardingTheorems
+
+RANKS = (0, 1, 2, 3)
+"""Axes per rest group: one divided, with none, one or, joined, any number of others before and after it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """An axis of an operator, or operands that it is linear in. `status` is proved, blocked or not proved.
+
+    `theorems` counts those of the operator, of its evaluation and of its adjoints; `seconds` is what proving them took.
+    """
+
+    operator: str
+    subject: str
+    kind: str
+    status: str
+    reason: str = ""
+    theorems: int = 0
+    seconds: float = 0.0
+
+
+def table_of(operator: OperatorDecl, theorems: ShardingTheorems) -> Iterator[Row]:
+    """The rows of one operator, each theorem proved now. Raises InputError where no instance of it can be found."""
+    library = theorems.library
+    found = representative(operator)
+    instance = found.instance
+    claims = claims_of(instance, library)
+    for axis, entry in classify(instance, library).items():
+        name = found.names.get(axis, axis)
+        if entry.kind is AxisKind.BLOCKED:
+            yield Row(operator.name, name, entry.kind, "blocked", entry.reason)
+        else:
+            yield _row(operator.name, name, entry.kind, list(claims.of(Along(axis))), theorems)
+    for operands in linear_operands(instance):
+        names = ", ".join(instance.inputs[i].name for i in operands)
+        yield _row(operator.name, names, "linear", list(claims.of(Linearly(operands))), theorems)
+
+
+def _row(operator: str, subject: str, kind: str, claims: Sequence[Claim], theorems: ShardingTheorems) -> Row:
+    answers = [(claim, theorems.answer(claim)) for claim in claims]
+    seconds = sum(answer.seconds for _, answer in answers)
+    for claim, answer in answers:
+        if not isinstance(answer, Proved):
+            why = answer.reason if isinstance(answer, NotProved) else "refuted"
+            return Row(operator, subject, kind, "not proved", f"{claim.statement}: {why}", len(answers), seconds)
+    return Row(operator, subject, kind, "proved", "", len(answers), seconds)
+
+
+def claims_of(instance: Instance, library: Library) -> Claims:
+    """The claims about an operator all of whose operands have a cotangent."""
+    return Claims(instance, [operand.integer_range is None for operand in instance.inputs], library)
+
+
+def roles_of(instance: Instance, library: Library) -> Iterator[Role]:
+    """The roles that need a theorem and that a declaration suggests."""
+    for axis, entry in classify(instance, library).items():
+        if entry.kind is not AxisKind.BLOCKED:
+            yield Along(axis)
+    yield from map(Linearly, linear_operands(instance))
+
+
+def instances(operators: Iterable[OperatorDecl]) -> Iterator[Instance]:
+    """Each operator at every number of axes that its rest groups can have as far as a theorem can tell."""
+    for operator in operators:
+        for rank in RANKS if _has_rest(operator) else RANKS[1:2]:
+            try:
+                yield representative(operator, rank).instance
+            except InputError:
+                continue  # an operator that exists at other ranks only
+
+
+def _has_rest(operator: OperatorDecl) -> bool:
+    return any(dim.rest for tensor in operator.inputs for dim in tensor.dims)
+
+
+def proved_theorems(found: Iterable[Instance], theorems: ShardingTheorems) -> dict[str, KeptTheorem]:
+    """All theorems about these instances that can be proved, by key, each proved now."""
+    kept: dict[str, KeptTheorem] = {}
+    for instance in found:
+        claims = claims_of(instance, theorems.library)
+        for role in roles_of(instance, theorems.library):
+            for claim in claims.of(role):
+                answer = theorems.answer(claim)
+                if isinstance(answer, Proved):
+                    met = tuple(f"{one.name}: {one.statement}" for one in answer.obligations)
+                    kept.setdefault(theorems.key(claim), KeptTheorem(claim.operator.name, claim.statement, met))
+    return kept

@@ -1,0 +1,78 @@
+"""Certificates of sharding theorems: what was proved, of what, by which prover. One JSON file, one theorem a line.
+
+A theorem is found by the hash of all that its proof looked at, so one about a declaration that has changed is never
+found; one by another prover or another z3 is not used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from ..prove.prove import PROVER
+from ..resources import folder
+
+NAME = "configurations.json"
+
+
+@dataclass(frozen=True)
+class KeptTheorem:
+    """A theorem that was proved: the operator, what it says, and the obligations that were met."""
+
+    operator: str
+    statement: str
+    obligations: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TheoremFile:
+    """Theorems by key, and the versions of the prover and of z3 that proved them."""
+
+    theorems: Mapping[str, KeptTheorem]
+    prover: int = PROVER
+    z3: str = ""
+
+    @property
+    def stale(self) -> bool:
+        return (self.prover, self.z3) != (PROVER, version("z3-solver"))
+
+    def to_text(self) -> str:
+        """JSON with one theorem a line, in the order of operators and statements."""
+        entries = sorted(self.theorems.items(), key=lambda entry: (entry[1].operator, entry[1].statement, entry[0]))
+        lines = [
+            f"  {json.dumps(key)}: {json.dumps([kept.operator, kept.statement, *kept.obligations])}"
+            for key, kept in entries
+        ]
+        head = f'"prover": {self.prover},\n "z3": {json.dumps(self.z3)},\n "theorems": '
+        return "{" + head + "{\n" + ",\n".join(lines) + "\n }\n}\n"
+
+
+def read_theorems(text: str) -> TheoremFile:
+    """A file of theorems; an empty one where the text is none. Theorems by another prover or z3 are left out."""
+    try:
+        found = json.loads(text)
+        theorems = {key: _kept(entry) for key, entry in found["theorems"].items()}
+        file = TheoremFile(theorems, found["prover"], found["z3"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return TheoremFile({})
+    return TheoremFile({}) if file.stale else file
+
+
+def _kept(entry: Any) -> KeptTheorem:
+    operator, statement, *obligations = entry
+    if not obligations or not all(isinstance(part, str) for part in entry):
+        raise ValueError("a theorem is a list of texts, the last of them its obligations")
+    return KeptTheorem(operator, statement, tuple(obligations))
+
+
+@cache
+def shipped_theorems() -> TheoremFile:
+    """The theorems about the shipped operators; none where the file is missing or stale."""
+    try:
+        return read_theorems((folder("rules") / NAME).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return TheoremFile({})

@@ -1,0 +1,164 @@
+"""The sharding theorems: the only source of the configurations that a search may choose from.
+
+A configuration gives each mesh axis a role. `Along(axis)` rests on one theorem for the operator and one for the adjoint
+by each operand that has a cotangent: on slices of the axis, with what is reduced collected at once, they are what they
+are on the whole. `Linearly(operands)` rests on the operator and its adjoints being sums of their values on the terms;
+the adjoints by those operands themselves must not see the terms, for each device then has the whole cotangent. Degrees
+and sizes are symbols. `Uniformly` needs no theorem: nothing is divided.
+
+A theorem is kept under the hash of all that its proof looked at. One that is not kept is proved when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+
+from ..graph.typing import Along, Linearly, Role
+from ..index.adjoint import adjoint
+from ..index.instance import Instance
+from ..index.library import Library
+from ..index.term import walk
+from ..prove.prove import Answer, Proved
+from ..prove.sharding import prove_division, prove_linearity
+from ..prove.subject import Subject, generalise
+from ..syntax.ast import Apply, OperatorDecl
+from .theorem_file import TheoremFile, shipped_theorems
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one theorem says of one subject. `same`: the result is the same on every device, not a term of a sum."""
+
+    operator: OperatorDecl
+    statement: str
+    instance: Instance
+    role: Along | Linearly
+    same: bool = False
+
+    @cached_property
+    def general(self) -> Subject:
+        """The subject for any numbers of the attributes."""
+        return generalise(self.instance, self._apart, declared=self.operator)
+
+    @cached_property
+    def at_numbers(self) -> Subject:
+        """The subject for the numbers that the attributes have."""
+        return generalise(self.instance, self._apart, numbers=True)
+
+    @property
+    def _apart(self) -> tuple[str, ...]:
+        return (self.role.axis,) if isinstance(self.role, Along) else ()
+
+    def key(self, subject: Subject, library: Library) -> str:
+        """The hash of all that the proof looks at: the subject, the role, and the functions that occur."""
+        role = self.role
+        if isinstance(role, Along):
+            role = Along(subject.axes.get(role.axis, role.axis), role.by)
+        parts = [subject.text, repr(role), repr(self.same), *_declarations(subject.instance, role, library)]
+        return sha256("\n\n".join(parts).encode()).hexdigest()
+
+    def prove(self, subject: Subject, library: Library) -> Answer:
+        match self.role:
+            case Along(axis=axis):
+                return prove_division(subject, axis, library)
+            case Linearly(operands=operands):
+                return prove_linearity(subject, operands, library, same=self.same)
+
+
+class Claims:
+    """What has to be true for an operator to have its roles. `gradients` tells which operands have a cotangent."""
+
+    def __init__(self, instance: Instance, gradients: Sequence[bool], library: Library) -> None:
+        self.instance = instance
+        self.adjoints = {
+            position: adjoint(instance, library, position)
+            for position, (operand, needed) in enumerate(zip(instance.inputs, gradients, strict=True))
+            if needed and operand.integer_range is None
+        }
+
+    def of(self, role: Role) -> Iterator[Claim]:
+        """One for the operator and one for every adjoint; none for a role that divides nothing."""
+        match role:
+            case Along():
+                yield self._claim(self.instance, f"along {role}", role)
+                for position, made in self.adjoints.items():
+                    yield self._claim(made, f"along {role}, gradient of {self._name(position)}", role)
+            case Linearly(operands=operands):
+                where = f"linear in {', '.join(map(self._name, operands))}"
+                yield self._claim(self.instance, where, role)
+                for position, made in self.adjoints.items():
+                    what = f"{where}, gradient of {self._name(position)}"
+                    yield self._claim(made, what, role, same=position in operands)
+
+    def _name(self, position: int) -> str:
+        return self.instance.inputs[position].name
+
+    def _claim(self, made: Instance, statement: str, role: Along | Linearly, *, same: bool = False) -> Claim:
+        return Claim(self.instance.operator, statement, made, role, same)
+
+
+def _declarations(instance: Instance, role: Role, library: Library) -> Iterator[str]:
+    """The text of every element function that occurs, those in definitions included, and of the op that cuts."""
+    found: dict[str, None] = {}
+    pending = [node for e in (*instance.equations, *instance.evaluation) for node in walk(e.value)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Apply) and node.function in library.functions and node.function not in found:
+            found[node.function] = None
+            definition = library.functions[node.function].definition
+            pending += [] if definition is None else walk(definition)
+    for name in sorted(found):
+        span = library.functions[name].span
+        yield name if span is None else span.text
+    if isinstance(role, Along) and role.by != "partition":
+        span = library.parallels[role.by].span
+        yield role.by if span is None else span.text
+
+
+_answers: dict[str, Answer] = {}
+"""Proofs of this process by key: a key names everything that an answer depends on."""
+
+
+class ShardingTheorems:
+    """Says of roles whether they are proved, from certificates where there are any."""
+
+    def __init__(self, library: Library, kept: TheoremFile | None = None) -> None:
+        self.library = library
+        self.kept = shipped_theorems() if kept is None else kept
+
+    def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
+        """Tells of a role of this operator whether every theorem that it rests on is proved."""
+        claims = Claims(instance, gradients, self.library)
+        return lambda role: all(map(self.holds, claims.of(role)))
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether a claim is kept as proved, or is proved now."""
+        return self._kept(claim) is not None or isinstance(self.answer(claim), Proved)
+
+    def key(self, claim: Claim) -> str:
+        """Under which key a claim that holds is proved: for any numbers of the attributes if that was proved."""
+        kept = self._kept(claim)
+        if kept is not None:
+            return kept
+        general = isinstance(self._answered(claim, claim.general), Proved)
+        return claim.key(claim.general if general else claim.at_numbers, self.library)
+
+    def answer(self, claim: Claim) -> Answer:
+        """Proved anew, for any numbers of the attributes where that can be done, else for these."""
+        found = self._answered(claim, claim.general)
+        return found if isinstance(found, Proved) else self._answered(claim, claim.at_numbers)
+
+    def _kept(self, claim: Claim) -> str | None:
+        if (key := claim.key(claim.general, self.library)) in self.kept.theorems:
+            return key
+        # The numbers are looked at second: most claims are kept for any.
+        return key if (key := claim.key(claim.at_numbers, self.library)) in self.kept.theorems else None
+
+    def _answered(self, claim: Claim, subject: Subject) -> Answer:
+        key = claim.key(subject, self.library)
+        if key not in _answers:
+            _answers[key] = claim.prove(subject, self.library)
+        return _answers[key]
