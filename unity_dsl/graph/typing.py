@@ -243,6 +243,8 @@ class Typing:
             for i, output in enumerate(self.instance.outputs)
         )
         inner = self._inner_collectives(configuration)
+        if holding.windows and inner:
+            return f"{self.instance.name} reduces on the way what is read around axis `{holding.windows[0].axis}`"
         native = not inner and self.always_native and self.native_along.issuperset(divided)
         cuts = {axis: self.holder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
         return TypedOperator(
