@@ -32,10 +32,10 @@ check: setup ## lint, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: setup ## format Python, .uop and .udl files in place
+format: setup ## format Python, .uop, .udl and .rules files in place
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/unityc fmt ops/*.uop examples/*.udl
+	$(BIN)/unityc fmt ops/*.uop examples/*.udl rules/*.rules tests/cases/{proved,refuted}/*.rules
 
 test: setup ## the whole test suite
 	$(BIN)/python -m pytest -q -n $(WORKERS)

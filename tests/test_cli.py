@@ -212,6 +212,12 @@ def test_fmt_writes_nothing_where_one_file_is_faulty(model: Path) -> None:
     assert model.read_text() == before
 
 
+def test_fmt_formats_rules(model: Path) -> None:
+    Path("laws.rules").write_text("rule twice( x:[b..] )\n    relu(relu(x))=>relu(x) # law\n")
+    assert run(["fmt", "laws.rules", "model.udl"]) == 0
+    assert Path("laws.rules").read_text() == "rule twice(x: [b..])\n  relu(relu(x)) => relu(x)  # law\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

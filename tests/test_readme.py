@@ -15,8 +15,10 @@ import pytest
 
 from unity_dsl.graph.conversion import StepKind, convert
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard
-from unity_dsl.index.library import library_of
-from unity_dsl.syntax.format import format_model, format_ops
+from unity_dsl.index.library import library_of, load_library
+from unity_dsl.prove.prove import Proved, prove_rule
+from unity_dsl.rules.check import load_rules
+from unity_dsl.syntax.format import format_model, format_ops, format_rules
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.parse_ops import parse_ops
 from unity_dsl.syntax.span import Source
@@ -74,7 +76,7 @@ def of_kind(kind: str) -> list[Block]:
 
 
 def test_every_block_is_of_a_known_kind() -> None:
-    assert {block.kind for block in ALL} <= {"sh", "uop", "udl", "text", "python", "json"}
+    assert {block.kind for block in ALL} <= {"sh", "uop", "udl", "rules", "text", "python", "json"}
     fences = sum((ROOT / document).read_text().count("```") for document in DOCUMENTS)
     assert fences == 2 * len(ALL), "a fence that the tests do not see"
 
@@ -159,6 +161,15 @@ def test_models_in_documents_compile_and_are_formatted(block: Block, workplace: 
     assert format_model(source) == block.text
     (workplace / "snippet.udl").write_text(block.text)
     run(f"unityc snippet.udl --ops my_ops -o snippet-{block.line}/ --devices 2", workplace)
+
+
+@pytest.mark.parametrize("block", of_kind("rules"), ids=str)
+def test_rules_in_documents_are_proved_and_formatted(block: Block) -> None:
+    source = Source(str(block), block.text)
+    library = load_library()
+    for rule in load_rules(source, library):
+        assert isinstance(prove_rule(rule, library), Proved)
+    assert format_rules(source) == block.text
 
 
 def test_operators_that_documents_repeat_are_the_shipped_ones() -> None:

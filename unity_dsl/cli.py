@@ -403,18 +403,18 @@ def first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
 
 
-@unityc.command("fmt", short_help="Format .uop and .udl files in place.")
+@unityc.command("fmt", short_help="Format .uop, .udl and .rules files in place.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILES")
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit code 1 where a file is not formatted.")
 def format_command(files: tuple[Path, ...], only_check: bool) -> None:
     """Write FILES in the one standard form. Comments are kept; the meaning is not touched."""
-    from .syntax.format import format_model, format_ops
+    from .syntax.format import format_model, format_ops, format_rules
     from .syntax.read import read_source
 
-    formats = {".uop": format_ops, ".udl": format_model}
+    formats = {".uop": format_ops, ".udl": format_model, ".rules": format_rules}
     for path in files:
         if path.suffix not in formats:
-            raise click.BadParameter(f"`{path}` is neither .uop nor .udl", param_hint="FILES")
+            raise click.BadParameter(f"`{path}` is not a .uop, .udl or .rules file", param_hint="FILES")
     sources = {path: read_source(path) for path in files}
     changed = {path: text for path, source in sources.items() if (text := formats[path.suffix](source)) != source.text}
     for path, text in changed.items():

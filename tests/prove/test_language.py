@@ -68,7 +68,7 @@ def test_infix_signs_are_operators(text: str, expected: object) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("rule f(x: [m])\n", "E010"),
+        ("rule f(x: [m])\n", "E013"),
         ("rule f(x)\n  x => x\n", "E010"),
         ("rule f(x: [m])\n  x\n", "E010"),
         ("rule f(x: [m])\n  x => x => x\n", "E010"),

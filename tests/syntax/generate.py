@@ -23,6 +23,7 @@ from unity_dsl.syntax.ast import (
     Uniform,
     View,
 )
+from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView
 
 Words = list[str]
 
@@ -170,6 +171,58 @@ def factor_words(factor: PatternFactor) -> Words:
         assert isinstance(factor.size, Number)
         return [str(factor.size.value)]
     return [factor.name, *(["=", *words(factor.size)] if factor.size is not None else [])]
+
+
+# ---------------------------------------------------------------- rules
+
+
+def sizes() -> st.SearchStrategy[Expr]:
+    sign = st.sampled_from(["+", "-", "*", "/", "//", "%"])
+    return st.recursive(
+        st.one_of(LITERALS, NAMES.map(Name)),
+        lambda inner: st.one_of(inner.map(negated), st.builds(lambda s, a, b: Apply(s, (a, b)), sign, inner, inner)),
+        max_leaves=4,
+    )
+
+
+def graph_compounds(inner: st.SearchStrategy[GraphExpr]) -> st.SearchStrategy[GraphExpr]:
+    operands = st.lists(inner, min_size=1, max_size=3).map(tuple)
+    attributes = st.dictionaries(NAMES, sizes(), max_size=2).map(lambda given: tuple(given.items()))
+    degrees = st.one_of(st.none(), st.lists(NAMES, max_size=2).map(tuple))
+    factor = st.one_of(NAMES, st.integers(0, 99))
+    pattern = st.lists(st.lists(factor, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple)
+    return st.one_of(
+        st.builds(GraphCall, NAMES, operands, attributes, degrees), st.builds(GraphView, inner, pattern, pattern)
+    )
+
+
+GRAPHS = st.recursive(st.one_of(LITERALS, NAMES.map(Name)), graph_compounds, max_leaves=12)
+
+
+def graph_words(expr: GraphExpr) -> Words:
+    match expr:
+        case Number() | Name():
+            return words(expr)
+        case GraphCall(name, arguments, attributes, degrees):
+            inner = [w for k, item in enumerate(arguments) for w in ([","] if k else []) + graph_words(item)]
+            given = [w for k, (n, v) in enumerate(attributes) for w in [*([","] if k else []), n, "=", *words(v)]]
+            given = [";", *given] if given else []
+            if degrees is None:
+                return [name, "(", *inner, *given, ")"]
+            listed_degrees = [w for k, degree in enumerate(degrees) for w in [*([","] if k else []), degree]]
+            return [name, "[", *listed_degrees, *given, "]", "(", *inner, ")"]
+        case GraphView(operand, source, target):
+            shown = graph_words(operand)
+            if not isinstance(operand, Name | GraphCall):
+                shown = ["(", *shown, ")"]
+            return [*shown, "[", *axis_words(source), "]", "->", "[", *axis_words(target), "]"]
+    raise TypeError(expr)
+
+
+def axis_words(dims: tuple[tuple[str | int, ...], ...]) -> Words:
+    texts = [[str(factor) for factor in dim] for dim in dims]
+    shown = [dim if len(dim) == 1 else ["(", *dim, ")"] for dim in texts]
+    return [w for k, dim in enumerate(shown) for w in ([","] if k else []) + dim]
 
 
 # ---------------------------------------------------------------- layout

@@ -1,4 +1,4 @@
-"""Texts that hold every form of both languages."""
+"""Texts that hold every form of the three languages."""
 
 OPS = """\
 ## Affine map over the last axis.
@@ -96,4 +96,17 @@ model mlp[b = 64, d = 1024, h = 4 * d, heads = 4, classes = 10]
   loss cross_entropy(logits, target)
   output logits
   output softmax(logits) as probabilities
+"""
+
+RULES = """\
+## Two rules in one file.
+rule every_form(x: [b.., p * m, 2], ids: int<v>[@q, n]) where v >= 2
+  where m == 2 * k, n <= v, k != (m - 1) // 3 % 2
+  part = partition[p; dim=-1](x)
+  h = relu(part) * 0.5 - -x / 4 + (part - 2)   # a local name
+  h, gather[q](ids)
+  => x[a, (b 1)] -> [1, b, a], (f(h, x; eps=1e-5, start=k + 1))[a] -> []
+
+rule linear_by_inputs(x: [b, p * i], w: [o, p * i])
+  linear(x, w) => reduce[p](linear(partition[p; dim=1](x), partition[p; dim=1](w)))
 """

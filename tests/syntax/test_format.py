@@ -7,34 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from tests.syntax.samples import MODEL, OPS
+from tests.syntax.samples import MODEL, OPS, RULES
 from unity_dsl.resources import folder
 from unity_dsl.syntax.diagnostic import InputError
-from unity_dsl.syntax.format import format_model, format_ops
+from unity_dsl.syntax.format import format_model, format_ops, format_rules
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.parse_ops import parse_ops
+from unity_dsl.syntax.parse_rules import parse_rules
 from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.span import Source
 
-SHIPPED = sorted([*folder("ops").glob("*.uop"), *folder("examples").glob("*.udl")])
+CASES = Path(__file__).parents[1] / "cases"
+RULE_FILES = [
+    *(CASES / "proved").glob("*.rules"),
+    *(CASES / "refuted").glob("*.rules"),
+    *folder("rules").glob("*.rules"),
+]
+SHIPPED = sorted([*folder("ops").glob("*.uop"), *folder("examples").glob("*.udl"), *RULE_FILES])
+FORMATTERS = {".uop": format_ops, ".udl": format_model, ".rules": format_rules}
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_shipped_files_are_formatted(path: Path) -> None:
     source = read_source(path)
-    formatter = format_ops if path.suffix == ".uop" else format_model
-    assert formatter(source) == source.text
+    assert FORMATTERS[path.suffix](source) == source.text
 
 
 def check_laws(text: str, neat: str) -> None:
     """Both texts mean the same, and the neat one stays as it is."""
     formatter, parser = (format_model, parse_model) if "model " in text else (format_ops, parse_ops)
+    if "rule " in text:
+        formatter, parser = format_rules, parse_rules
     assert formatter(Source("f", text)) == neat
     assert formatter(Source("f", neat)) == neat
     assert parser(Source("f", neat)) == parser(Source("f", text))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(("text", "formatter"), [(OPS, format_ops), (MODEL, format_model)])
+@pytest.mark.parametrize(("text", "formatter"), [(OPS, format_ops), (MODEL, format_model), (RULES, format_rules)])
 def test_samples_keep_their_meaning(text: str, formatter: Callable[[Source], str]) -> None:
     check_laws(text, formatter(Source("f", text)))
 
@@ -139,7 +148,48 @@ model m[b = 64, d = 4 * b]
 """
 
 
-@pytest.mark.parametrize(("messy", "neat"), [(MESSY_OP, NEAT_OP), (MESSY_MODEL, NEAT_MODEL)])
+MESSY_RULES = """\
+#file
+##  doc
+rule   f( x:[ b.. ,p*m,- 1+ n ] ,ids:int< v >[@ q,n])where v>=2,m!=- 1
+     where   n==2*( k+1 )
+
+     # body
+     h=partition[ p ;dim = - 1 ]( x )# local
+     sum( h )-h*- 2,ids   #  left
+
+
+     # before the arrow
+     =>max ( x,  # first
+      ids )[ a ,( b  1 )]->[1,b , a],( -x )[]->[ ]
+     # end of f
+rule g( x:[] )
+  relu( x )=>x
+  # still of g
+"""
+
+NEAT_RULES = """\
+#file
+##  doc
+rule f(x: [b.., p * m, -1 + n], ids: int<v>[@q, n]) where v >= 2, m != -1
+  where n == 2 * (k + 1)
+
+  # body
+  h = partition[p; dim=-1](x)  # local
+  sum(h) - h * -2, ids         #  left
+
+  # before the arrow
+  => max(x,  # first
+      ids)[a, (b 1)] -> [1, b, a], (-x)[] -> []
+  # end of f
+
+rule g(x: [])
+  relu(x) => x
+  # still of g
+"""
+
+
+@pytest.mark.parametrize(("messy", "neat"), [(MESSY_OP, NEAT_OP), (MESSY_MODEL, NEAT_MODEL), (MESSY_RULES, NEAT_RULES)])
 def test_one_layout(messy: str, neat: str) -> None:
     check_laws(messy, neat)
 
@@ -149,3 +199,5 @@ def test_what_does_not_parse_is_not_formatted() -> None:
         format_ops(Source("f", "op f"))
     with pytest.raises(InputError):
         format_model(Source("f", "model m\n"))
+    with pytest.raises(InputError):
+        format_rules(Source("f", "rule f(x: [m])\n  x\n"))

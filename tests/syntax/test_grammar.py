@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from lark.lexer import PatternStr
 
-from tests.syntax.samples import MODEL, OPS
+from tests.syntax.samples import MODEL, OPS, RULES
 from unity_dsl.resources import folder
 from unity_dsl.syntax import tables
 from unity_dsl.syntax.codes import CODES
@@ -19,8 +19,8 @@ from unity_dsl.syntax.grammar import grammar, grammar_text, parse_tree
 from unity_dsl.syntax.layout import lay_out
 from unity_dsl.syntax.span import Source
 
-LANGUAGES = ("uop", "udl")
-SAMPLES = {"uop": OPS, "udl": MODEL}
+LANGUAGES = ("uop", "udl", "rules")
+SAMPLES = {"uop": OPS, "udl": MODEL, "rules": RULES}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.syntax.samples import MODEL, OPS
+from tests.syntax.samples import MODEL, OPS, RULES
 from unity_dsl.syntax.codes import CODES
 from unity_dsl.syntax.diagnostic import Diagnostic, InputError
 from unity_dsl.syntax.mistakes import MISTAKES, Mistake
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.parse_ops import parse_ops
+from unity_dsl.syntax.parse_rules import parse_rules
 from unity_dsl.syntax.span import Source
 
+PARSERS: dict[str, Callable[[Source], object]] = {"uop": parse_ops, "udl": parse_model, "rules": parse_rules}
+BEFORE = {"uop": OPS, "udl": MODEL, "rules": RULES}
 SNIPPETS = [
     pytest.param(language, mistake, snippet, id=f"{language}: {snippet}".replace("\n", " / "))
     for language, mistakes in MISTAKES.items()
@@ -22,7 +27,7 @@ SNIPPETS = [
 
 def diagnostic(language: str, text: str) -> Diagnostic:
     with pytest.raises(InputError) as caught:
-        (parse_ops if language == "uop" else parse_model)(Source(f"f.{language}", text))
+        PARSERS[language](Source(f"f.{language}", text))
     return caught.value.diagnostic
 
 
@@ -35,7 +40,7 @@ def test_a_snippet_is_told_as_its_mistake(language: str, mistake: Mistake, snipp
 
 @pytest.mark.parametrize(("language", "mistake", "snippet"), SNIPPETS)
 def test_the_same_mistake_below_other_declarations(language: str, mistake: Mistake, snippet: str) -> None:
-    before = OPS if language == "uop" else MODEL
+    before = BEFORE[language]
     found = diagnostic(language, before + snippet)
     assert found.message == mistake.message
     alone = diagnostic(language, snippet)

@@ -7,14 +7,15 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.syntax.generate import EXPRESSIONS, TENSORS, laid_out, model_words, words
-from tests.syntax.samples import MODEL, OPS
+from tests.syntax.generate import EXPRESSIONS, GRAPHS, TENSORS, graph_words, laid_out, model_words, words
+from tests.syntax.samples import MODEL, OPS, RULES
 from unity_dsl.syntax.ast import Assign, Expr, ModelExpr, OperatorDecl
 from unity_dsl.syntax.codes import CODES
 from unity_dsl.syntax.diagnostic import InputError
-from unity_dsl.syntax.format import format_model, format_ops
+from unity_dsl.syntax.format import format_model, format_ops, format_rules
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.parse_ops import parse_ops
+from unity_dsl.syntax.parse_rules import GraphExpr, parse_rules
 from unity_dsl.syntax.render import render
 from unity_dsl.syntax.span import Source
 
@@ -49,6 +50,20 @@ def test_a_written_tensor_expression_is_read_back(expr: ModelExpr, data: st.Data
     assert formatted.count("#") == text.count("#")
 
 
+@settings(max_examples=150, deadline=None)
+@given(GRAPHS, st.data())
+def test_a_written_side_of_a_rule_is_read_back(expr: GraphExpr, data: st.DataObject) -> None:
+    body = data.draw(st.composite(laid_out)(["(", *graph_words(expr), ")"]))
+    text = f"rule f(x: [i])\n  ({body}) => x\n"
+    source = Source("f.rules", text)
+    (rule,) = parse_rules(source).rules
+    assert rule.left == (expr,)
+    formatted = format_rules(source)
+    assert parse_rules(Source("f.rules", formatted)) == parse_rules(source)
+    assert format_rules(Source("f.rules", formatted)) == formatted
+    assert formatted.count("#") == text.count("#")
+
+
 WORD = re.compile(r"\n[ ]*|[A-Za-z0-9_.]+|[^A-Za-z0-9_.\s]|[ ]+")
 EXTRA = [
     "(",
@@ -59,6 +74,7 @@ EXTRA = [
     "sum",
     "loss",
     "->",
+    "=>",
     "..",
     "=",
     "<",
@@ -125,10 +141,24 @@ def test_a_damaged_model_gives_a_diagnostic_or_parses(text: str) -> None:
         assert format_model(Source("m.udl", formatted)) == formatted
 
 
+@settings(max_examples=300, deadline=None)
+@given(damaged(RULES))
+def test_damaged_rules_give_a_diagnostic_or_parse(text: str) -> None:
+    source = Source("f.rules", text)
+    try:
+        parse_rules(source)
+    except InputError as error:
+        check_diagnostic(error, source)
+    else:
+        formatted = format_rules(source)
+        assert parse_rules(Source("f.rules", formatted)) == parse_rules(source)
+        assert format_rules(Source("f.rules", formatted)) == formatted
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_gives_a_diagnostic_or_parses(text: str) -> None:
-    for parse in (parse_ops, parse_model):
+    for parse in (parse_ops, parse_model, parse_rules):
         source = Source("any", text)
         try:
             parse(source)

@@ -1,4 +1,4 @@
-"""From concrete trees to syntax trees: what both languages share."""
+"""From concrete trees to syntax trees: what all languages share."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Builder:
                 raise fail("E024", f"{what} `{name}` is given twice", self.at(name), notes=[note])
             first[str(name)] = name
 
-    # ---------------------------------------------------------------- rules of both grammars
+    # ---------------------------------------------------------------- rules of all grammars
 
     def number_literal(self, node: Node) -> Number:
         token = token_at(node, 0)

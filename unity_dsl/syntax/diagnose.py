@@ -51,6 +51,7 @@ def diagnose(refusal: Refusal, layout: Layout, language: str) -> InputError:
         or case.keyword_as_name()
         or case.known_mistake(exact=False)
         or case.misspelt_keyword()
+        or case.missing_parentheses()
         or case.missing_value()
         or case.missing_separator()
         or case.anything_else()
@@ -172,7 +173,9 @@ class _Case:
     def unexpected_indent(self) -> InputError | None:
         if self.token.type != "_INDENT":
             return None
-        return fail("E014", "unexpected indentation", self.span, label="indented deeper than the line above")
+        arrow = self.layout.tokens[self.refusal.position + 1] == "=>"
+        help = "`=>` on a line of its own is indented as the line above it" if arrow else ""
+        return fail("E014", "unexpected indentation", self.span, label="indented deeper than the line above", help=help)
 
     def keyword_as_name(self) -> InputError | None:
         """`weight loss: …`, and `output = …`, where the keyword is the word before."""
@@ -197,6 +200,17 @@ class _Case:
         hint = suggest(str(first), _line_keywords(self.language))
         span = token_span(self.source, first)
         return fail("E010", f"unknown keyword `{first}`", span, label=hint) if hint else None
+
+    def missing_parentheses(self) -> InputError | None:
+        """`relu x` in a rule, outside brackets, where no keyword was meant."""
+        names = self.language == "rules" and self.token.type == "NAME" and "LPAR" in self.accepts
+        if not names or self.previous is None or self.previous.type != "NAME":
+            return None
+        message, help = (
+            f"the operands of `{self.previous}` stand in parentheses",
+            f"write `{self.previous}({self.token})`",
+        )
+        return fail("E010", message, self.span, label="expected `(`", help=help)
 
     def missing_value(self) -> InputError | None:
         if not self.accepts >= VALUES or self.token.type in VALUES:
@@ -237,5 +251,6 @@ def _line_keywords(language: str) -> tuple[str, ...]:
     words = {
         "uop": ("op", "parallel", "fn", "where", "eval", "derivative", "torch", "numpy"),
         "udl": ("model", "block", "preset", "input", "weight", "buffer", "repeat", "return", "loss", "output"),
+        "rules": ("rule", "where"),
     }
     return words[language]

@@ -15,6 +15,7 @@ from .grammar import grammar
 from .layout import Layout, lay_out
 from .parse_model import parse_model
 from .parse_ops import parse_ops
+from .parse_rules import parse_rules
 from .spacing import space_tokens
 from .span import Source
 
@@ -32,6 +33,12 @@ def format_model(source: Source) -> str:
     """The text of a `.udl` file in the one layout. Raises what `parse_model` raises."""
     parse_model(source)
     return _format(source, "udl")
+
+
+def format_rules(source: Source) -> str:
+    """The text of a `.rules` file in the one layout. Raises what `parse_rules` raises."""
+    parse_rules(source)
+    return _format(source, "rules")
 
 
 @dataclass(frozen=True)

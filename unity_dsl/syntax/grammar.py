@@ -28,7 +28,7 @@ class Refusal:
 
 @cache
 def grammar(language: str) -> Lark:
-    """The parser of a language (`uop`, `udl`)."""
+    """The parser of a language (`uop`, `udl`, `rules`)."""
     text = grammar_text(language)
     return load(text, TABLES / f"{language}.json") or build(text)
 

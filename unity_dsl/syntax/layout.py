@@ -20,6 +20,19 @@ MAX_NESTING = 64  # open brackets plus open blocks
 MAX_OPERATORS = 128  # operators of one logical line, hence the depth of a chain `a + b + …`
 
 CLOSING = {"(": ")", "[": "]"}
+INSTEAD = {
+    "@": "the product of two matrices is `matmul(a, b)`",
+    "|": "the size of a dimension is written as its bare name",
+    "&": "conditions are separated by commas",
+    "→": "an arrow is written `->`",
+    "⇒": "the sides of a rule are joined by `=>`",
+    "≠": "unequal is written `!=`",
+    "≤": "at most is written `<=`",
+    "≥": "at least is written `>=`",
+    "×": "a product is written `*`",
+    "·": "a product is written `*`",
+}
+"""What to write for characters of formulas and of other languages."""
 OPERATORS = frozenset({"+", "-", "*", "/", "//", "%", "sum", "prod", "max", "min"})
 
 
@@ -66,7 +79,7 @@ def _foreign_character(source: Source, offset: int) -> InputError:
     if char in "\"'":
         return fail("E006", "the language has no strings", span, label="unexpected quote")
     if char.isprintable():
-        help = "the product of two matrices is `matmul(a, b)`" if char == "@" else ""
+        help = INSTEAD.get(char, "")
         return fail("E006", f"unexpected character `{char}`", span, label="not part of the language", help=help)
     named = "a no-break space" if char == "\xa0" else f"an invisible character, U+{ord(char):04X}"
     return fail("E006", f"unexpected character: {named}", span, label="not part of the language", help="delete it")

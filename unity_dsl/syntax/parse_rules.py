@@ -10,9 +10,10 @@ from lark import Token, Tree
 
 from .ast import Apply, Expr, Name, Number
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
+from .diagnose import diagnose
 from .diagnostic import fail
 from .grammar import Node, Refusal, grammar, parse_tree
-from .layout import Layout, is_word, lay_out, token_span
+from .layout import Layout, lay_out
 from .span import Source, Span
 
 
@@ -90,14 +91,11 @@ INFIX = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 
 
 def parse_rules(source: Source) -> RulesFile:
-    """The rules of a `.rules` text. Raises InputError, codes E005 to E029."""
+    """The rules of a `.rules` text. Raises E005 to E029."""
     layout = lay_out(source, grammar("rules"))
     tree = parse_tree(layout, "rules")
     if isinstance(tree, Refusal):
-        at = tree.token if is_word(tree.token) else layout.tokens[max(tree.position - 1, 0)]
-        named = f"`{tree.token}`" if is_word(tree.token) else "end of the line or block"
-        help = "write `rule name(x: [m, k])`, then below it, indented, `left => right`"
-        raise fail("E010", f"unexpected {named}", token_span(source, at), help=help)
+        raise diagnose(tree, layout, "rules")
     rules = tuple(_RulesBuilder(layout).build_all(tree.children))
     return RulesFile(rules, span=Span(source, 0, len(source.text)))
 
@@ -124,7 +122,8 @@ class _RulesBuilder(Builder):
         left, right = (tuple(self.build_all(part.children)) for part in trees_of(substitution, "graphs"))
         if len(left) != len(right):
             message = f"{len(left)} tensors on the left, {len(right)} on the right"
-            raise fail("E010", message, self.span(substitution))
+            help = "the tensors of the right side take the places of those of the left side, one by one"
+            raise fail("E010", message, self.span(substitution), help=help)
         wheres = trees_of(node, "where")
         return RuleDecl(
             str(name),
@@ -189,7 +188,8 @@ class _RulesBuilder(Builder):
         dims = () if pattern is None else self._pattern(pattern)
         degrees = tuple(dim[0] for dim in dims if len(dim) == 1 and isinstance(dim[0], str))
         if len(degrees) != len(dims):
-            raise fail("E010", "a degree is a name", self.span(node), help="write `partition[p; dim=0](x)`")
+            help = "write `partition[p; dim=0](x)`, and `where p == 2` if the degree is fixed"
+            raise fail("E010", "a degree is a name", self.span(node), help=help)
         return self._call(node, tuple(str(degree) for degree in degrees))
 
     def _call(self, node: Node, degrees: tuple[str, ...] | None) -> GraphCall:

@@ -12,7 +12,7 @@ TIGHT_BEFORE = frozenset({")", "]", ",", ";", ":", "..", "..~"})
 TIGHT_AFTER = frozenset({"(", "[", "@"})
 # After these a minus is a sign, and an opening bracket begins a value.
 OPENING = frozenset(
-    {"(", "[", ",", ";", ":", "=", "+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "->", "~"}
+    {"(", "[", ",", ";", ":", "=", "+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "->", "=>", "~"}
 )
 
 
@@ -66,7 +66,7 @@ class _State:
             self.bar = not self.bar
         closes_reduction = False
         if token in ("(", "["):
-            self.brackets.append(self.previous is not None and self.previous in REDUCTIONS)
+            self.brackets.append(self._reduces())
         elif token in (")", "]"):
             closes_reduction = self.brackets.pop()
         self.reduced = closes_reduction
@@ -88,3 +88,7 @@ class _State:
         if previous.type in ("NAME", "DOTTED") or previous in ("uniform", "select") or previous in REDUCTIONS:
             return True
         return previous in (")", "]") and not self.reduced
+
+    def _reduces(self) -> bool:
+        """Whether the word before is the keyword of a reduction. In the other languages these are plain names."""
+        return self.previous is not None and self.previous.type != "NAME" and self.previous in REDUCTIONS

@@ -1,0 +1,126 @@
+"""E1xx: `.uop` declarations and calls of operators."""
+
+from __future__ import annotations
+
+from .code import Code
+
+OPERATORS: dict[str, Code] = {
+    "E101": Code(
+        "a name that is not bound",
+        "In a body a bare name is an index: it stands on the left of the statement or is reduced over. The size of a "
+        "dimension is written `|c|`. Attributes stand after the `;` of the declaration, degrees of a parallel op in "
+        "its brackets. In a `where` condition a bare name is a size.",
+    ),
+    "E102": Code(
+        "a tensor that is not there",
+        "A statement reads the operator's inputs and what earlier statements computed, from top to bottom. A rule "
+        "reads its inputs and the definitions above.",
+    ),
+    "E103": Code(
+        "an unknown element function",
+        "Functions of numbers, such as `exp` or `maximum`, are declared with `fn` in a `.uop` file. `sum`, `prod`, "
+        "`max` and `min` are reductions, `sum(i) …`; the greater of two numbers is `maximum`. In a `where` condition "
+        "only arithmetic, comparisons and `rank` can be used.",
+    ),
+    "E104": Code(
+        "a wrong number of indices or arguments",
+        "A tensor is read, and defined, with one index per declared dimension, and a group `b..` is indexed by "
+        "itself, whole. An element function takes as many arguments as it has parameters.",
+    ),
+    "E105": Code(
+        "a name with two meanings",
+        "Operators and parallel ops share one space of names, element functions have another; the user's files may "
+        "add to the shipped ones but not replace them. Within a declaration, tensors, attributes, degrees and "
+        "dimensions differ, and an index stands once on the left of a statement.",
+    ),
+    "E106": Code(
+        "an output that is not computed once",
+        "Every output is the target of exactly one statement, an intermediate of at most one, and inputs are never "
+        "assigned to. The statements under `eval` stand for all the others and compute every output again.",
+    ),
+    "E107": Code(
+        "a size that nothing determines",
+        "The size of a result's dimension is that of an input's dimension of the same name, or follows from a `where` "
+        "equation. An index that is no declared dimension must be read bare somewhere, `x[i]`, which says how far it "
+        "runs.",
+    ),
+    "E109": Code(
+        "a native call that is not allowed",
+        "`torch:` and `numpy:` lines are parsed, never run as Python. They call functions of a fixed list with "
+        "operands, attributes, numbers, sizes `|c|`, lists and nested calls. The line is optional where the equations "
+        "say what is computed.",
+    ),
+    "E110": Code(
+        "an incomplete element function",
+        "An element function declares its derivative by every parameter. It has a definition, `fn relu(x) = "
+        "maximum(x, 0)`, or, when it is a primitive, both a `torch:` and a `numpy:` line.",
+    ),
+    "E111": Code(
+        "a term where it cannot stand",
+        "Indices are whole-number arithmetic of axes, sizes and attributes. `uniform` is indexed by axes. The value "
+        "after `else` is a number. Element functions read no tensor, reduce nothing and are not defined by "
+        "themselves. Device axes belong to parallel ops.",
+    ),
+    "E112": Code(
+        "dimensions that cannot be told apart",
+        "A name is either one dimension or a group `b..` of any number, everywhere in a declaration. A broadcasting "
+        "group `b..~` is the only group of its tensor, and stands in inputs only. `int<v>` names one dimension.",
+    ),
+    "E120": Code(
+        "a wrong number of tensors",
+        "An operator is called with as many tensors as its declaration has inputs.",
+    ),
+    "E121": Code(
+        "a tensor of the wrong rank",
+        "The number of dimensions does not fit the declared shape, in which a group `b..` stands for any number of "
+        "them. Where two groups stand side by side, as in `reduce_sum(x: [k.., r..])`, the call says which axes are "
+        "which: `reduce_sum(x[b, c] -> [b])`.",
+    ),
+    "E122": Code(
+        "sizes that differ",
+        "A dimension name stands for one size in all operands of a call. In a broadcasting group `b..~`, dimensions "
+        "are aligned on the right, and one of size 1 is repeated.",
+    ),
+    "E123": Code(
+        "integers and floats mixed up",
+        "`ids: int<v>[…]` takes integers below v; every other operand takes floats. Integers with a smaller range may "
+        "stand for integers with a greater one, not the other way round.",
+    ),
+    "E124": Code("an attribute that is not there", "The call gives an attribute that the declaration does not have."),
+    "E125": Code(
+        "an attribute is missing",
+        "An attribute without a default in the declaration must be given: `slice(x; dim=1, start=0, stop=4)`.",
+    ),
+    "E126": Code(
+        "an attribute that does not fit",
+        "Attributes that count or place something are whole numbers; one that names a dimension counts from 0, or "
+        "from the end if it is negative, and must name one that exists.",
+    ),
+    "E127": Code(
+        "a condition that does not hold",
+        "The declaration's `where` conditions tie sizes and attributes together. At this call one of them fails, or "
+        "has no solution in whole numbers, as when a size does not divide.",
+    ),
+    "E128": Code(
+        "a read outside a tensor",
+        "Some position of the result would read an element that does not exist. If the elements outside are to count "
+        "as a number, say so: `x[i - 1 else 0]`.",
+    ),
+    "E129": Code(
+        "an operator that takes no pattern",
+        "A pattern, `f(x[b, s, (h k)] -> [b, s])`, names the axes of one operand. The operator must read one tensor "
+        "whose dimensions are groups: those it keeps, `k..`, and at most one that it reduces, `r..`. Rearrange first "
+        "otherwise.",
+    ),
+    "E130": Code(
+        "a pattern that does not fit",
+        "The left side names every axis of the operand once, with sizes whose products are its dimensions; the right "
+        "side names each axis at most once, and only axes of the left side. An operator that reduces nothing keeps "
+        "them all.",
+    ),
+    "E131": Code(
+        "an index without bounds",
+        "Whether a read lies inside its tensor is decided from the least and greatest value of its index. Division "
+        "and remainder are by sizes or positive numbers.",
+    ),
+}

@@ -1,0 +1,90 @@
+"""E3xx: devices, machines, pins, layouts and strategies; E4xx: files of out/."""
+
+from __future__ import annotations
+
+from .code import Code
+
+PLANS: dict[str, Code] = {
+    "E301": Code(
+        "no such machine",
+        "A machine is one of those that are shipped (`unityc list machines`), or the path of a `.toml` file that "
+        "describes one. The shipped files are the best examples of what to write.",
+    ),
+    "E302": Code(
+        "the number of devices",
+        "A plan needs at least one device and at most as many as the machine has: the product of the sizes of its "
+        "levels.",
+    ),
+    "E303": Code(
+        "the shape of the mesh",
+        "The mesh is a grid of the devices: `--mesh 2,4` for eight. Every axis has at least two devices and their "
+        "product is the number of devices. Without a shape the axes are its prime factors.",
+    ),
+    "E304": Code(
+        "a wrong machine file",
+        "The file is not toml, lacks a key, has one that means nothing here, or a value of the wrong kind. Units are "
+        "in the names of the keys: `bandwidth_gb_per_s` is 10^9 bytes per second in one direction, `latency_us` "
+        "microseconds, `memory_gb` 10^9 bytes, `peak_tflops` 10^12 operations per second without sparsity.",
+    ),
+    "E305": Code(
+        "an unreadable pin",
+        "A pin is `name=layout`. The layout is one kind per mesh axis, slowest first, separated by commas, or one for "
+        "all axes: `I` one logical tensor, `R` copies, `P` terms of a sum, `S0` slices of dimension 0, `name(0)` "
+        "slices made by a declared parallel op.",
+    ),
+    "E306": Code(
+        "a pin of nothing",
+        "No weight or value of the model has the pinned name. Names within a repeat follow its name: `layer.attn.w`. "
+        "`*` stands for any text.",
+    ),
+    "E307": Code(
+        "an impossible pin",
+        "The tensor cannot have the layout: a dimension is not divided evenly, the operator that makes it cannot be "
+        "divided along that axis, or what is stored would be neither whole nor in slices. The message says which.",
+    ),
+    "E308": Code(
+        "a pin of one iteration",
+        "The iterations of a repeat are planned together, so a pin holds for all of them: write the name without the "
+        "number, `layer.w`.",
+    ),
+    "E309": Code(
+        "a strategy that does not fit",
+        "The strategy leaves no way to compute an operator on these devices; for data parallelism, they do not divide "
+        "the batch. Choose another number of devices or another batch, or `--strategy auto`.",
+    ),
+    "E310": Code(
+        "no such strategy",
+        "Strategies restrict which plans are considered; `unityc list strategies` names them. `auto` has no limits.",
+    ),
+    "E401": Code(
+        "out/ cannot be written",
+        "The folder of the program could not be made or written to; the message repeats what the system said. Nothing "
+        "was changed: a program is written whole or not at all.",
+    ),
+    "E402": Code(
+        "out/ holds something that is not ours",
+        "The folder is not empty and was not written by `unityc`, or files in it were edited since. Compiling again "
+        "would destroy them. Choose another folder, or overwrite with --force. Files that `unityc` never wrote, such "
+        "as checkpoints, are left alone in any case.",
+    ),
+    "E403": Code(
+        "no plan in the folder",
+        "`unityc check` takes the folder of a compiled program. It holds a `plan.json`, in which the sources and "
+        "choices that the program was compiled from are kept.",
+    ),
+    "E404": Code(
+        "a damaged plan.json",
+        "The file is not what `unityc` writes: it is not JSON, or lacks something. It is not meant to be edited. "
+        "Compile the model again.",
+    ),
+    "E405": Code(
+        "a stale plan.json",
+        "The plan is hashed over the model, the operators and the machine that it came from, and it keeps their "
+        "texts. Its hash does not fit the texts, or it is of another version of the format. Compile the model again.",
+    ),
+    "E406": Code(
+        "the program cannot be run",
+        "A rank of the program raised an error, died, or waited for another rank without end while it was being "
+        "checked. The trace of that rank is shown. If no file of the program was edited, this is a fault of `unityc`.",
+    ),
+}
