@@ -71,6 +71,7 @@ class Holder:
         self.instance = instance
         self.mesh = mesh
         self.library = library
+        self._cut_by: dict[str, str] = {}
 
     @cached_property
     def windowed(self) -> Mapping[str, Windowed | str]:
@@ -78,7 +79,9 @@ class Holder:
 
     def cut_by(self, by: str) -> str:
         """The op that cuts the operator's axis itself, where `by` is named for it."""
-        return PARTITION if only_holds(self.library.parallels[by]) else by
+        if by not in self._cut_by:
+            self._cut_by[by] = PARTITION if only_holds(self.library.parallels[by]) else by
+        return self._cut_by[by]
 
     def not_held(self, axis: str, by: str, degree: int) -> str | None:
         """Why an op cannot hold what is read around an axis divided by so many; None if it can."""
@@ -115,7 +118,7 @@ class Holder:
         windows: list[HeldWindow] = []
         merged: dict[tuple[str, int, int], tuple[str, Attributes]] = {}
         for name, ops in used.items():
-            if not any(only_holds(self.library.parallels[by]) for by in ops):
+            if all(self.cut_by(by) == by for by in ops):
                 continue
             if len(ops) > 1:
                 return f"axis `{name}` of {self.instance.name} is divided by {' and by '.join(ops)}"

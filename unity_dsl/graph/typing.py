@@ -26,7 +26,7 @@ from ..index.term import reads
 from ..syntax.ast import ReductionKind
 from .cut import bijective, is_cut
 from .holding import HeldWindow, Holder, Holding, only_holds
-from .layout import PARTITION, Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
+from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 
 
 @dataclass(frozen=True, order=True)
@@ -293,8 +293,10 @@ class Typing:
         }
         for operand in self._operands:
             for dim in operand.dims:
+                if len(dim) == 1:
+                    continue
                 cuts = {self.holder.cut_by(r.by) for r in configuration if isinstance(r, Along) and r.axis in dim}
-                if len(dim) > 1 and cuts - {PARTITION}:
+                if cuts - {PARTITION}:
                     return f"a merged dimension of {self.instance.name} is cut by partition only"
                 for position, name in enumerate(dim[1:], 1):
                     if name not in divided or name in held:
@@ -312,15 +314,17 @@ class Typing:
     ) -> Layout:
         """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first."""
         placed = list(kinds)
-        around = {window.dim: window.axis for window in holding.windows if window.operand == operand.name}
+        around = {window.dim: (window.axis,) for window in holding.windows if window.operand == operand.name}
         for dim, factors in enumerate(operand.dims):
-            names = (around[dim],) if dim in around else factors
-            nesting = [axis for name in names for axis in divided.get(name, ())]
+            nesting = [axis for name in around.get(dim, factors) for axis in divided.get(name, ())]
             for position, axis in enumerate(nesting):
                 kind = placed[axis]
-                assert isinstance(kind, Cut) and kind.dim == dim
-                by, attributes = holding.merged.get((operand.name, dim, axis), (kind.by, kind.attributes))
-                placed[axis] = type(kind)(dim, position, by, attributes)
+                assert isinstance(kind, Shard | Window) and kind.dim == dim
+                held = holding.merged.get((operand.name, dim, axis))
+                if held is not None:
+                    placed[axis] = Shard(dim, position, *held)
+                elif position:
+                    placed[axis] = type(kind)(dim, position, kind.by, kind.attributes)
         return Layout(tuple(placed))
 
     def _inner(self, configuration: Configuration) -> Iterator[InnerReduce | InnerReplicate]:
