@@ -156,6 +156,22 @@ class _Pair:
         first = np.where(np.any(homes, axis=0), np.argmax(homes, axis=0), self._first(self.target, order))
         return np.asarray(first == order.index(own))
 
+    def count(self, here: tuple[int, ...]) -> tuple[int, int]:
+        """How many elements the device at `here` takes, once per giver, and how many of these are its own."""
+        wanted = self._holds(self.target, here)
+        axes = self.source.nesting(self.dim)
+        places = self._choices(axes, here)
+        stays = [axis for axis in axes if isinstance(self.target.kinds[axis], Partial)]
+        givers = [place for place in places if all(place[axis] == here[axis] for axis in stays)]
+        if any(isinstance(self.source.kinds[axis], Overlap) for axis in axes):
+            found = {g: wanted & self._holds(self.source, g) & self.takes(here, g) for g in givers}
+            return sum(int(part.sum()) for part in found.values()), int(found[here].sum())
+        wanted = wanted & self.takes(here, here)
+        own = int((wanted & self.gives(here, here)).sum())
+        if not stays:
+            return int((wanted & (self._first(self.source, places) >= 0)).sum()), own
+        return sum(int((wanted & self.gives(here, giver)).sum()) for giver in givers), own
+
     def _choices(self, axes: tuple[int, ...], here: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Every place that differs from `here` along these axes only."""
         found = product(*(range(self.mesh.axes[axis].degree) for axis in axes))
@@ -188,7 +204,7 @@ class Received:
 
     mesh: Mesh
     library: Library
-    _known: dict[object, tuple[Indices, Indices]] = field(default_factory=dict)
+    _known: dict[object, Indices] = field(default_factory=dict)
 
     def fraction(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> float:
         """The most elements that any device receives from others, as a fraction of the whole tensor."""
@@ -206,33 +222,33 @@ class Received:
         takes = [_receives(source, target, self.mesh.coordinates(rank)) for rank in range(self.mesh.size)]
         return float(np.max(np.where(takes, everything - own, 0.0)))
 
-    def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> tuple[Indices, Indices]:
-        """Per device how many positions it takes, counted once per giver, and how many of its own."""
-        key = extent, tuple(_seen(source, dim)), tuple(_seen(target, dim))
+    def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> Indices:
+        """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices]."""
+        axes = sorted({*source.nesting(dim), *target.nesting(dim)})
+        if not axes:
+            return np.full((2, self.mesh.size), float(extent))
+        key = extent, tuple(_seen(source, target, dim))
         if key not in self._known:
-            axes = source.nesting(dim)
+            pair = _Pair(source, target, dim, extent, self.mesh, self.library)
+            counted: dict[tuple[int, ...], tuple[int, int]] = {}
             found = np.zeros((2, self.mesh.size))
             for rank in range(self.mesh.size):
                 here = self.mesh.coordinates(rank)
-                for choice in product(*(range(self.mesh.axes[axis].degree) for axis in axes)):
-                    there = list(here)
-                    for axis, coordinate in zip(axes, choice, strict=True):
-                        there[axis] = coordinate
-                    if _may_give(source, target, here, tuple(there)):
-                        pair = _matches(source, target, dim, extent, self.mesh, here, tuple(there), self.library)
-                        found[0, rank] += len(pair[0])
-                        found[1, rank] += len(pair[0]) * (tuple(there) == here)
-            self._known[key] = found[0], found[1]
+                place = tuple(here[axis] for axis in axes)
+                if place not in counted:
+                    counted[place] = pair.count(here)
+                found[:, rank] = counted[place]
+            self._known[key] = found
         return self._known[key]
 
 
-def _seen(layout: Layout, dim: int) -> Iterator[object]:
-    """What of a layout matters to one dimension."""
-    for kind in layout.kinds:
-        if isinstance(kind, Cut):
-            yield kind if kind.dim == dim else "elsewhere"
-        else:
-            yield "terms" if isinstance(kind, Partial) else "copies"
+def _seen(source: Layout, target: Layout, dim: int) -> Iterator[object]:
+    """What of two layouts matters to one dimension."""
+    for before, after in zip(source.kinds, target.kinds, strict=True):
+        here = isinstance(before, Cut) and before.dim == dim
+        there = isinstance(after, Cut) and after.dim == dim
+        yield before if here else None
+        yield after if there else (here and isinstance(after, Partial))
 
 
 def received_fraction(source: Layout, target: Layout, mesh: Mesh) -> float:
