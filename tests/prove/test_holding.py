@@ -161,6 +161,17 @@ def test_a_minor_axis_is_held_in_blocks(change: tuple[str, str], proved: bool) -
     assert isinstance(answer, Proved if proved else NotProved), answer
 
 
+def test_dealing_out_blocks_is_dividing_the_minor_axis() -> None:
+    text = (
+        "rule law(x: [h, p * e])\n"
+        "  merged = x[h, k] -> [(h k)]\n"
+        "  slices = partition[p; dim=1](x)\n"
+        "  strided[p; dim=0, block=e](merged) => slices[h, k] -> [(h k)]\n"
+    )
+    assert isinstance(prove_rule(rule_of(text), LIBRARY), Proved)
+    assert not isinstance(prove_rule(rule_of(text.replace("block=e", "block=h")), LIBRARY), Proved)
+
+
 def test_the_major_axis_and_a_halo_are_no_such_thing() -> None:
     assert isinstance(holds(merged(), "h", "strided"), NotProved)
     assert isinstance(holds(merged(), "k", "halo"), NotProved)

@@ -17,6 +17,7 @@ from functools import cached_property
 from hashlib import sha256
 
 from ..graph.holding import only_holds
+from ..graph.layout import PARTITION
 from ..graph.typing import Along, Linearly, Role
 from ..index.adjoint import adjoint
 from ..index.instance import Instance
@@ -96,7 +97,7 @@ class Claims:
     def of(self, role: Role) -> Iterator[Claim]:
         """One for the operator and one for every adjoint; none for a role that divides nothing."""
         match role:
-            case Along(by=by) if only_holds(self.library.parallels[by]):
+            case Along(by=by) if by != PARTITION and only_holds(self.library.parallels[by]):
                 yield from self._held(role)
             case Along():
                 yield self._claim(self.instance, f"along {role}", role)
@@ -141,7 +142,7 @@ def _declarations(instance: Instance, role: Role, library: Library) -> Iterator[
     for name in sorted(found):
         span = library.functions[name].span
         yield name if span is None else span.text
-    if isinstance(role, Along) and role.by != "partition":
+    if isinstance(role, Along) and role.by != PARTITION:
         span = library.parallels[role.by].span
         yield role.by if span is None else span.text
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..graph.conversion import LOCAL_STEPS, Conversion, MoveTable, Step, StepKind, convert, divisors, move_table
 from ..graph.exchange import Received
-from ..graph.layout import Layout, Mesh
+from ..graph.layout import PARTITION, Cut, Layout, Mesh
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import Price, held_fraction, price_exchange, price_steps
@@ -82,9 +82,12 @@ class ConversionPrices:
         return forward.latency, forward.per_byte, backward.latency, backward.per_byte, there + back
 
     def _steps(self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...]) -> tuple[Price, float]:
-        """The price of steps and how many they are. An exchange moves what its transfers carry at this very shape."""
+        """The price of steps and how many they are.
+
+        How much an exchange moves between other slices than blocks is known at this very shape, by its transfers.
+        """
         held = held_fraction(start, self.mesh)
-        if len(steps) != 1 or steps[0].kind is not StepKind.EXCHANGE:
+        if len(steps) != 1 or not _declared(steps[0]):
             return price_steps(steps, self.mesh, self.machine, held), count_steps(Conversion(tuple(steps), ()))
         (step,) = steps
         assert step.source is not None and step.target is not None
@@ -120,6 +123,12 @@ class ConversionPrices:
     def _layouts_below(self, shape: tuple[int, ...]) -> tuple[Layout, ...]:
         table = move_table(shape[:-1], self.mesh)
         return table.layouts[: table.in_order]
+
+
+def _declared(step: Step) -> bool:
+    """Whether a step is an exchange with slices of a user's own op."""
+    kinds = [kind for layout in (step.source, step.target) if layout is not None for kind in layout.kinds]
+    return any(isinstance(kind, Cut) and kind.by != PARTITION for kind in kinds)
 
 
 def count_steps(conversion: Conversion) -> float:
