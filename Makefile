@@ -57,6 +57,8 @@ bench: setup ## measure again every figure that is quoted, into bench/results/
 	$(BIN)/python bench/compile_time.py
 	$(BIN)/python bench/search_time.py
 	$(BIN)/python bench/check_time.py
+	$(BIN)/python bench/prove_time.py
+	$(BIN)/python bench/mutants.py
 
 clean: ## remove build results and caches, keep .venv
 	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,7 +15,12 @@ from pathlib import Path
 import pytest
 
 from unity_dsl.cli import run
+from unity_dsl.index.library import load_library
+from unity_dsl.prove.prove import Proved
+from unity_dsl.rules.certificate import certificates_path, certify, render_certificates
+from unity_dsl.rules.rulebook import prove_rules
 from unity_dsl.syntax.codes import CODES
+from unity_dsl.syntax.read import read_source
 
 ROOT = Path(__file__).parent.parent
 CASES = sorted(path for path in (ROOT / "tests" / "cases" / "cli_error").iterdir())
@@ -51,6 +56,16 @@ def deep_repeat(folder: Path) -> None:
     (folder / "model.udl").write_text("\n".join(["model tiny[b = 8]", *lines]) + "\n")
 
 
+def stale_certificate(folder: Path) -> None:
+    """A certificate, and then a rule that is another."""
+    path, known = folder / "laws.rules", load_library()
+    verdicts = prove_rules(read_source(path), known)
+    proofs = [(verdict.rule, verdict.answer) for verdict in verdicts if isinstance(verdict.answer, Proved)]
+    text = render_certificates(certify(rule, proof, known) for rule, proof in proofs)
+    certificates_path(path).write_text(text)
+    path.write_text(path.read_text().replace("linear(linear(x, w), v) =>", "relu(linear(linear(x, w), v)) =>"))
+
+
 GENERATED: dict[str, Callable[[Path], object]] = {
     "binary_file": lambda folder: (folder / "model.udl").write_bytes(bytes(range(256)) * 8),
     "not_utf8": lambda folder: (folder / "model.udl").write_bytes("# modèle\n".encode("latin-1") + MODEL.encode()),
@@ -58,6 +73,7 @@ GENERATED: dict[str, Callable[[Path], object]] = {
     "nesting_10000_deep": deep_expression,
     "nesting_10000_deep_operator": deep_operator,
     "repeats_1000_deep": deep_repeat,
+    "certificate_stale": stale_certificate,
 }
 """Inputs that are too large or too odd to be kept as files."""
 

@@ -30,6 +30,7 @@ DOCUMENTS = (
     "docs/language.md",
     "docs/layouts.md",
     "docs/program.md",
+    "docs/proofs.md",
     "bench/README.md",
 )
 SHARED = ("README.md",)

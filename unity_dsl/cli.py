@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -19,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__
+from .console import replace_file, show_diagnostic, show_lines
+from .rule_commands import rules_group
 
 if TYPE_CHECKING:
     from .compile import Compilation
     from .emit.check import CheckReport
     from .graph.graph import Buffer, Weight
     from .graph.plan import PlannedGraph
-    from .syntax.diagnostic import Diagnostic
 
 DEBUG = "UNITY_DEBUG"
 
@@ -87,6 +87,9 @@ def unityc() -> None:
     """Compile a model to the distributed PyTorch program that trains it."""
 
 
+unityc.add_command(rules_group)
+
+
 # ---------------------------------------------------------------------------------------------- compile
 
 
@@ -103,6 +106,9 @@ def unityc() -> None:
 @click.option(
     "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
 )
+@click.option(
+    "--rules", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="Proved substitutions (repeatable)."
+)
 @click.option("--force", is_flag=True, help="Overwrite a program that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_command(
@@ -116,6 +122,7 @@ def compile_command(
     settings: tuple[str, ...],
     pins: tuple[str, ...],
     ops: tuple[Path, ...],
+    rules: tuple[Path, ...],
     force: bool,
     as_json: bool,
 ) -> None:
@@ -144,6 +151,7 @@ def compile_command(
         strategy=strategy,
         pins=pins,
         operators=ops,
+        rules=rules,
     )
     # The search makes a million small objects that live until the process ends: collecting them costs a sixth of it.
     gc.disable()
@@ -323,6 +331,7 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one."""
     from .index.describe import describe_function, describe_operator, describe_parallel
     from .index.library import load_library
+    from .prove.facts import fact_lines
     from .syntax.codes import CODES
     from .syntax.diagnostic import fail, suggest
 
@@ -334,6 +343,9 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
         texts.append(describe_parallel(library.parallels[name]))
     if name in library.functions:
         texts.append(describe_function(library.functions[name]))
+        facts = fact_lines(library.functions[name], library)
+        if facts:
+            texts.append("\n".join(f"{'' if place else 'facts':<10}{line}" for place, line in enumerate(facts)))
     if texts:
         return "\n\n".join(texts)
     known = (*library.operators, *library.parallels, *library.functions, *CODES)
@@ -423,51 +435,3 @@ def format_command(files: tuple[Path, ...], only_check: bool) -> None:
         click.echo(f"{'would format' if only_check else 'formatted'} {path}")
     if only_check and changed:
         raise click.exceptions.Exit(1)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Give a file new contents in one step: an interruption leaves the old ones. Raises E030 where it cannot."""
-    from .syntax.diagnostic import fail
-
-    # A link keeps pointing to the file: what it points to is replaced, not the link.
-    target = path.resolve()
-    new = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        new.write_text(text, encoding="utf-8")
-        shutil.copymode(target, new)
-        os.replace(new, target)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise fail("E030", f"cannot write `{path}`: {error.strerror or error}") from None
-
-
-# ---------------------------------------------------------------------------------------------- printing
-
-
-def show_lines(lines: Sequence[tuple[str, str]]) -> None:
-    """Labels in a column, bold on a terminal; never folded, so that output can be piped."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)
-    width = max(len(label) for label, _ in lines)
-    for label, text in lines:
-        console.print(Text.assemble((f"{label:<{width}}  ", "bold"), text))
-
-
-def show_diagnostic(diagnostic: Diagnostic) -> None:
-    """One fault of the input on stderr, coloured on a terminal."""
-    from .syntax.render import render
-
-    text = render(diagnostic).rstrip("\n")
-    if not sys.stderr.isatty():
-        click.echo(text, err=True)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    styled = Text(text)
-    styled.highlight_regex(r"error\[E\d+\]", "bold red")
-    styled.highlight_regex(r"(?m)^ *\| *\^.*$", "red")
-    styled.highlight_regex(r"(?m)^(help|note):", "bold cyan")
-    Console(stderr=True, highlight=False, soft_wrap=True).print(styled)

@@ -12,10 +12,15 @@ from .graph.plan import Plan
 from .index.library import Library, library_of, library_sources
 from .machine.machine import machine_source, read_machine
 from .machine.mesh import build_mesh
+from .rules.certificate import certificates_path, known_certificates
+from .rules.rulebook import accept_rules
 from .search.pin import parse_pin
 from .search.solve import search
+from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
+from .syntax.parse_rules import RuleDecl
 from .syntax.read import read_source
+from .syntax.span import Source
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class Request:
     """What to compile, for what, and how to choose.
 
     `settings` and `preset` choose the model's parameters. `pins` are as written, `w1=S0,I`. `operators` are folders of
-    the user's own `.uop` files.
+    the user's own `.uop` files, `rules` files of rules.
     """
 
     model: Path
@@ -35,23 +40,45 @@ class Request:
     strategy: str = "auto"
     pins: Sequence[str] = ()
     operators: Sequence[Path] = ()
+    rules: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """A plan, with the texts and the library it came from: what writing the program needs."""
+    """A plan, with the texts and the library it came from: what writing the program needs. `rules` are all proved."""
 
     plan: Plan
     library: Library
     sources: Sources
+    rules: tuple[RuleDecl, ...] = ()
 
 
 def compile_model(request: Request) -> Compilation:
     """Read, build and plan a model. Raises InputError for any fault in what the user gave; writes nothing."""
-    sources = Sources(read_source(request.model), library_sources(request.operators), machine_source(request.machine))
+    sources = Sources(
+        read_source(request.model),
+        library_sources(request.operators),
+        machine_source(request.machine),
+        tuple(map(read_source, request.rules)),
+    )
     machine = read_machine(sources.machine)
     mesh = build_mesh(machine, request.devices, request.mesh)
     library = library_of(sources.operators)
+    rules = proved_rules(request.rules, sources.rules, library)
     model = build_model(parse_model(sources.model), library, request.settings, request.preset)
     plan = search(model, mesh, machine, library, request.strategy, dict(map(parse_pin, request.pins)))
-    return Compilation(plan, library, sources)
+    return Compilation(plan, library, sources, rules)
+
+
+def proved_rules(paths: Sequence[Path], sources: Sequence[Source], library: Library) -> tuple[RuleDecl, ...]:
+    """The rules of these files, which the certificates beside them may spare a new proof.
+
+    Raises E542 for a rule that is not proved, E024 for two of one name.
+    """
+    rules: dict[str, RuleDecl] = {}
+    for path, source in zip(paths, sources, strict=True):
+        for rule in accept_rules(source, library, known_certificates(certificates_path(path))):
+            if rule.name in rules:
+                raise fail("E024", f"the rule `{rule.name}` is given twice", rule.span)
+            rules[rule.name] = rule
+    return tuple(rules.values())

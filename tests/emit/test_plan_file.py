@@ -21,6 +21,7 @@ SOURCES = Sources(
     Source("/home/someone/models/tiny.udl", "model tiny[b = 4]\n"),
     (Source("/opt/lib/ops/linear.uop", "op one\n"), Source("mine/linear.uop", "op two\n")),
     Source("/opt/lib/machines/local.toml", 'name = "local"\n'),
+    (Source("/home/someone/laws.rules", "# one\n"), Source("more/laws.rules", "# two\n")),
 )
 
 
@@ -58,14 +59,24 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert plan.settings == {"d": 8, "rate": "0.1"} and plan.preset == "small" and plan.pins == ("w=S0,I",)
     assert plan.sources.hash == SOURCES.hash
     assert [source.text for source in plan.sources.operators] == ["op one\n", "op two\n"]
+    assert [source.text for source in plan.sources.rules] == ["# one\n", "# two\n"]
     assert plan.files == {"model.py": digest(b"x = 1\n")}
 
 
 def test_no_path_of_this_machine_is_written() -> None:
     text = text_of_plan()
     assert "/home" not in text and "/opt" not in text
-    names = [source["name"] for source in json.loads(text)["sources"]["ops"]]
-    assert len(set(names)) == 2
+    for kind in ("ops", "rules"):
+        names = [source["name"] for source in json.loads(text)["sources"][kind]]
+        assert len(set(names)) == 2
+
+
+def test_a_plan_from_before_there_were_rules_can_be_read(tmp_path: Path) -> None:
+    plain = replace(SOURCES, rules=())
+    document = json.loads(text_of_plan(plain))
+    document["sources"].pop("rules")
+    (tmp_path / NAME).write_text(json.dumps(document))
+    assert load_plan_file(tmp_path).sources.hash == plain.hash
 
 
 def test_the_hash_covers_every_text() -> None:
@@ -73,6 +84,9 @@ def test_the_hash_covers_every_text() -> None:
         replace(SOURCES, model=Source("tiny.udl", "model tiny[b = 5]\n")),
         replace(SOURCES, operators=SOURCES.operators[:1]),
         replace(SOURCES, operators=SOURCES.operators[::-1]),
+        replace(SOURCES, rules=SOURCES.rules[:1]),
+        replace(SOURCES, rules=SOURCES.rules[::-1]),
+        replace(SOURCES, operators=SOURCES.operators + SOURCES.rules, rules=()),
         replace(SOURCES, machine=Source("m", "")),
         replace(SOURCES, model=Source("tiny.udl", ""), machine=Source("m", SOURCES.model.text + SOURCES.machine.text)),
     ]
@@ -111,6 +125,7 @@ def damaged(change: Callable[[dict[str, Any]], object]) -> str:
         lambda d: d["request"].update(settings={"d": [1]}),
         lambda d: d["mesh"].append(2),
         lambda d: d["sources"].update(ops={}),
+        lambda d: d["sources"].update(rules=[3]),
         lambda d: d["sources"]["machine"].pop("text"),
         lambda d: d.update(files={"../../elsewhere": "0"}),
         lambda d: d.update(files={"/etc/passwd": "0"}),
@@ -125,6 +140,7 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, change: Callable[[dict[str, A
     "change",
     [
         lambda d: d["sources"]["model"].update(text="model other[b = 4]\n"),
+        lambda d: d["sources"].pop("rules"),
         lambda d: d.update(hash="0" * 64),
         lambda d: d.pop("hash"),
         lambda d: d.update(format=99),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unity_dsl.emit.plan_file import NAME
-from unity_dsl.emit.write import edited_files, replace_file, write_files
+from unity_dsl.emit.write import edited_files, write_files
 from unity_dsl.syntax.diagnostic import InputError
 
 from .test_plan_file import text_of_plan
@@ -125,14 +125,3 @@ def test_a_failure_half_way_puts_everything_back(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "replace", fail_at_the_third)
     assert refusal(program(model_py="a = 2\n", new_py="n\n", train_py="t\n"), tmp_path) == "E401"
-
-
-def test_one_file_is_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "x.uop"
-    path.write_text("old")
-    path.chmod(0o640)
-    replace_file(path, "new")
-    assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o640
-    assert os.listdir(tmp_path) == ["x.uop"]
-    with pytest.raises(InputError):
-        replace_file(tmp_path / "missing" / "x.uop", "new")

@@ -75,6 +75,7 @@ def test_infix_signs_are_operators(text: str, expected: object) -> None:
         ("rule f(x: [m])\n  partition[(p q)](x) => x\n", "E010"),
         ("rule f(x: [m])\n  x[a, 1.5] -> [a] => x\n", "E010"),
         ("rule f(x: [m])\n  relu(x; a=1, a=2) => x\n", "E024"),
+        ("rule f(x: [@p, @p, m])\n  x => x\n", "E024"),
         ("rule f(x: [m])\n  x => x\nrule f(x: [m])\n  x => x\n", "E024"),
         ("rule f(x: [m])\n  relu(x => x\n", "E009"),
         ("rule f(x: [m])\n  " + "relu(" * 100 + "x" + ")" * 100 + " => x\n", "E005"),

@@ -210,3 +210,25 @@ def test_forms_that_multiply_out_are_refused() -> None:
     lines = "".join(f"  y{n + 1} = y{n} * (y{n} + x)\n" for n in range(30))
     found = answer(f"rule f(x: [m])\n  y0 = x + relu(x)\n{lines}  y30 => x\n")
     assert isinstance(found, Refuted | NotProved)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rule f(x: [b..])\n  sqrt(x) * sqrt(x) => x\n",
+        "rule f(x: [b..], y: [b..])\n  log(x) + log(y) => log(x * y)\n",
+        "rule f(x: [b..])\n  exp(log(x)) => x\n",
+        "rule f(x: [m], y: [m])\n  y * x / y => x\n",
+    ],
+    ids=["root", "logs", "log", "quotient"],
+)
+def test_a_rule_that_gives_values_where_there_were_none_is_not_refuted(text: str) -> None:
+    """They are true from left to right; the facts that would prove them hold on a domain that is not known here."""
+    assert isinstance(prove_rule(rule_of(text), library()), NotProved)
+    assert isinstance(prove_rule(rule_of(swapped(text)), library()), Refuted)
+
+
+def swapped(text: str) -> str:
+    head, _, body = text.rstrip().partition("\n  ")
+    left, _, right = body.partition(" => ")
+    return f"{head}\n  {right} => {left}\n"

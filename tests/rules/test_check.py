@@ -17,7 +17,8 @@ from tests.prove.cases import library, mutants, rule_of, rules_of
 from unity_dsl.index.library import load_library
 from unity_dsl.prove.build import Claim, Ranks, claim_of, used_names, views
 from unity_dsl.prove.form import Unsupported
-from unity_dsl.prove.prove import NotProved, Refuted, prove_rule, ranks_of
+from unity_dsl.prove.prove import NotProved, Refuted, prove_rule
+from unity_dsl.prove.ranks import ranks_of
 from unity_dsl.prove.witness import IllShaped, Run
 from unity_dsl.resources import folder
 from unity_dsl.rules.check import check_rule, load_rules
@@ -136,7 +137,7 @@ def test_what_is_refused_for_its_shapes_runs_at_no_sizes() -> None:
     for rule in refused_for_their_shapes():
         claim = claim_of(rule)
         tried += 1
-        assert any(runs_at_no_sizes(rule, claim, ranks) for ranks in ranks_of(rule)), rule.name
+        assert any(runs_at_no_sizes(rule, claim, ranks) for ranks in ranks_of(rule, library())), rule.name
     assert tried > 20
 
 

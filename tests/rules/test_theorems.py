@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Shape, instantiate
 from unity_dsl.index.library import load_library
 from unity_dsl.machine.machine import load_machine
+from unity_dsl.prove.arithmetic import solver_version
 from unity_dsl.prove.prove import NotProved, Proved
 from unity_dsl.prove.sharding import prove_linearity
 from unity_dsl.prove.subject import generalise
@@ -27,6 +28,7 @@ from unity_dsl.rules.theorem_file import TheoremFile, read_theorems, shipped_the
 from unity_dsl.rules.theorems import ShardingTheorems
 from unity_dsl.search.solve import search
 from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.span import Source
 
 from ..index.declare import declare
@@ -115,12 +117,19 @@ def test_a_changed_function_is_another_theorem() -> None:
 # ---------------------------------------------------------------------------------------------- what is kept
 
 
-def test_the_shipped_theorems_are_those_that_the_prover_proves() -> None:
-    """Every third operator anew, for time's sake all of them only by `unityc rules verify`."""
-    chosen = list(LIBRARY.operators.values())[::3]
-    found = proved_theorems(instances(chosen), ShardingTheorems(LIBRARY, NOTHING))
-    kept = shipped_theorems().theorems
-    assert found and all(kept[key].obligations == theorem.obligations for key, theorem in found.items())
+def used() -> Iterator[Instance]:
+    """The shipped operators at every rank, and as the examples use them."""
+    yield from instances(LIBRARY.operators.values())
+    for path in sorted(folder("examples").glob("*.udl")):
+        for preset in (None, "small"):
+            model = build_model(parse_model(read_source(path)), LIBRARY, {}, preset)
+            yield from (node.instance for node in model.graph.nodes())
+
+
+def test_the_shipped_theorems_are_those_that_the_prover_proves(golden: Callable[[Path, str], None]) -> None:
+    found = proved_theorems(used(), ShardingTheorems(LIBRARY, NOTHING))
+    text = TheoremFile(found, z3=solver_version()).to_text()
+    golden(folder("rules") / "configurations.json", text)
 
 
 def test_reading_gives_what_was_written() -> None:

@@ -14,6 +14,7 @@ from unity_dsl.syntax.ast import (
     DeviceName,
     DimDecl,
     Expr,
+    FactDecl,
     FunctionDecl,
     Name,
     NativeCall,
@@ -31,6 +32,7 @@ from unity_dsl.syntax.ast import (
     Uniform,
 )
 from unity_dsl.syntax.diagnostic import InputError
+from unity_dsl.syntax.format import format_ops
 from unity_dsl.syntax.parse_ops import parse_ops
 from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.span import Source
@@ -165,6 +167,26 @@ def test_function() -> None:
     assert relu.derivatives == (("x", Apply(">", (Name("x"), Number(0)))),)
     assert (exp.definition, exp.numpy) == (None, NativeCall("np.exp", (Name("x"),)))
     assert declarations("fn f(a, b)\nfn g(a)\n").keys() == {"f", "g"}
+
+
+def test_facts_stand_among_the_clauses_of_a_function() -> None:
+    text = """\
+fn f(x) = x
+  fact f(-a) == -f(a)
+  derivative x: 1
+  fact f(a) * b >= 0 where a > 0, b >= 0
+"""
+    function = declarations(text)["f"]
+    assert isinstance(function, FunctionDecl)
+    a, b, zero = Name("a"), Name("b"), Number(0)
+    odd = Apply("==", (Apply("f", (Apply("neg", (a,)),)), Apply("neg", (Apply("f", (a,)),))))
+    product = Apply("*", (Apply("f", (a,)), b))
+    conditions = (Apply(">", (a, zero)), Apply(">=", (b, zero)))
+    assert function.facts == (FactDecl(odd), FactDecl(Apply(">=", (product, zero)), conditions))
+    assert function.facts[1].span is not None
+    assert function.facts[1].span.text.strip() == "fact f(a) * b >= 0 where a > 0, b >= 0"
+    assert format_ops(Source("f.uop", text)) == text
+    assert format_ops(Source("f.uop", text.replace(" == ", "==").replace("fact ", "fact  "))) == text
 
 
 def test_an_operator_may_have_no_inputs_and_several_outputs() -> None:

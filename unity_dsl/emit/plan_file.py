@@ -24,17 +24,19 @@ NAME = "plan.json"
 
 @dataclass(frozen=True)
 class Sources:
-    """Every text that a plan depends on. `operators` are in the order in which the library read them."""
+    """Every text that a plan depends on, operators in the order in which the library read them, rules as given."""
 
     model: Source
     operators: tuple[Source, ...]
     machine: Source
+    rules: tuple[Source, ...] = ()
 
     @property
     def hash(self) -> str:
         """SHA-256 over all texts, each with its role and length, so that no text can be moved into another."""
         digest = sha256(f"unity-dsl plan {FORMAT}".encode())
         texts = [("model", self.model), *(("ops", source) for source in self.operators), ("machine", self.machine)]
+        texts += [("rules", source) for source in self.rules]
         for role, source in texts:
             content = source.text.encode()
             digest.update(f"\n{role} {len(content)}\n".encode())
@@ -94,7 +96,7 @@ def render_plan_file(
 
     `theorems` are what the plan rests on, each with the hash of what its proof looked at.
     """
-    names = _public_names(sources)
+    names = iter(_public_names(sources))
     document = {
         "format": FORMAT,
         "unity_dsl": version,
@@ -118,9 +120,10 @@ def render_plan_file(
         "theorems": list(theorems),
         "files": {name: digest(text.encode()) for name, text in sorted(files.items())},
         "sources": {
-            "model": {"name": names[0], "text": sources.model.text},
-            "ops": [{"name": n, "text": s.text} for n, s in zip(names[1:-1], sources.operators, strict=True)],
-            "machine": {"name": names[-1], "text": sources.machine.text},
+            "model": {"name": next(names), "text": sources.model.text},
+            "ops": [{"name": next(names), "text": source.text} for source in sources.operators],
+            "machine": {"name": next(names), "text": sources.machine.text},
+            "rules": [{"name": next(names), "text": source.text} for source in sources.rules],
         },
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -172,7 +175,7 @@ def _public_names(sources: Sources) -> list[str]:
     """File names without their folders (which tell about the machine), made different from each other."""
     used: set[str] = set()
     names = []
-    for source in (sources.model, *sources.operators, sources.machine):
+    for source in (sources.model, *sources.operators, sources.machine, *sources.rules):
         path = PurePath(source.name)
         name, count = path.name or "text", 2
         while name in used:
@@ -252,6 +255,8 @@ def _read(document: object) -> PlanFile:
             _source(sources.get("model"), "sources.model"),
             tuple(_source(item, "sources.ops") for item in _list(sources.get("ops"), "sources.ops")),
             _source(sources.get("machine"), "sources.machine"),
+            # Plans of models without rules, as they were written before there were any, have no such list.
+            tuple(_source(item, "sources.rules") for item in _list(sources.get("rules", []), "sources.rules")),
         ),
         settings={name: _setting(value, name) for name, value in settings.items()},
         preset=None if preset is None else _text(preset, "request.preset"),

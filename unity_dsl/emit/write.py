@@ -141,16 +141,3 @@ def _temporary(parent: Path, stem: str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Replace one file by another text, whole or not at all. Raises E401 where it cannot be written."""
-    partial = path.with_name(f".{path.name}-{token_hex(6)}")
-    try:
-        partial.write_bytes(text.encode())
-        if path.exists():
-            shutil.copymode(path, partial)
-        os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise fail("E401", f"cannot write {path}: {error.strerror or error}") from None

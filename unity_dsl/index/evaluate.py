@@ -17,8 +17,6 @@ from ..syntax.ast import (
     Expr,
     FunctionDecl,
     Name,
-    NativeArgument,
-    NativeCall,
     Number,
     Read,
     ReductionKind,
@@ -28,7 +26,7 @@ from ..syntax.ast import (
 )
 from .instance import Equation, Instance, Operand
 from .library import Library
-from .native import NUMPY_CALLS
+from .native import ARITHMETIC_CALLS, COMPARISON_CALLS, evaluate_native
 from .uniform import uniform as counter_uniform
 
 Array = npt.NDArray[Any]
@@ -40,23 +38,6 @@ _REDUCE: Mapping[ReductionKind, Callable[..., Array]] = {
     ReductionKind.PROD: np.prod,
     ReductionKind.MAX: np.max,
     ReductionKind.MIN: np.min,
-}
-_ARITHMETIC: Mapping[str, Callable[..., Array]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": np.true_divide,
-    "//": np.floor_divide,
-    "%": np.mod,
-    "neg": np.negative,
-}
-_COMPARISONS: Mapping[str, Callable[..., Array]] = {
-    "==": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
 }
 
 
@@ -186,10 +167,10 @@ class _Space:
         return position
 
     def apply(self, function: str, arguments: list[Any]) -> Any:
-        if function in _ARITHMETIC:
-            return _ARITHMETIC[function](*arguments)
-        if function in _COMPARISONS:
-            return _COMPARISONS[function](*arguments).astype(np.float64)
+        if function in ARITHMETIC_CALLS:
+            return ARITHMETIC_CALLS[function](*arguments)
+        if function in COMPARISON_CALLS:
+            return COMPARISON_CALLS[function](*arguments).astype(np.float64)
         return self.call(self.functions[function], arguments)
 
     def call(self, decl: FunctionDecl, arguments: list[Any]) -> Any:
@@ -199,7 +180,7 @@ class _Space:
             return self.define(decl.definition, bound)
         if decl.numpy is None:
             raise TypeError(f"function {decl.name} has neither a definition nor a `numpy:` line")
-        return self.native(decl.numpy, bound)
+        return evaluate_native(decl.numpy, bound)
 
     def define(self, expr: Expr, bound: Mapping[str, Any]) -> Any:
         match expr:
@@ -213,16 +194,3 @@ class _Space:
                 parts = [self.define(part, bound) for part in (condition, then, otherwise)]
                 return np.where(*parts)
         raise TypeError(f"{type(expr).__name__} in the definition of a function")
-
-    def native(self, call: NativeCall, bound: Mapping[str, Any]) -> Any:
-        return NUMPY_CALLS[call.function](*(self.argument(argument, bound) for argument in call.arguments))
-
-    def argument(self, argument: NativeArgument, bound: Mapping[str, Any]) -> Any:
-        match argument:
-            case Number(number):
-                return number
-            case Name(name):
-                return bound[name]
-            case NativeCall():
-                return self.native(argument, bound)
-        raise TypeError(f"{type(argument).__name__} in a `numpy:` line")

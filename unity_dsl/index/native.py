@@ -43,6 +43,25 @@ NUMPY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
 }
 
 
+ARITHMETIC_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.true_divide,
+    "//": np.floor_divide,
+    "%": np.mod,
+    "neg": np.negative,
+}
+COMPARISON_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+
+
 def check_native(call: NativeCall, allowed: Collection[str], names: Collection[str], sizes: Collection[str]) -> None:
     """Every function called is on the list, every name is one of `names`, every `|size|` one of `sizes`.
 
@@ -53,6 +72,22 @@ def check_native(call: NativeCall, allowed: Collection[str], names: Collection[s
         raise fail("E109", f"`{call.function}` is not on the list of native functions", call.span, help=help)
     for argument in (*call.arguments, *(value for _, value in call.keywords)):
         _check_argument(argument, allowed, names, sizes)
+
+
+def evaluate_native(call: NativeCall, bound: Mapping[str, Any]) -> Any:
+    """A checked `numpy:` line at these values of its names."""
+    return NUMPY_CALLS[call.function](*(_argument_value(argument, bound) for argument in call.arguments))
+
+
+def _argument_value(argument: NativeArgument, bound: Mapping[str, Any]) -> Any:
+    match argument:
+        case Number(number):
+            return number
+        case Name(name):
+            return bound[name]
+        case NativeCall():
+            return evaluate_native(argument, bound)
+    raise TypeError(f"{type(argument).__name__} in a `numpy:` line")
 
 
 def _check_argument(

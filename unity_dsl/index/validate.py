@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isinf
 
 from ..syntax.ast import (
     Apply,
     AttributeDecl,
     DimDecl,
     Expr,
+    FactDecl,
     FunctionDecl,
     Name,
     Number,
@@ -27,7 +29,7 @@ from ..syntax.diagnostic import InputError, fail, suggest
 from .instantiate import parallel_operator
 from .native import NUMPY_CALLS, TORCH_CALLS, check_native
 from .solving import defined_sizes, keys, leaves
-from .term import ARITHMETIC, COMPARISONS, children, is_rest, walk
+from .term import ARITHMETIC, COMPARISONS, children, free_axes, is_rest, walk
 
 Functions = Mapping[str, FunctionDecl]
 Slots = tuple[tuple[str, bool], ...]
@@ -38,19 +40,21 @@ Slots = tuple[tuple[str, bool], ...]
 
 
 def check_function(function: FunctionDecl, functions: Functions) -> None:
-    """Names, derivatives and native lines of an element function. Raises E101, E103, E104, E109, E110, E111."""
+    """Names, derivatives, facts and native lines of an element function. Raises E101, E103, E104, E109, E110, E111."""
     for parameter, derivative in function.derivatives:
         if parameter not in function.parameters:
             help = suggest(parameter, function.parameters)
             raise fail("E101", f"`{function.name}` has no parameter `{parameter}`", derivative.span, help=help)
-        _check_scalar(derivative, function, functions)
+        _check_parameters(derivative, function)
+        _check_scalar(derivative, functions)
     given = {parameter for parameter, _ in function.derivatives}
     for parameter in function.parameters:
         if parameter not in given:
             help = f"add a line `derivative {parameter}: …`"
             raise fail("E110", f"`{function.name}` has no derivative by `{parameter}`", function.span, help=help)
     if function.definition is not None:
-        _check_scalar(function.definition, function, functions)
+        _check_parameters(function.definition, function)
+        _check_scalar(function.definition, functions)
         _check_acyclic(function, functions, ())
     elif function.numpy is None or function.torch is None:
         help = "give a definition, `fn f(x) = …`, or both a `torch:` and a `numpy:` line"
@@ -58,19 +62,41 @@ def check_function(function: FunctionDecl, functions: Functions) -> None:
     for line, allowed in ((function.torch, TORCH_CALLS), (function.numpy, NUMPY_CALLS)):
         if line is not None:
             check_native(line, allowed, function.parameters, ())
+    for fact in function.facts:
+        _check_fact(fact, function, functions)
 
 
-def _check_scalar(expr: Expr, function: FunctionDecl, functions: Functions) -> None:
+def _check_fact(fact: FactDecl, function: FunctionDecl, functions: Functions) -> None:
+    """Its names stand for any real numbers; those of its conditions occur in what is claimed."""
+    for expr in (fact.claim, *fact.conditions):
+        _check_scalar(expr, functions)
+        for node in walk(expr):
+            if isinstance(node, Number) and isinf(node.value):
+                raise fail("E111", "a fact is about real numbers", node.span, help="`inf` is none")
+    if not any(isinstance(node, Apply) and node.function == function.name for node in walk(fact.claim)):
+        raise fail("E111", f"a fact of `{function.name}` that does not mention it", fact.span)
+    names = free_axes(fact.claim)
+    for condition in fact.conditions:
+        for name in free_axes(condition):
+            if name not in names:
+                help = suggest(name, names)
+                raise fail("E101", f"`{name}` does not occur in the fact", condition.span, help=help)
+
+
+def _check_parameters(expr: Expr, function: FunctionDecl) -> None:
+    for node in walk(expr):
+        if isinstance(node, Name) and node.name not in function.parameters:
+            help = suggest(node.name, function.parameters)
+            raise fail("E101", f"`{node.name}` is no parameter of `{function.name}`", node.span, help=help)
+
+
+def _check_scalar(expr: Expr, functions: Functions) -> None:
     for node in walk(expr):
         match node:
-            case Name(name, rest):
-                if rest or name not in function.parameters:
-                    help = suggest(name, function.parameters)
-                    raise fail("E101", f"`{name}` is no parameter of `{function.name}`", node.span, help=help)
+            case Name(rest=False) | Number() | Select():
+                pass
             case Apply():
                 check_apply(node, functions)
-            case Number() | Select():
-                pass
             case _:
                 raise fail("E111", "an element function reads no tensor and reduces nothing", node.span)
 

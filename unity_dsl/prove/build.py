@@ -1,13 +1,12 @@
 """Both sides of a rule as tensors over its inputs, with symbolic sizes.
 
-A rest group `b..` of a rule's input is proved at ranks 0, 1 and 2. Operators read rest groups at their own axes, all of
-them together, so a group of higher rank is a group of rank 1 whose one axis has been split into factors, a renaming;
-ranks 0 and 2 are there for what counts dimensions (`dim=`), and are no more than examples of it.
+A rest group `b..` of a rule's input is proved at some ranks from 0 on; `ranks.py` says which stand for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -20,10 +19,13 @@ from ..syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, Paral
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from .arithmetic import Arithmetic
+from .claim import Claim
 from .form import Unsupported
+from .functions import Functions
 from .guard import Guard, compare, verdict
 from .inline import Call, Tensor, input_tensor
-from .poly import Poly, Var, exact_number, fresh, number, of, product
+from .laws import laws_of
+from .poly import ONE, Poly, Var, exact_number, fresh, number, of, product
 from .shape import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, shown, valued
 
 Ranks = Mapping[str, int]
@@ -31,79 +33,36 @@ Views = Mapping[int, Mapping[str, Factors]]
 """The axes that each view (by identity) names, with their factors."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """The sizes of a rule: what each name stands for, and what is assumed of the rest."""
-
-    names: Mapping[str, Factors]
-    conditions: tuple[Guard, ...]
-
-    def factors(self, expr: Expr) -> Factors:
-        """A size expression, factor by factor. Raises Unsupported."""
-        match expr:
-            case Name(name):
-                return self.names.get(name, (of(name),))
-            case Apply("*", (left, right)):
-                return self.factors(left) + self.factors(right)
-        return factors_of(self.size(expr))
-
-    def size(self, expr: Expr) -> Poly:
-        match expr:
-            case Number(value) if isinstance(value, int):
-                return number(value)
-            case Name(name):
-                return product(self.names.get(name, (of(name),)))
-            case Apply(function, arguments):
-                return arithmetic_value(function, [self.size(argument) for argument in arguments])
-        raise fail("E010", "not a size", expr.span)
-
-    def degree(self, name: str) -> Poly:
-        """The size of a device axis. Raises Unsupported where it is a product."""
-        factors = self.names.get(name, (of(name),))
-        if len(factors) != 1:
-            raise Unsupported(f"a device axis of {len(factors)} factors")
-        return factors[0]
-
-    def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the conditions hold at these sizes."""
-        return all(_holds(condition, sizes) for condition in self.conditions)
-
-
-def _holds(condition: Guard, sizes: Mapping[str, int]) -> bool:
-    value = valued(condition.poly, sizes)
-    return {"==": value == 0, "!=": value != 0, ">=": value >= 0}[condition.relation.value]
-
-
 def claim_of(rule: RuleDecl) -> Claim:
-    """`m == p * e` renames m to the factors (p, e) in the whole rule; every other condition is an assumption."""
+    """The sizes of a rule under its conditions, whatever their order. Raises Unsupported and E010."""
     claim = Claim({}, ())
     for condition in rule.conditions:
-        left, right = condition.arguments
-        if condition.function == "==" and isinstance(left, Name) and left.name not in claim.names:
-            factors = claim.factors(right)
-            used = {symbol for factor in factors for symbol in factor.symbols()}
-            mentioned = {symbol for own in claim.names.values() for factor in own for symbol in factor.symbols()}
-            mentioned |= {symbol for other in claim.conditions for symbol in other.poly.symbols()}
-            if left.name not in used | mentioned:
-                claim = replace(claim, names={**claim.names, left.name: factors})
-                if any(size.constant is None and len(size.terms) > 1 for size in factors):
-                    positive = tuple(compare(">=", size, number(1)) for size in factors)
-                    claim = replace(claim, conditions=claim.conditions + positive)
-                continue
-        assumed = compare(condition.function, claim.size(left), claim.size(right))
-        claim = replace(claim, conditions=(*claim.conditions, assumed))
-    return replace(claim, conditions=(*claim.conditions, *_positive_dims(rule, claim)))
+        claim = claim.assume(condition)
+    devices = [
+        dim.size.name for tensor in rule.inputs for dim in tensor.dims if dim.device and isinstance(dim.size, Name)
+    ]
+    for name in (*devices, *(p for call in calls(rule) for p in call.degrees or ())):
+        claim.degree(name)  # refused here where it is a product
+    return replace(claim, conditions=(*claim.conditions, *_positive_sizes(rule, claim)))
 
 
-def _positive_dims(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
-    """An input has at least one element: `x: [m - 5]` assumes m >= 6."""
+def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
+    """An input has at least one element, a device axis one device: `x: [m - 5]` assumes m >= 6."""
     sizes = [dim.size for tensor in rule.inputs for dim in tensor.dims if not dim.rest]
     sizes += [tensor.integer_range for tensor in rule.inputs if tensor.integer_range is not None]
+    sizes += [Name(p) for p in _device_axes(rule)]
     for size in sizes:
         for factor in claim.factors(size):
             least = compare(">=", factor, number(1))
             if verdict(least) is not True:
                 yield least
+
+
+def _device_axes(rule: RuleDecl) -> Iterator[str]:
+    """The names of the device axes, those of inputs and those of calls."""
+    dims = (dim for tensor in rule.inputs for dim in tensor.dims if dim.device)
+    yield from (dim.size.name for dim in dims if isinstance(dim.size, Name))
+    yield from (p for call in calls(rule) for p in call.degrees or ())
 
 
 def rest_groups(rule: RuleDecl) -> tuple[str, ...]:
@@ -127,6 +86,7 @@ class Graph:
     divisions: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.functions = Functions(laws_of(self.library), self.arithmetic)
         for tensor in self.rule.inputs:
             self.tensors[tensor.name] = self._input(tensor)
 
@@ -160,11 +120,11 @@ class Graph:
 
     def _call(self, call: GraphCall) -> Tensor:
         decl = declaration(call, self.library)
-        views = [part for part in call.arguments if isinstance(part, GraphView)]
-        pattern = views[0] if len(views) == len(call.arguments) == 1 else None
+        pattern = call_pattern(call)
         inner = (pattern.operand,) if pattern is not None else call.arguments
         operands = [self.tensor(part) for part in inner]
         given = {name: attribute_value(expr, self.claim) for name, expr in call.attributes}
+        _check_numbers(call, decl, given)
         degrees: dict[str, str] = {}
         devices = _ambient(call, operands, taken(call, decl))
         if isinstance(decl, ParallelDecl):
@@ -177,7 +137,7 @@ class Graph:
                     raise Failed("same_layout", f"`{call.name}`: there is an axis @{name} already")
         numbers = {name: valued(self.claim.degree(p), self.witness) for name, p in degrees.items()}
         site = _Site(call, decl, given, numbers, self.witness, pattern)
-        sizes = Sizes(self.arithmetic, {f"@{name}": (self.claim.degree(p),) for name, p in degrees.items()})
+        sizes = Sizes(self.arithmetic, {f"@{name}": factors_of(self.claim.degree(p)) for name, p in degrees.items()})
         if pattern is not None:
             self.views[id(pattern)] = view_axes(pattern, operands[0])
         instance = site.instance(operands, None if pattern is None else self.views[id(pattern)])
@@ -192,10 +152,16 @@ class Graph:
         self.divisions |= dict.fromkeys(sizes.divisions)
         mapped = tuple((name, fresh(self.claim.degree(name))) for name in devices)
         named = {operand.name: tensor for operand, tensor in zip(instance.inputs, operands, strict=True)}
-        outputs = Call(instance, named, sizes, mapped, self.library).run()
+        outputs = Call(instance, named, sizes, mapped, self.functions).run()
         if len(outputs) != 1:
             raise Unsupported(f"`{call.name}` has {len(outputs)} results")
         return _hidden(outputs[0], instance, {f"@{name}": p for name, p in degrees.items()})
+
+
+def call_pattern(call: GraphCall) -> GraphView | None:
+    """The pattern that names the axes of an operator's only operand. Below a parallel op a view is a rearrangement."""
+    (first, *others) = call.arguments
+    return first if isinstance(first, GraphView) and not others and call.degrees is None else None
 
 
 def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDecl:
@@ -233,9 +199,20 @@ def attribute_value(expr: Expr, claim: Claim) -> Poly:
             return attribute_value(left, claim) * inverse
         case Apply("neg", (inner,)):
             return -attribute_value(inner, claim)
-        case Apply("*", (left, right)):
-            return attribute_value(left, claim) * attribute_value(right, claim)
+        case Apply("+" | "-" | "*" as function, (left, right)):
+            return arithmetic_value(function, [attribute_value(part, claim) for part in (left, right)])
     return claim.size(expr)
+
+
+def _check_numbers(call: GraphCall, decl: OperatorDecl | ParallelDecl, given: Mapping[str, Poly]) -> None:
+    """What the instance at the witness decides by number must be one. Raises Unsupported.
+
+    With `dim=a` the proof would be of the dimension that the witness gives to a, and of no other.
+    """
+    decided = {name for condition in decl.conditions if mentions_rank(condition) for name in keys(condition)}
+    for name, value in given.items():
+        if value.constant is None and (name in decided or isinstance(decl, ParallelDecl)):
+            raise Unsupported(f"`{name}` of `{call.name}` that is no number")
 
 
 def input_dims(decl: RuleInput, claim: Claim, ranks: Ranks) -> list[Factors]:
@@ -272,7 +249,8 @@ def _exposed(tensor: Tensor, dims: Sequence[DimDecl], degrees: Mapping[str, str]
     for name in wanted:
         if degrees[name] not in devices:
             raise Failed("same_layout", f"an operand has no device axis @{degrees[name]}")
-    leading = tuple((devices[degrees[name]],) for name in wanted)
+    indices = [devices[degrees[name]] for name in wanted]
+    leading = tuple((var,) if var.size != ONE else () for var in indices)
     rest = tuple(entry for entry in tensor.devices if entry[0] not in {degrees[name] for name in wanted})
     return replace(tensor, devices=rest, dims=leading + tensor.dims)
 
@@ -283,7 +261,7 @@ def _hidden(tensor: Tensor, instance: Instance, devices: Mapping[str, str]) -> T
     names = [devices[dim[0]] for dim in output.dims if len(dim) == 1 and dim[0] in devices]
     if any(len(dim) != 1 or dim[0] not in devices for dim in output.dims[: len(names)]):
         raise Unsupported("a device axis that is not the first dimension")
-    own = tuple((name, dim[0]) for name, dim in zip(names, tensor.dims, strict=False))
+    own = tuple((name, dim[0] if dim else fresh(ONE)) for name, dim in zip(names, tensor.dims, strict=False))
     return replace(tensor, devices=tensor.devices + own, dims=tensor.dims[len(names) :])
 
 
@@ -413,36 +391,43 @@ def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, int |
 
 def used_names(rule: RuleDecl, claim: Claim, ranks: Ranks) -> tuple[str, ...]:
     """Every size of the rule that is free, in order of appearance."""
-    found: dict[str, None] = {}
+    used = [*_sizes_of_inputs(rule, claim, ranks), *(condition.poly for condition in claim.conditions)]
+    used += [size for call in calls(rule) for size in _sizes_of_call(call, claim)]
+    return _free_names(used)
+
+
+def attribute_names(rule: RuleDecl, claim: Claim, ranks: Ranks) -> frozenset[str]:
+    """The free names that are numbers of calls only: no size of a tensor, and no degree."""
+    degrees = [claim.degree(p) for call in calls(rule) for p in call.degrees or ()]
+    sized = _free_names([*_sizes_of_inputs(rule, claim, ranks), *degrees])
+    given = [attribute_value(expr, claim) for call in calls(rule) for _, expr in call.attributes]
+    return frozenset(_free_names(given)) - frozenset(sized)
+
+
+def _sizes_of_inputs(rule: RuleDecl, claim: Claim, ranks: Ranks) -> Iterator[Poly]:
     for tensor in rule.inputs:
         for factors in input_dims(tensor, claim, ranks):
-            found |= dict.fromkeys(str(symbol) for factor in factors for symbol in factor.symbols())
+            yield from factors
         if tensor.integer_range is not None:
-            found |= dict.fromkeys(str(symbol) for symbol in claim.size(tensor.integer_range).symbols())
-        devices = [dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name)]
-        found |= dict.fromkeys(str(symbol) for name in devices for symbol in claim.degree(name).symbols())
-    for condition in claim.conditions:
-        found |= dict.fromkeys(str(symbol) for symbol in condition.poly.symbols())
-    for call in calls(rule):
-        found |= dict.fromkeys(str(symbol) for p in call.degrees or () for symbol in claim.degree(p).symbols())
-        for _, expr in call.attributes:
-            found |= dict.fromkeys(str(symbol) for symbol in attribute_value(expr, claim).symbols())
-    return tuple(found)
+            yield claim.size(tensor.integer_range)
+        yield from (claim.size(dim.size) for dim in tensor.dims if dim.device)
 
 
-def check_ranks(rule: RuleDecl, library: Library) -> None:
-    """Only the first and the last dimension may be counted where there are rest groups. Raises Unsupported.
+def _sizes_of_call(call: GraphCall, claim: Claim) -> Iterator[Poly]:
+    yield from (claim.degree(p) for p in call.degrees or ())
+    yield from (attribute_value(expr, claim) for _, expr in call.attributes)
 
-    With `dim=1` the ranks 0 to 2 of a group would not stand for all: the dimension is in the group from rank 2 on.
-    """
-    if not rest_groups(rule):
-        return
-    for call in calls(rule):
-        decl = declaration(call, library)
-        counted = {name for condition in decl.conditions if mentions_rank(condition) for name in keys(condition)}
-        for name, value in call.attributes:
-            if name in counted and value not in (Number(0), Number(-1)):
-                raise Unsupported(f"`{name}` of `{call.name}` where the rule has rest groups")
+
+def _free_names(sizes: Iterable[Poly]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(symbol for size in sizes for symbol in size.symbols() if isinstance(symbol, str)))
+
+
+def views_at(rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, sizes: Mapping[str, int]) -> Views:
+    """The views of a rule whose axes are known, whether or not its sides are well-shaped in symbols."""
+    graph = Graph(rule, claim, library, ranks, sizes, Arithmetic(claim.conditions))
+    with suppress(Failed, Unsupported):
+        graph.sides()
+    return graph.views
 
 
 def check_random(rule: RuleDecl, library: Library) -> None:

@@ -198,7 +198,7 @@ def _collected(
 def _same_head(left: Function | Extremum, right: Function | Extremum) -> bool:
     if isinstance(left, Function) and isinstance(right, Function):
         return left.name == right.name and len(left.arguments) == len(right.arguments)
-    return isinstance(left, Extremum) and isinstance(right, Extremum) and left.kind == right.kind
+    return isinstance(left, Extremum) and isinstance(right, Extremum)
 
 
 def _orders(names: tuple[str, ...]) -> Iterator[tuple[int, ...]]:

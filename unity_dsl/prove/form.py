@@ -2,8 +2,8 @@
 
     form  =  sum over terms of  coefficient × sum over bound indices of [guards] × product of factors
 
-A factor is an atom with a power: an element of an input tensor, a scalar function of forms, or a greatest or least
-element of a set. Powers other than those of repeated factors belong to `exp` alone, exp(t) ** -1 = exp(-t).
+A factor is an atom with a power: an element of an input tensor, a scalar function of forms, or the greatest element of
+a set. Powers other than those of repeated factors belong to exponentials alone, exp(t) ** -1 = exp(-t).
 
 Bound indices: those of a term are fresh. Inside an atom they are numbered from within, downwards from -1, so that
 atoms that differ in nothing but bound names are the same object.
@@ -48,6 +48,7 @@ class Element:
     depth = 0
     weight = 1
     height = 0
+    infinite = False
 
     def substitute(self, mapping: Mapping[Var, Poly]) -> Element:
         return Element(self.tensor, tuple(part.substitute(mapping) for part in self.index))
@@ -83,6 +84,11 @@ class Function:
         """How deep functions are nested in it."""
         return 1 + max((term.height for argument in self.arguments for term in argument), default=0)
 
+    @cached_property
+    def infinite(self) -> bool:
+        """Whether infinity occurs in it."""
+        return self.name == "inf" or any(map(is_infinite, self.arguments))
+
     def substitute(self, mapping: Mapping[Var, Poly]) -> Function:
         if self.free.isdisjoint(mapping):
             return self
@@ -109,17 +115,17 @@ class Family:
 
 @dataclass(frozen=True)
 class Extremum:
-    """The greatest (`max`) or least (`min`) number of a union of families; of the empty set, minus or plus infinity.
+    """The greatest number of a union of families; of the empty set, minus infinity.
 
-    A set, not a sum: a guard removes elements, and equal elements count once.
+    A set, not a sum: a guard removes elements, and equal elements count once. The least number is minus the greatest
+    of the negated ones.
     """
 
-    kind: str
     families: tuple[Family, ...]
 
     @cached_property
     def key(self) -> str:
-        return f"{self.kind}{{{';'.join(family.key for family in self.families)}}}"
+        return f"max{{{';'.join(family.key for family in self.families)}}}"
 
     @cached_property
     def free(self) -> frozenset[Var]:
@@ -138,10 +144,14 @@ class Extremum:
     def height(self) -> int:
         return 1 + max((term.height for family in self.families for term in family.value), default=0)
 
+    @cached_property
+    def infinite(self) -> bool:
+        return any(is_infinite(family.value) for family in self.families)
+
     def substitute(self, mapping: Mapping[Var, Poly]) -> Extremum:
         if self.free.isdisjoint(mapping):
             return self
-        return extremum_atom(self.kind, [substitute_family(family, mapping) for family in self.families])
+        return extremum_atom([substitute_family(family, mapping) for family in self.families])
 
 
 Atom: TypeAlias = "Element | Function | Extremum"
@@ -197,6 +207,11 @@ def form_key(form: Form) -> str:
 
 def free_variables(form: Form) -> frozenset[Var]:
     return frozenset(var for term in form for var in term.free)
+
+
+def is_infinite(form: Form) -> bool:
+    """Whether infinity occurs in a form: facts about real numbers then say nothing of it."""
+    return any(factor.infinite for term in form for factor, _ in term.factors)
 
 
 def constant(value: Poly) -> Form:
@@ -383,13 +398,13 @@ def _check_size(terms: Iterable[Term]) -> None:
         raise Unsupported(f"functions nested more than {MAX_HEIGHT} deep")
 
 
-def extremum_atom(kind: str, families: Iterable[Family]) -> Extremum:
+def extremum_atom(families: Iterable[Family]) -> Extremum:
     """The set with bound indices numbered, each family once."""
     families = tuple(families)
     _check_size(term for family in families for term in family.value)
     kept = ((family, settled(family.guards)) for family in families)
     numbered = (_numbered_family(replace(family, guards=guards)) for family, guards in kept if guards is not None)
-    return Extremum(kind, tuple(dict.fromkeys(numbered)))
+    return Extremum(tuple(dict.fromkeys(numbered)))
 
 
 def _numbered_family(family: Family) -> Family:

@@ -112,17 +112,25 @@ def _least_is_not_negative(poly: Poly) -> bool:
             size = symbol.size if isinstance(symbol, Var) else symbol.bound
             if power != 1 or len([s for s, _ in monomial if not isinstance(s, str)]) > 1:
                 return False
-            part = part * (_shifted(size) - ONE) if coefficient < 0 else ZERO
+            if coefficient >= 0:
+                part = ZERO
+                continue
+            shifted = _shifted(size)
+            if shifted is None:
+                return False
+            part = part * (shifted - ONE)
         least = least + part
     return all(coefficient >= 0 for _, coefficient in least.terms)
 
 
-def _shifted(size: Poly) -> Poly:
-    """A polynomial in sizes with every s written as 1 + s'."""
+def _shifted(size: Poly) -> Poly | None:
+    """A polynomial in sizes with every s written as 1 + s'; None with a quotient, which may be less than 1."""
     total = ZERO
     for monomial, coefficient in size.terms:
         part = number(coefficient)
         for symbol, power in monomial:
+            if not isinstance(symbol, str) or power < 0:
+                return None
             part = part * power_of(of(symbol) + ONE, power)
         total = total + part
     return total

@@ -30,6 +30,7 @@ from ..syntax.diagnostic import InputError
 from .arithmetic import Arithmetic
 from .compare import Comparison
 from .form import Form, Unsupported, guarded, substitute
+from .functions import Functions
 from .guard import Guard, within
 from .inline import Call, Tensor, input_tensor
 from .poly import Poly, Var, number, of, product
@@ -46,7 +47,7 @@ def prove_holding(subject: Subject, axis: str, by: str, library: Library) -> Ans
     """
     axis = subject.axes.get(axis, axis)
     theorem = _windows if axis in windowed(subject.instance, library) else _merged
-    return answer(lambda arithmetic: theorem(subject, axis, by, library, arithmetic))
+    return answer(library, lambda functions: theorem(subject, axis, by, library, functions))
 
 
 def window_text(subject: Subject, axis: str, by: str, library: Library) -> str:
@@ -64,14 +65,14 @@ def window_text(subject: Subject, axis: str, by: str, library: Library) -> str:
 # ---------------------------------------------------------------------------------------------- windows
 
 
-def _windows(subject: Subject, axis: str, by: str, library: Library, arithmetic: Arithmetic) -> tuple[Obligation, ...]:
+def _windows(subject: Subject, axis: str, by: str, library: Library, functions: Functions) -> tuple[Obligation, ...]:
     window = windowed(subject.instance, library).get(axis)
     if not isinstance(window, Windowed):
         raise Unsupported(window or f"the axis `{axis}`, which nothing is read around")
     return tuple(
         replace(obligation, statement=obligation.statement + mode)
         for mode, one in modes(subject)
-        for obligation in _WindowDivision(one, axis, by, window, library, arithmetic).obligations()
+        for obligation in _WindowDivision(one, axis, window, library.parallels[by], functions).obligations()
     )
 
 
@@ -92,11 +93,11 @@ class _WindowDivision(Division):
     """One axis divided, with windows of what is read around it."""
 
     def __init__(
-        self, subject: Subject, axis: str, by: str, window: Windowed, library: Library, arithmetic: Arithmetic
+        self, subject: Subject, axis: str, window: Windowed, declaration: ParallelDecl, functions: Functions
     ) -> None:
-        super().__init__(subject, axis, library, arithmetic)
+        super().__init__(subject, axis, functions)
         self.window = window
-        self.declaration = library.parallels[by]
+        self.declaration = declaration
         self.starts: dict[tuple[str, int], Poly] = {}
 
     def sizes(self) -> Sizes:
@@ -143,7 +144,7 @@ class _WindowDivision(Division):
         if attributes is None:
             raise Failed("in_bounds", f"`{self.declaration.name}` holds too little of `{operand.name}`")
         numeric = _instance(self.declaration, self.instance.shape(operand), reach.dim, attributes, 1)
-        held = _Held(numeric, tensor, {}, self.arithmetic, self.library)
+        held = _Held(numeric, tensor, {}, self.functions)
         (made,) = held.run()
         ((own,), *dims) = made.dims
         (local,) = dims[reach.dim]
@@ -217,16 +218,14 @@ def _met(condition: Guard, value: int) -> bool:
 class _Held(Call):
     """A declared op on a tensor with symbolic sizes. `attributes` are in the symbols, by name; others are numbers."""
 
-    def __init__(
-        self, made: Instance, tensor: Tensor, attributes: Mapping[str, Poly], arithmetic: Arithmetic, library: Library
-    ) -> None:
+    def __init__(self, made: Instance, tensor: Tensor, attributes: Mapping[str, Poly], functions: Functions) -> None:
         (device,) = made.outputs[0].dims[0]
-        sizes = Sizes(arithmetic, {device: (of(DEGREE),)})
+        sizes = Sizes(functions.arithmetic, {device: (of(DEGREE),)})
         sizes.attributes |= {key: number(int(value)) for key, value in made.attributes.items()}
         sizes.attributes |= attributes
         sizes.bind_operands(made, [[tuple(var.size for var in own) for own in tensor.dims]])
         sizes.solve(made.operator)
-        super().__init__(made, {made.inputs[0].name: tensor}, sizes, (), library)
+        super().__init__(made, {made.inputs[0].name: tensor}, sizes, (), functions)
 
     def global_position(self, dim: int) -> Poly:
         """The index of a dimension that the op declares, after `run`."""
@@ -254,14 +253,14 @@ _WITNESS = 2, 5
 """Devices, and positions of the divided axis on each, at which attributes are looked for."""
 
 
-def _merged(subject: Subject, axis: str, by: str, library: Library, arithmetic: Arithmetic) -> tuple[Obligation, ...]:
+def _merged(subject: Subject, axis: str, by: str, library: Library, functions: Functions) -> tuple[Obligation, ...]:
     instance = subject.instance
-    sizes = symbolic_sizes(subject, arithmetic, {axis: (of(DEGREE), of(LOCAL))})
+    sizes = symbolic_sizes(subject, functions.arithmetic, {axis: (of(DEGREE), of(LOCAL))})
     met = []
     for operand in (*instance.inputs, *instance.outputs):
         for place, dim in enumerate(operand.dims):
             if axis in dim[1:]:
-                if not _holds_slices(instance, operand, place, axis, library.parallels[by], sizes, library):
+                if not _holds_slices(instance, operand, place, axis, library.parallels[by], sizes, functions):
                     raise Failed(
                         "same_layout", f"`{by}` is not known to hold slices of `{operand.name}` along `{axis}`"
                     )
@@ -278,7 +277,7 @@ def _holds_slices(
     axis: str,
     declaration: ParallelDecl,
     sizes: Sizes,
-    library: Library,
+    functions: Functions,
 ) -> bool:
     """Whether some values of the op's attributes, in the symbols, give each device its slice of the dimension."""
     dim = operand.dims[place]
@@ -299,7 +298,7 @@ def _holds_slices(
     own = tensor.dims[place][sum(len(sizes.dims[name]) for name in before)]
     for choice in combinations(*guesses):
         try:
-            held = _Held(made.instance, tensor, dict(choice), sizes.arithmetic, library)
+            held = _Held(made.instance, tensor, dict(choice), functions)
             (result,) = held.run()
         except (Failed, Unsupported):
             continue

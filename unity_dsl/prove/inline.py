@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import reduce as fold
 
 from ..index.instance import Equation, Instance, Operand
-from ..index.library import Library
 from ..index.term import COMPARISONS, dim_index, walk
-from ..syntax.ast import Apply, Expr, FunctionDecl, Name, Number, Read, ReductionKind, Select, Size, Uniform
+from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size, Uniform
 from .form import (
     ZERO,
     Element,
@@ -29,13 +28,10 @@ from .form import (
     substitute,
     summed,
 )
-from .functions import apply, literal, reduced
+from .functions import Functions, literal
 from .guard import Guard, compare, within
 from .poly import ONE, Entry, Poly, Var, fresh, number, of, product
 from .shape import Failed, Sizes, shown
-
-FACTS = {"np.exp": "exp", "np.maximum": "maximum", "np.minimum": "minimum"}
-"""The primitives of which something is known, by what they are evaluated with."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +84,13 @@ class Call:
         operands: Mapping[str, Tensor],
         sizes: Sizes,
         devices: tuple[tuple[str, Var], ...],
-        library: Library,
+        functions: Functions,
     ) -> None:
         self.instance = instance
         self.tensors = dict(operands)
         self.sizes = sizes
         self.devices = devices
-        self.functions = library.functions
+        self.functions = functions
         self.axes: dict[str, tuple[Var, ...]] = {}
 
     def run(self) -> list[Tensor]:
@@ -120,7 +116,7 @@ class Call:
             case ReductionKind.SUM:
                 value = summed(value, over)
             case ReductionKind.MAX | ReductionKind.MIN:
-                value = reduced(equation.kind.value, value, over)
+                value = self.functions.reduced(equation.kind.value, value, over)
             case ReductionKind.PROD:
                 raise Unsupported(f"`{self.instance.name}`: a product over an axis")
         return Tensor(self.devices, dims, value)
@@ -174,7 +170,7 @@ class Call:
             case Apply("//" | "%"):
                 return index_value(self._whole(expr))
             case Apply(function, arguments):
-                return self._apply(function, [self.form(argument) for argument in arguments])
+                return self.functions.apply(function, [self.form(argument) for argument in arguments])
         raise Unsupported(f"`{self.instance.name}`: {type(expr).__name__}")
 
     def length(self, name: str) -> Poly:
@@ -187,56 +183,18 @@ class Call:
             return product(var.size for var in self.axes[name])
         raise Unsupported(f"`{self.instance.name}`: the size `{name}`")
 
-    def _apply(self, function: str, values: list[Form]) -> Form:
-        match function:
-            case "+":
-                return add(*values)
-            case "-":
-                return add(values[0], scale(values[1], number(-1)))
-            case "neg":
-                return scale(values[0], number(-1))
-            case "*":
-                return multiply(*values)
-            case "/":
-                return multiply(values[0], apply("inv", (values[1],)))
-        return self._call(self.functions[function], values)
-
-    def _call(self, decl: FunctionDecl, values: list[Form]) -> Form:
-        """An element function: its definition, or for a primitive itself."""
-        if decl.definition is not None:
-            return self._defined(decl.definition, dict(zip(decl.parameters, values, strict=True)))
-        plain = decl.numpy is not None and decl.numpy.arguments == tuple(Name(name) for name in decl.parameters)
-        known = FACTS.get(decl.numpy.function) if decl.numpy is not None and plain else None
-        return apply(known or f"fn {decl.name}", tuple(values))
-
-    def _defined(self, expr: Expr, parameters: Mapping[str, Form]) -> Form:
-        match expr:
-            case Number(value):
-                return literal(value)
-            case Name(name):
-                return refresh(parameters[name])
-            case Apply(function, arguments) if function in COMPARISONS:
-                left, right = (self._defined(argument, parameters) for argument in arguments)
-                return _step(function, left, right)
-            case Apply(function, arguments):
-                return self._apply(function, [self._defined(argument, parameters) for argument in arguments])
-            case Select():
-                parts = (expr.condition, expr.then, expr.otherwise)
-                return apply("select", tuple(self._defined(part, parameters) for part in parts))
-        raise Unsupported(f"{type(expr).__name__} in the definition of a function")
-
     def _iverson(self, expr: Apply) -> Form:
         condition = self.guard(expr)
         if condition is not None:
             return guarded([condition])
         left, right = (self.form(argument) for argument in expr.arguments)
-        return _step(expr.function, left, right)
+        return self.functions.step(expr.function, left, right)
 
     def _select(self, condition: Expr, then: Expr, otherwise: Expr) -> Form:
         known = self.guard(condition)
         if known is not None:
             return add(guarded([known], self.form(then)), guarded([known.negated()], self.form(otherwise)))
-        return apply("select", (self.form(condition), self.form(then), self.form(otherwise)))
+        return self.functions.select(self.form(condition), self.form(then), self.form(otherwise))
 
     def _uniform(self, index: tuple[Expr, ...]) -> Form:
         """Random numbers are a function of the row-major position, so the sizes of all axes but the first matter."""
@@ -344,7 +302,8 @@ class Call:
             case Number(value):
                 return number(value) if isinstance(value, int) else None
             case Size(name):
-                return self.length(name)
+                length = self.length(name)
+                return length if length.is_whole else None
             case Name(name):
                 return self.position(name)
             case Read(tensor=name, fill=None):
@@ -378,23 +337,12 @@ def _integer_arithmetic(function: str, parts: list[Poly]) -> Poly:
     return left * right if function == "*" else (left + right if function == "+" else left - right)
 
 
-def _step(sign: str, left: Form, right: Form) -> Form:
-    """A comparison of real numbers, worth 1 or 0, as a function of their difference."""
-    if sign in ("<", "<="):
-        left, right = right, left
-    names = {"<": "positive", ">": "positive", "<=": "not_negative", ">=": "not_negative"}
-    difference = add(left, scale(right, number(-1)))
-    if sign in names:
-        return apply(names[sign], (difference,))
-    zero = apply("zero", (difference,))
-    return zero if sign == "==" else add(constant(ONE), scale(zero, number(-1)))
-
-
 def input_tensor(name: str, devices: Mapping[str, Poly], dims: Sequence[Sequence[Poly]], bound: Poly | None) -> Tensor:
-    """An input: its elements are unknown."""
+    """An input: its elements are unknown. Nothing depends on a device axis of one device."""
     own = tuple((device, fresh(size)) for device, size in devices.items())
     axes = tuple(tuple(fresh(size) for size in dim) for dim in dims)
-    index = (*(of(var) for _, var in own), *(of(var) for dim in axes for var in dim))
+    places = (number(0) if var.size == ONE else of(var) for _, var in own)
+    index = (*places, *(of(var) for dim in axes for var in dim))
     if bound is not None:
         return Tensor(own, axes, entry=of(Entry(name, index, bound)), bound=bound)
     return Tensor(own, axes, atom(Element(name, index)))

@@ -103,7 +103,7 @@ def _reads(item: Atom | Form) -> Iterator[Read]:
         case Function(_, arguments):
             for argument in arguments:
                 yield from _reads(argument)
-        case Extremum(_, families):
+        case Extremum(families):
             for family in families:
                 for condition in family.guards:
                     yield from _entries(condition.poly)

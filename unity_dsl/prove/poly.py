@@ -118,6 +118,11 @@ class Poly:
             return Fraction(0)
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is plainly a whole number: `k / 2` and `1 / k` need not be."""
+        return all(c.denominator == 1 and all(power > 0 for _, power in m) for m, c in self.terms)
+
     def symbols(self) -> Iterator[Symbol]:
         """Every symbol, those inside entries and quotients included."""
         for monomial, _ in self.terms:
@@ -154,6 +159,19 @@ class Poly:
             for symbol, power in monomial:
                 product = product * power_of(_substituted(symbol, mapping), power)
             total = total + product
+        return total
+
+    def with_size(self, name: str, value: Poly) -> Poly:
+        """Replace a size. Its powers must not be negative, unless the value is a product of sizes."""
+        total = ZERO
+        for monomial, coefficient in self.terms:
+            part = number(coefficient)
+            for symbol, power in monomial:
+                base = value if symbol == name else of(symbol)
+                if isinstance(symbol, Quotient):
+                    base = quotient(symbol.numerator.with_size(name, value), symbol.denominator)
+                part = part * power_of(base, power)
+            total = total + part
         return total
 
     def divided(self, divisor: Poly) -> tuple[Poly, Poly]:

@@ -1,49 +1,66 @@
 """Is a rule true for all sizes that meet its conditions? Three answers, each with what it rests on.
 
-The contract: equality over the reals, wherever both sides have a value, at all sizes that meet the conditions.
+The contract: wherever the left side has a value, the right side has the same, over the reals and at all sizes that meet
+the conditions. So a rule read from left to right never loses a value; it may give one where there was none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product as combinations
 from time import perf_counter
 
 from ..index.library import Library
+from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
-from .arithmetic import Arithmetic
-from .build import Claim, Graph, Ranks, check_random, check_ranks, claim_of, rest_groups, used_names, views
+from .arithmetic import Arithmetic, Question
+from .build import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
+from .claim import Claim
 from .compare import Comparison
+from .counterexample import Shrinking
 from .form import Form, Unsupported, substitute
 from .guard import compare
 from .inline import Tensor
 from .poly import Var, of
+from .ranks import check_ranks, ranks_of
 from .shape import Factors, Failed, shown
 from .witness import Difference, IllShaped, Run, witness_sizes
 
-PROVER = 1
-"""The version of the prover's method: proofs by another one count for nothing."""
-MAX_RANK = 2
+PROVER = 3
+"""Raised with every change in what this stage, or the calculus that it rests on, takes for proved.
+
+Certificates name it: those of another number count for nothing.
+"""
+WITNESSES = (0, 2)
+"""Draws of inputs at which a proved rule is run: without a pattern, and of few whole numbers, zeros among them."""
 TRIALS = 12
 """Random instances that look for a counterexample where no proof is found."""
 
 
 @dataclass(frozen=True)
 class Obligation:
-    """Something that was shown: same_shape, in_bounds, divides, same_layout, inhabited or same_value."""
+    """Something that was shown: same_shape, in_bounds, divides, same_layout, inhabited or same_value.
+
+    `questions` are those that z3 was asked on the way, where a proof is followed.
+    """
 
     name: str
     statement: str
+    questions: tuple[Question, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Proved:
-    """For all sizes that meet the conditions. `questions` is how often z3 was asked."""
+    """For all sizes that meet the conditions. `questions` is how often z3 was asked, `facts` what it rests on.
+
+    Those of element functions, of which some are assumed.
+    """
 
     obligations: tuple[Obligation, ...]
     questions: int
     seconds: float
+    facts: tuple[FactDecl, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,43 +83,96 @@ class NotProved:
 Answer = Proved | Refuted | NotProved
 
 
-def prove_rule(rule: RuleDecl, library: Library) -> Answer:
-    """Whether left equals right. Raises InputError for names that are not there and calls that cannot be read."""
+@dataclass(frozen=True)
+class Derivation:
+    """A proof at given ranks of the rule's rest groups, as far as it went.
+
+    `outputs` are both sides, in the same indices; `questions` is all that z3 was asked, in order.
+    """
+
+    ranks: Ranks
+    witness: Mapping[str, int]
+    inputs: Mapping[str, Tensor]
+    outputs: tuple[tuple[Tensor, Tensor], ...]
+    obligations: tuple[Obligation, ...]
+    questions: tuple[Question, ...]
+
+
+def prove_rule(rule: RuleDecl, library: Library, *, shrink: bool = True) -> Answer:
+    """Whether left equals right. A counterexample is made small for a reader, unless `shrink` is off.
+
+    Raises InputError for names that are not there and calls that cannot be read.
+    """
+    return _prove(rule, library, None, shrink=shrink)
+
+
+def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivation, ...]]:
+    """The answer of `prove_rule` with what it rests on, one derivation for each choice of ranks."""
+    derivations: list[Derivation] = []
+    answer = _prove(rule, library, derivations, shrink=True)
+    return answer, tuple(derivations)
+
+
+def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool) -> Answer:
     begun = perf_counter()
     try:
         claim = claim_of(rule)
     except Unsupported as reason:
         return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
     shown_at: dict[Obligation, None] = {}
+    facts: dict[int, FactDecl] = {}
     questions = 0
-    for ranks in ranks_of(rule):
-        prover = Prover(rule, claim, library, ranks)
+    unmet: Failed | None = None
+    for declared, ranks in combinations(modes(rule, library), ranks_of(rule, library)):
+        try:
+            prover = Prover(rule, claim, declared, ranks, recorded=derivations is not None)
+        except Unsupported as reason:
+            return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
         outcome = prover.run()
+        if derivations is not None:
+            derivations.append(prover.derivation(outcome if isinstance(outcome, tuple) else ()))
         if isinstance(outcome, Difference):
-            return Refuted(outcome, perf_counter() - begun)
+            return Refuted(prover.smallest(outcome) if shrink else outcome, perf_counter() - begun)
         if isinstance(outcome, Failed):
-            return NotProved(outcome.obligation, outcome.message, perf_counter() - begun)
+            unmet = unmet or outcome  # at another rank there may be a counterexample
+            continue
         shown_at |= dict.fromkeys(outcome)
         questions += prover.arithmetic.asked
-    return Proved(tuple(shown_at), questions, perf_counter() - begun)
+        facts |= prover.facts
+    if unmet is not None:
+        return NotProved(unmet.obligation, unmet.message, perf_counter() - begun)
+    return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
 
 
-def ranks_of(rule: RuleDecl) -> Iterator[Ranks]:
-    groups = rest_groups(rule)
-    for ranks in combinations(range(MAX_RANK + 1), repeat=len(groups)):
-        yield dict(zip(groups, ranks, strict=True))
+def modes(rule: RuleDecl, library: Library) -> Iterator[Library]:
+    """What the operators compute in training and, where a called one has an `eval` clause, outside of it."""
+    yield library
+    called = [declaration(call, library) for call in calls(rule)]
+    if any(isinstance(decl, OperatorDecl) and decl.evaluation for decl in called):
+        operators = {name: _outside_training(decl) for name, decl in library.operators.items()}
+        yield replace(library, operators=operators)
+
+
+def _outside_training(decl: OperatorDecl) -> OperatorDecl:
+    return replace(decl, statements=decl.evaluation, evaluation=()) if decl.evaluation else decl
 
 
 class Prover:
     """A rule at given ranks of its rest groups."""
 
-    def __init__(self, rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks) -> None:
+    def __init__(self, rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, *, recorded: bool = False) -> None:
         self.rule = rule
         self.claim = claim
         self.library = library
         self.ranks = ranks
         self.names = used_names(rule, claim, ranks)
-        self.arithmetic = Arithmetic(claim.conditions)
+        self.arithmetic = Arithmetic(claim.conditions, record=[] if recorded else None)
+        self.facts: dict[int, FactDecl] = {}
+        self.witness: Mapping[str, int] = {}
+        self.inputs: Mapping[str, Tensor] = {}
+        self.outputs: list[tuple[Tensor, Tensor]] = []
+        self.told = 0
+        self.views: Views = {}
 
     def run(self) -> tuple[Obligation, ...] | Difference | Failed:
         """The obligations met, a counterexample, or the obligation that is not met."""
@@ -110,6 +180,9 @@ class Prover:
         if sizes is None:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
         graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
+        self.views = graph.views
+        self.witness, self.inputs = sizes, {tensor.name: graph.tensors[tensor.name] for tensor in self.rule.inputs}
+        self.facts = graph.functions.used
         try:
             check_ranks(self.rule, self.library)
             check_random(self.rule, self.library)
@@ -121,23 +194,44 @@ class Prover:
             return (self._counterexample(graph) if comparable else None) or failed
         except Unsupported as reason:
             return self._counterexample(graph) or Failed("same_value", f"no method for {reason}")
-        # The witness also guards the prover itself: a proof that the numbers contradict is never given out.
+        # The witness also guards the prover itself: a proof that the numbers contradict is never given out. What has no
+        # value on the right alone shows itself here, for the normal form drops what cancels.
         try:
-            found = self.difference(graph, sizes, 0)
+            found = next(filter(None, (self.difference(graph, sizes, seed) for seed in WITNESSES)), None)
         except (IllShaped, Unsupported) as reason:
             return Failed("inhabited", f"the witness {_sizes_text(sizes)} cannot be run: {reason}")
         return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text(sizes)))
 
+    def derivation(self, obligations: tuple[Obligation, ...]) -> Derivation:
+        """What was done, after `run`."""
+        questions = tuple(self.arithmetic.record or ())
+        return Derivation(self.ranks, self.witness, self.inputs, tuple(self.outputs), obligations, questions)
+
+    def _asked(self, *names: str) -> tuple[Question, ...]:
+        """The questions about these obligations since the last time."""
+        if self.arithmetic.record is None:
+            return ()
+        since, self.told = self.arithmetic.record[self.told :], len(self.arithmetic.record)
+        return tuple(question for question in since if question.obligation in names)
+
     def obligations(self, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
-        met = [Obligation("in_bounds", "every read without a fill lies inside its tensor")]
+        before = self._asked("in_bounds", "same_shape")
+        met = [
+            Obligation(name, statement, tuple(question for question in before if question.obligation == name))
+            for name, statement in (
+                ("in_bounds", "every read without a fill lies inside its tensor"),
+                ("same_shape", "the operands of every operator have the sizes that it asks for"),
+            )
+        ]
         for number, (first, second) in enumerate(zip(left, right, strict=True)):
             mapping = self._same_shape(first, second)
             dims = ", ".join(" * ".join(shown(var.size) for var in dim) or "1" for dim in first.dims)
             axes = ", ".join(f"@{name}" for name, _ in first.devices) or "none"
             met.append(Obligation("same_layout", f"output {number}: device axes {axes}"))
-            met.append(Obligation("same_shape", f"output {number} has shape [{dims}]"))
+            met.append(Obligation("same_shape", f"output {number} has shape [{dims}]", self._asked("same_shape")))
             self._same_value(number, first, second, mapping)
-            met.append(Obligation("same_value", f"output {number}: {len(first.value)} terms"))
+            terms = f"output {number}: {len(first.value)} terms"
+            met.append(Obligation("same_value", terms, self._asked("same_value")))
         return tuple(met)
 
     def _same_shape(self, left: Tensor, right: Tensor) -> dict[Var, Var]:
@@ -158,18 +252,21 @@ class Prover:
 
     def _equal_shapes(self, left: list[Factors], right: list[Factors]) -> bool:
         return [len(dim) for dim in left] == [len(dim) for dim in right] and all(
-            self.arithmetic.certain(compare("==", a, b))
+            self.arithmetic.certain(compare("==", a, b), obligation="same_shape")
             for first, second in zip(left, right, strict=True)
             for a, b in zip(first, second, strict=True)
         )
 
     def _same_value(self, output: int, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
         renaming = {old: of(new) for old, new in mapping.items()}
-        if left.entry is not None and right.entry is not None:
-            if not self.arithmetic.certain(compare("==", left.entry, right.entry.substitute(renaming))):
+        entry = None if right.entry is None else right.entry.substitute(renaming)
+        other: Form = substitute(right.value, renaming)
+        renamed = replace(right, devices=left.devices, dims=left.dims, value=other, entry=entry)
+        self.outputs.append((left, renamed))
+        if left.entry is not None and entry is not None:
+            if not self.arithmetic.certain(compare("==", left.entry, entry), obligation="same_value"):
                 raise Failed("same_value", f"output {output}: the integers are not known to be equal")
             return
-        other: Form = substitute(right.value, renaming)
         if not Comparison(self.arithmetic).equal(left.value, other):
             raise Failed("same_value", f"output {output}: the coefficients are not known to agree")
 
@@ -178,6 +275,10 @@ class Prover:
     def difference(self, graph: Graph, sizes: Mapping[str, int], seed: int) -> Difference | None:
         """Where the sides differ at these sizes. Raises IllShaped and Unsupported where they have no value there."""
         return Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes).difference(seed)
+
+    def smallest(self, found: Difference) -> Difference:
+        """The same for a reader: small sizes, simple inputs."""
+        return Shrinking(self.rule, self.claim, self.library, self.ranks, self.views).smallest(found)
 
     def _counterexample(self, graph: Graph) -> Difference | None:
         """A difference on random instances, small sizes first; sizes of 1 among them."""

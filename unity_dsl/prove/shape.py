@@ -18,7 +18,7 @@ from ..syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
 from .arithmetic import Arithmetic
 from .form import Unsupported
 from .guard import Guard, compare
-from .poly import ONE, Poly, number, product, quotient
+from .poly import ONE, Poly, Quotient, Symbol, number, product, quotient
 
 Factors: TypeAlias = tuple[Poly, ...]
 
@@ -60,10 +60,18 @@ def exactly(size: Poly, sizes: Mapping[str, int]) -> Fraction:
     for monomial, coefficient in size.terms:
         value = coefficient
         for symbol, power in monomial:
-            assert isinstance(symbol, str), symbol
-            value *= Fraction(sizes[symbol]) ** power
+            value *= _symbol(symbol, sizes) ** power
         total += value
     return total
+
+
+def _symbol(symbol: Symbol, sizes: Mapping[str, int]) -> Fraction:
+    match symbol:
+        case str():
+            return Fraction(sizes[symbol])
+        case Quotient(numerator, denominator):
+            return Fraction(exactly(numerator, sizes) // denominator)
+    raise TypeError(f"{symbol} is no size")
 
 
 def valued(size: Poly, sizes: Mapping[str, int]) -> int:
@@ -97,7 +105,8 @@ class Sizes:
 
     def _equal(self, left: Factors, right: Factors) -> bool:
         return len(left) == len(right) and all(
-            self.arithmetic.certain(compare("==", a, b)) for a, b in zip(left, right, strict=True)
+            self.arithmetic.certain(compare("==", a, b), obligation="same_shape")
+            for a, b in zip(left, right, strict=True)
         )
 
     def bind_operands(self, instance: Instance, dims: Sequence[Sequence[Factors]]) -> None:
@@ -132,7 +141,7 @@ class Sizes:
             found = self._comparison(operator, condition)
             if found is not None and assumed:
                 self.arithmetic.conditions += (found,)
-            elif found is not None and not self.arithmetic.certain(found):
+            elif found is not None and not self.arithmetic.certain(found, obligation="same_shape"):
                 text = condition.span.text if condition.span is not None else found.key
                 raise Failed("same_shape", f"`{operator.name}` needs `{text}`")
 
@@ -143,7 +152,7 @@ class Sizes:
                 least = compare(">=", factor, ONE)
                 if assumed:
                     self.arithmetic.conditions += (least,)
-                elif not self.arithmetic.certain(least):
+                elif not self.arithmetic.certain(least, obligation="same_shape"):
                     raise Failed("same_shape", f"the size `{name}` = {shown(factor)} is not known to be at least 1")
 
     def _determines(self, condition: Expr) -> bool:

@@ -18,8 +18,9 @@ from ..syntax.ast import ReductionKind
 from .arithmetic import Arithmetic
 from .compare import Comparison
 from .form import Element, Unsupported, atom, free_variables, substitute, summed
-from .functions import reduced
+from .functions import Functions
 from .inline import Call, Tensor, input_tensor
+from .laws import laws_of
 from .poly import Poly, Var, exact_number, fresh, number, of, product
 from .prove import Answer, NotProved, Obligation, Proved
 from .shape import Factors, Failed, Sizes
@@ -41,7 +42,7 @@ def prove_configuration(instance: Instance, axis: str, library: Library) -> Answ
 def prove_division(subject: Subject, axis: str, library: Library) -> Answer:
     """`prove_configuration` for a subject in which the axis stands by itself."""
     axis = subject.axes.get(axis, axis)
-    return answer(lambda arithmetic: _divided(subject, axis, library, arithmetic))
+    return answer(library, lambda functions: _divided(subject, axis, functions))
 
 
 def prove_linearity(subject: Subject, operands: tuple[int, ...], library: Library, *, same: bool = False) -> Answer:
@@ -49,20 +50,21 @@ def prove_linearity(subject: Subject, operands: tuple[int, ...], library: Librar
 
     With `same`, whether a device that has only its terms computes what one that has the sums does: f(sum x) = f(x).
     """
-    return answer(lambda arithmetic: _linear(subject, operands, library, arithmetic, same))
+    return answer(library, lambda functions: _linear(subject, operands, functions, same))
 
 
-def answer(attempt: Callable[[Arithmetic], tuple[Obligation, ...]]) -> Answer:
+def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ...]]) -> Answer:
     """What comes of an attempt to show obligations, with the time it took."""
     begun = perf_counter()
-    arithmetic = Arithmetic()
+    functions = Functions(laws_of(library), Arithmetic())
     try:
-        obligations = attempt(arithmetic)
+        obligations = attempt(functions)
     except Failed as failed:
         return NotProved(failed.obligation, failed.message, perf_counter() - begun)
     except Unsupported as reason:
         return NotProved("same_value", f"no method for {reason}", perf_counter() - begun)
-    return Proved(obligations, arithmetic.asked, perf_counter() - begun)
+    facts = tuple(functions.used.values())
+    return Proved(obligations, functions.arithmetic.asked, perf_counter() - begun, facts)
 
 
 def modes(subject: Subject) -> tuple[tuple[str, Subject], ...]:
@@ -74,11 +76,11 @@ def modes(subject: Subject) -> tuple[tuple[str, Subject], ...]:
     return (("", subject), (", in evaluation", evaluated))
 
 
-def _divided(subject: Subject, axis: str, library: Library, arithmetic: Arithmetic) -> tuple[Obligation, ...]:
+def _divided(subject: Subject, axis: str, functions: Functions) -> tuple[Obligation, ...]:
     return tuple(
         replace(obligation, statement=obligation.statement + mode)
         for mode, one in modes(subject)
-        for obligation in Division(one, axis, library, arithmetic).obligations()
+        for obligation in Division(one, axis, functions).obligations()
     )
 
 
@@ -120,12 +122,12 @@ def _bound(instance: Instance, operand: Operand, sizes: Sizes) -> Poly | None:
 class Division:
     """One axis divided: the operator on the whole, and its equations on the slices of one device."""
 
-    def __init__(self, subject: Subject, axis: str, library: Library, arithmetic: Arithmetic) -> None:
+    def __init__(self, subject: Subject, axis: str, functions: Functions) -> None:
         self.subject = subject
         self.instance = subject.instance
         self.axis = axis
-        self.library = library
-        self.arithmetic = arithmetic
+        self.functions = functions
+        self.arithmetic = functions.arithmetic
         self.whole: Factors = (of(DEGREE), of(LOCAL))
 
     def obligations(self) -> tuple[Obligation, ...]:
@@ -135,7 +137,7 @@ class Division:
         operands = [self.input(operand, sizes) for operand in self.instance.inputs]
         names = [operand.name for operand in self.instance.inputs]
         numbers = scalars(self.subject)
-        expected = Call(self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.library)
+        expected = Call(self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.functions)
         wanted = expected.run()
         device = expected.axis(self.axis)[0]
         local = [
@@ -201,7 +203,7 @@ class OnDevice(Call):
     """The equations on one device. What they reduce over the divided axis is reduced over the devices at once."""
 
     def __init__(self, theorem: Division, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> None:
-        super().__init__(theorem.instance, operands, sizes, (), theorem.library)
+        super().__init__(theorem.instance, operands, sizes, (), theorem.functions)
         self.divided = theorem.axis
         self.whole = product(theorem.whole)
         self.device = device
@@ -220,19 +222,17 @@ class OnDevice(Call):
             case ReductionKind.SUM:
                 return replace(result, value=summed(result.value, (self.device,)))
             case ReductionKind.MAX | ReductionKind.MIN:
-                return replace(result, value=reduced(equation.kind.value, result.value, (self.device,)))
+                return replace(result, value=self.functions.reduced(equation.kind.value, result.value, (self.device,)))
         raise Unsupported("a reduction of this kind over devices")
 
 
-def _linear(
-    subject: Subject, chosen: tuple[int, ...], library: Library, arithmetic: Arithmetic, same: bool
-) -> tuple[Obligation, ...]:
+def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, same: bool) -> tuple[Obligation, ...]:
     """The operator on sums over devices is compared with the sum over devices of the operator on the terms."""
     met = []
     for mode, one in modes(subject):
         instance = one.instance
         device = fresh(of(DEGREE))
-        sizes = symbolic_sizes(one, arithmetic, {})
+        sizes = symbolic_sizes(one, functions.arithmetic, {})
         terms, totals = {}, {}
         for position, operand in enumerate(instance.inputs):
             tensor = symbolic_input(instance, operand, sizes)
@@ -243,8 +243,8 @@ def _linear(
                 totals[operand.name] = replace(term, value=summed(term.value, (device,)))
         numbers = scalars(one)
         # One call, run twice: a copy of the sizes, for a call adds what it infers.
-        whole = Call(instance, totals | numbers, replace(sizes, dims=dict(sizes.dims)), (), library)
-        part = Call(instance, terms | numbers, replace(sizes, dims=dict(sizes.dims)), (), library)
+        whole = Call(instance, totals | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
+        part = Call(instance, terms | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
         for operand, wanted, found in zip(instance.outputs, whole.run(), part.run(), strict=True):
             renaming = {
                 old: of(new)
@@ -254,7 +254,7 @@ def _linear(
             if found.entry is not None:
                 raise Unsupported("integer results")
             value = substitute(found.value, renaming)
-            if not Comparison(arithmetic).equal(wanted.value, value if same else summed(value, (device,))):
+            if not Comparison(functions.arithmetic).equal(wanted.value, value if same else summed(value, (device,))):
                 reason = "differs from device to device" if same else "of a sum is not the sum of its values"
                 raise Failed("same_value", f"`{operand.name}` {reason}{mode}")
             collected = "the same on every device" if same else "summed"

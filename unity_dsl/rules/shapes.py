@@ -14,7 +14,6 @@ from ..index.instantiate import Binding, Shape, instantiate, instantiate_paralle
 from ..index.library import Library
 from ..prove.arithmetic import Arithmetic
 from ..prove.build import (
-    Claim,
     Ranks,
     attribute_value,
     claim_of,
@@ -27,9 +26,10 @@ from ..prove.build import (
     used_names,
     view_binding,
 )
+from ..prove.claim import Claim
 from ..prove.form import Unsupported
 from ..prove.poly import ONE, Poly, exact_number, number, product
-from ..prove.shape import Factors, Failed, Sizes, shown, valued
+from ..prove.shape import Factors, Failed, Sizes, factors_of, shown, valued
 from ..prove.witness import witness_sizes
 from ..syntax.ast import Name, Number, OperatorDecl, ParallelDecl, TensorDecl
 from ..syntax.diagnostic import InputError, Label, fail
@@ -247,7 +247,7 @@ class _Shapes:
                 axes = ", ".join(f"`@{axis}`" for axis in value.devices) or "none"
                 message = f"`{call.name}` takes the device axis `@{name}` away, which its operand does not have"
                 raise fail("E506", message, value.span, label=f"its device axes: {axes}")
-        leading = tuple((self.claim.degree(name),) for name in wanted)
+        leading = tuple(factors_of(self.claim.degree(name)) for name in wanted)
         rest = tuple(name for name in value.devices if name not in wanted)
         return _Value(rest, leading + value.dims, value.bound, value.span)
 
@@ -280,7 +280,8 @@ class _Site:
         if len(instance.outputs) != 1:
             raise _Unknown
         # Nothing is asked of the solver: what is not known is assumed.
-        symbols = _Symbols(Arithmetic(claim.conditions), {f"@{n}": (claim.degree(p),) for n, p in self.degrees.items()})
+        degrees = {f"@{name}": factors_of(claim.degree(p)) for name, p in self.degrees.items()}
+        symbols = _Symbols(Arithmetic(claim.conditions), degrees)
         symbols.attributes |= {name: number(exact_number(value)) for name, value in instance.attributes.items()}
         symbols.attributes |= given | {f"{name}'": value for name, value in given.items()}
         try:

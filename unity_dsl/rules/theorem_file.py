@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from typing import Any
 
+from ..prove.arithmetic import solver_version
 from ..prove.prove import PROVER
 from ..resources import folder
 
@@ -38,7 +38,7 @@ class TheoremFile:
 
     @property
     def stale(self) -> bool:
-        return (self.prover, self.z3) != (PROVER, version("z3-solver"))
+        return (self.prover, self.z3) != (PROVER, solver_version())
 
     def to_text(self) -> str:
         """JSON with one theorem a line, in the order of operators and statements."""

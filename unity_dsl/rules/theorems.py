@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 
 from ..graph.holding import only_holds
@@ -24,11 +24,12 @@ from ..index.instance import Instance
 from ..index.library import Library
 from ..index.term import walk
 from ..index.window import windowed
+from ..prove.facts import fact_text
 from ..prove.holding import prove_holding, window_text
 from ..prove.prove import Answer, Proved
 from ..prove.sharding import prove_division, prove_linearity
 from ..prove.subject import Subject, generalise
-from ..syntax.ast import Apply, OperatorDecl
+from ..syntax.ast import Apply, Expr, FactDecl, OperatorDecl
 from .theorem_file import TheoremFile, shipped_theorems
 
 
@@ -130,21 +131,40 @@ class Claims:
 
 
 def _declarations(instance: Instance, role: Role, library: Library) -> Iterator[str]:
-    """The text of every element function that occurs, those in definitions included, and of the op that cuts."""
-    found: dict[str, None] = {}
-    pending = [node for e in (*instance.equations, *instance.evaluation) for node in walk(e.value)]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Apply) and node.function in library.functions and node.function not in found:
-            found[node.function] = None
-            definition = library.functions[node.function].definition
-            pending += [] if definition is None else walk(definition)
-    for name in sorted(found):
-        span = library.functions[name].span
-        yield name if span is None else span.text
+    """The text of every element function that a proof may meet, of the facts about these, and of the op that cuts."""
+    values = [equation.value for equation in (*instance.equations, *instance.evaluation)]
+    yield from reached_texts(frozenset(name for value in values for name in _functions(value, library)), library)
     if isinstance(role, Along) and role.by != PARTITION:
         span = library.parallels[role.by].span
         yield role.by if span is None else span.text
+
+
+@cache
+def reached_texts(names: frozenset[str], library: Library) -> tuple[str, ...]:
+    """The functions of these names, those in their definitions and in facts that can be put to use, and those facts.
+
+    A fact can be put to use where all functions on its left occur, wherever it is declared.
+    """
+    found: set[str] = set()
+    pending = set(names)
+    unused = [fact for function in library.functions.values() for fact in function.facts]
+    used: list[FactDecl] = []
+    while pending:
+        found |= pending
+        usable = [fact for fact in unused if _functions(fact.claim.arguments[0], library) <= found]
+        unused = [fact for fact in unused if fact not in usable]
+        used += usable
+        definitions = [library.functions[name].definition for name in pending]
+        expressions = [definition for definition in definitions if definition is not None]
+        expressions += [part for fact in usable for part in (fact.claim, *fact.conditions)]
+        pending = {name for expr in expressions for name in _functions(expr, library)} - found
+    spans = [(name, library.functions[name].span) for name in sorted(found)]
+    declared = [name if span is None else span.text for name, span in spans]
+    return (*declared, *sorted(map(fact_text, used)))
+
+
+def _functions(expr: Expr, library: Library) -> set[str]:
+    return {node.function for node in walk(expr) if isinstance(node, Apply) and node.function in library.functions}
 
 
 _answers: dict[str, Answer] = {}

@@ -223,6 +223,18 @@ class ParallelDecl:
 
 
 @dataclass(frozen=True)
+class FactDecl:
+    """`fact log(a * b) == log(a) + log(b) where a > 0, b > 0`: both sides have a value, and compare as stated.
+
+    For all real values of the names that meet the conditions.
+    """
+
+    claim: Apply
+    conditions: tuple[Apply, ...] = ()
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
 class FunctionDecl:
     """`fn maximum(a, b)`: an element function; `derivatives` are by parameter, primitives have no `definition`."""
 
@@ -232,6 +244,7 @@ class FunctionDecl:
     derivatives: tuple[tuple[str, Expr], ...]
     torch: NativeCall | None
     numpy: NativeCall | None
+    facts: tuple[FactDecl, ...] = ()
     doc: str = ""
     span: Span | None = _span()
 

@@ -10,6 +10,7 @@ from .ast import (
     DeviceName,
     DimDecl,
     Expr,
+    FactDecl,
     FunctionDecl,
     Name,
     NativeArgument,
@@ -87,7 +88,7 @@ class _OpsBuilder(Builder):
         self._check_clauses(trees_of(node, "fn_clause"))
         derivatives = [clause for clause in clauses if clause.data == "derivative"]
         self.distinct([token_at(clause, 1) for clause in derivatives], "the derivative by")
-        calls = {clause.data: self.build(clause) for clause in clauses if clause.data != "derivative"}
+        calls = {clause.data: self.build(clause) for clause in clauses if clause.data in ("torch", "numpy")}
         names = tree_of(node, "names")
         assert names is not None
         equals = tokens_of(node, "EQUAL")
@@ -98,6 +99,7 @@ class _OpsBuilder(Builder):
             derivatives=tuple((str(token_at(clause, 1)), self.build(tree_at(clause, 3))) for clause in derivatives),
             torch=calls.get("torch"),
             numpy=calls.get("numpy"),
+            facts=tuple(self.build(clause) for clause in clauses if clause.data == "fact"),
             doc=self.doc(node),
             span=self.span(node),
         )
@@ -107,7 +109,7 @@ class _OpsBuilder(Builder):
         for clause in clauses:
             inner = tree_at(clause, 0)
             kind = str(inner.data)
-            if kind != "derivative" and kind in first:
+            if kind not in ("derivative", "fact") and kind in first:
                 note = Label(self.at(token_at(first[kind], 0)), "first here")
                 raise fail("E024", f"`{kind}` is given twice", self.at(token_at(inner, 0)), notes=[note])
             first[kind] = inner
@@ -161,6 +163,12 @@ class _OpsBuilder(Builder):
     def derivative(self, node: Node) -> Expr:
         expr: Expr = self.build(tree_at(node, 3))
         return expr
+
+    def fact(self, node: Node) -> FactDecl:
+        claim = self.comparison(tree_at(node, 1))
+        wheres = trees_of(node, "where")
+        conditions = [self.comparison(part) for where in wheres for part in trees_of(where, "comparison")]
+        return FactDecl(claim, tuple(conditions), span=self.span(node))
 
     def torch(self, node: Node) -> NativeCall:
         return self.call(tree_at(node, 2))

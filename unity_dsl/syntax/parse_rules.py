@@ -138,6 +138,8 @@ class _RulesBuilder(Builder):
 
     def input(self, node: Node) -> RuleInput:
         dims = tree_of(node, "dims")
+        devices = [] if dims is None else trees_of(dims, "device_dim")
+        self.distinct([tokens_of(part, "NAME")[0] for part in devices], "the device axis")
         ranges = list(trees_of(node, *_QUANTITIES))
         return RuleInput(
             str(token_at(node, 0)),

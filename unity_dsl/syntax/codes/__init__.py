@@ -1,11 +1,12 @@
 """Every diagnostic code with what it means: `unityc explain CODE` prints it.
 
 E0xx reading and parsing, E1xx `.uop` declarations and calls of operators, E2xx `.udl` models, E3xx devices, machines,
-pins, layouts and strategies, E4xx files of out/, E5xx `.rules` substitutions.
+pins, layouts and strategies, E4xx files of out/, E5xx `.rules` substitutions, E54x their proofs and certificates.
 """
 
 from __future__ import annotations
 
+from .certificates import CERTIFICATES
 from .code import Code
 from .models import MODELS
 from .operators import OPERATORS
@@ -15,4 +16,4 @@ from .rules import RULES
 
 __all__ = ["CODES", "Code"]
 
-CODES: dict[str, Code] = READING | OPERATORS | MODELS | PLANS | RULES
+CODES: dict[str, Code] = READING | OPERATORS | MODELS | PLANS | RULES | CERTIFICATES

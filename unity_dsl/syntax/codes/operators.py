@@ -66,6 +66,13 @@ OPERATORS: dict[str, Code] = {
         "A name is either one dimension or a group `b..` of any number, everywhere in a declaration. A broadcasting "
         "group `b..~` is the only group of its tensor, and stands in inputs only. `int<v>` names one dimension.",
     ),
+    "E113": Code(
+        "a fact that does not hold",
+        "`fact` states what is true of an element function for all real numbers that meet its conditions: both sides "
+        "have a value there, and compare as stated. Every fact is tried at many points when it is read; this one fails "
+        "at the point given, or its conditions hold at none of them. Say where it holds: `fact sqrt(a) * sqrt(a) == a "
+        "where a >= 0`.",
+    ),
     "E120": Code(
         "a wrong number of tensors",
         "An operator is called with as many tensors as its declaration has inputs.",

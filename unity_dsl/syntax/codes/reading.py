@@ -59,7 +59,7 @@ READING: dict[str, Code] = {
     "E012": Code(
         "a keyword used as a name",
         "Some words are reserved by the language and cannot name a tensor, an axis or a parameter: choose another "
-        "name. In `.uop`: op, parallel, fn, where, eval, derivative, torch, numpy, sum, prod, max, min, select, "
+        "name. In `.uop`: op, parallel, fn, where, eval, derivative, fact, torch, numpy, sum, prod, max, min, select, "
         "uniform, else, inf, int. In `.udl`: model, block, preset, input, weight, buffer, repeat, as, return, loss, "
         "output, int. In `.rules`: rule, where, int.",
     ),
@@ -142,9 +142,9 @@ READING: dict[str, Code] = {
         "commas. What would be an index on the left is said on the right: every access is a read.",
     ),
     "E030": Code(
-        "a formatted file cannot be written",
-        "`unityc fmt` writes the new text beside the file and then puts it in the file's place, so the folder must be "
-        "writable too. The file is as it was.",
+        "a file cannot be written",
+        "`unityc fmt` and `unityc rules` write a new text beside the file and then put it in the file's place, so the "
+        "folder must be writable too. The file is as it was.",
     ),
     "E031": Code(
         "nothing of that name to explain",

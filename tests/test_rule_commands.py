@@ -1,0 +1,275 @@
+"""`unityc rules`, and rules in a compile. What is refused stands in tests/cases/cli_error."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.cli import run
+from unity_dsl.emit.plan_file import load_plan_file
+from unity_dsl.rules.certificate import Certificate, known_certificates, render_certificates
+
+ROOT = Path(__file__).parent.parent
+LAWS = """\
+rule linear_of_linear(x: [b.., i], w: [h, i], v: [o, h])
+  linear(linear(x, w), v) => linear(x, matmul(v, w))
+
+rule linear_of_parts(x: [b, i], y: [b, j], w: [o, i], v: [o, j])
+  linear(concat(x, y; dim=1), concat(w, v; dim=1)) => linear(x, w) + linear(y, v)
+
+rule sliced(x: [m]) where m >= k + n
+  slice(x; dim=0, start=k, stop=k + n) => slice(x; dim=0, start=k, stop=k + n)
+"""
+FALSE = "rule relu_moves_out(x: [m, k], w: [k, n])\n  matmul(relu(x), w) => relu(matmul(x, w))\n"
+OPEN = "rule shapes(x: [m], y: [n])\n  x + y => y + x\n"
+MODEL = """\
+model tiny[b = 8, d = 16, classes = 4]
+  input x: f32[b, d]
+  input target: int<classes>[b]
+  weight w: f32[classes, d] ~ normal(0.02)
+  loss cross_entropy(linear(x, w), target)
+"""
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("laws.rules").write_text(LAWS)
+    Path("false.rules").write_text(FALSE)
+    Path("open.rules").write_text(OPEN)
+    Path("model.udl").write_text(MODEL)
+    return tmp_path
+
+
+def files() -> set[str]:
+    return {str(path) for path in Path().rglob("*") if path.is_file()}
+
+
+# ---------------------------------------------------------------------------------------------- prove
+
+
+def test_prove_prints_a_line_a_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    before = files()
+    assert run(["rules", "prove", "laws.rules"]) == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["proved", "linear_of_linear"],
+        ["proved", "linear_of_parts"],
+        ["proved", "sliced"],
+    ]
+    assert lines[2].endswith("where m >= k + n") and all(" ms" in line for line in lines)
+    assert printed.err == "" and files() == before
+
+
+def test_prove_says_why_a_rule_is_not_proved(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "prove", "laws.rules", "false.rules", "open.rules"]) == 1
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line.endswith(":")] == ["laws.rules:", "false.rules:", "open.rules:"]
+    assert re.search(r"\nrefuted +relu_moves_out .*\n  at m = \d+, k = \d+, n = \d+: output 0\[\d+, \d+\] is ", out)
+    assert re.search(r"\nnot proved +shapes .*\n  same_shape: ", out)
+
+
+def test_prove_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "prove", "laws.rules", "false.rules", "open.rules", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert list(document) == ["rules"]
+    keys = {"name", "status", "conditions", "reason", "ms", "counterexample"}
+    assert all(set(rule) == keys and rule["ms"] > 0 for rule in document["rules"])
+    rules = {rule["name"]: rule for rule in document["rules"]}
+    assert [rule["status"] for rule in rules.values()] == ["proved"] * 3 + ["refuted", "not_proved"]
+    assert rules["sliced"]["conditions"] == ["m >= k + n"]
+    assert rules["shapes"]["reason"].startswith("same_shape: ")
+    assert all((rule["reason"] is None) == (rule["status"] != "not_proved") for rule in rules.values())
+    found = rules["relu_moves_out"]["counterexample"]
+    assert set(found) == {"sizes", "output", "index", "left", "right"}
+    assert set(found["sizes"]) == {"m", "k", "n"} and len(found["index"]) == 2 and found["left"] != found["right"]
+    assert all((rule["counterexample"] is None) == (rule["status"] != "refuted") for rule in rules.values())
+
+
+def test_prove_json_speaks_of_infinity_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my.uop").write_text("op below(x: [b..]) -> y: [b..]\n  y[b..] = x[b..] - inf\n")
+    Path("false.rules").write_text("rule f(x: [m])\n  below(x) => x\n")
+    assert run(["rules", "prove", "false.rules", "--ops", "my.uop", "--json"]) == 1
+    (rule,) = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))["rules"]
+    assert rule["counterexample"]["left"] == "-inf"
+
+
+def test_prove_writes_the_questions_to_z3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "prove", "laws.rules", "false.rules", "--smt", "asked/all"]) == 1
+    asked = sorted(Path("asked/all").iterdir())
+    assert {path.name.split(".")[0] for path in asked} == {"linear_of_parts", "sliced"}
+    for path in asked:
+        text = path.read_text()
+        rule, _, obligation, suffix = path.name.split(".")
+        assert suffix == "smt2" and f"; rule {rule}\n; obligation {obligation}: " in text
+        assert "(set-info :status unsat)\n(set-logic QF_" in text and text.endswith("(check-sat)\n")
+
+
+def test_progress_is_shown_on_a_terminal_and_goes_away() -> None:
+    """stderr is a terminal, stdout is a pipe."""
+    leader, follower = pty.openpty()
+    command = [str(Path(sys.executable).parent / "unityc"), "rules", "prove", "laws.rules"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, timeout=120, text=True)
+    os.close(follower)
+    told = os.read(leader, 10_000).decode()
+    os.close(leader)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 3 and "\x1b" not in done.stdout
+    assert "0/3 linear_of_linear" in told and "2/3 sliced" in told and told.endswith("\r\x1b[K")
+
+
+def test_an_interruption_is_not_taken_for_an_answer() -> None:
+    """While z3 is at work on a question that it cannot answer: it must not keep the signal to itself."""
+    program = """
+import os, signal, sys, threading
+from unity_dsl.prove import arithmetic
+from unity_dsl.prove.guard import compare
+from unity_dsl.prove.poly import Entry, number, of
+import z3
+
+class Hard(arithmetic._Translation):
+    def condition(self, condition):
+        x, y, z = z3.Ints("x y z")
+        return x * x * x + y * y * y + z * z * z == 33
+
+arithmetic._Translation = Hard
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    for _ in range(200):
+        arithmetic.Arithmetic().certain(compare("==", of("m"), of("n")))
+    print("all answered")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "interrupted\n", done.stderr
+
+
+def test_ctrl_c_has_its_own_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unity_dsl.rules.rulebook.prove_rule", interrupt)
+    before = files()
+    assert run(["rules", "prove", "laws.rules", "--write"]) == 128 + signal.SIGINT
+    assert capsys.readouterr().err.strip() == "unityc: interrupted" and files() == before
+
+
+# ---------------------------------------------------------------------------------------------- certificates
+
+
+def test_certificates_are_written_for_what_is_proved_and_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "prove", "laws.rules", "--write"]) == 0
+    written = Path("laws.certificates.json").read_text()
+    assert set(json.loads(written)["rules"]) == {"linear_of_linear", "linear_of_parts", "sliced"}
+    assert run(["rules", "verify", "laws.rules"]) == 0
+    assert run(["rules", "prove", "laws.rules", "--write"]) == 0
+    assert Path("laws.certificates.json").read_text() == written, "the same proofs, the same text"
+
+    Path("laws.rules").write_text(LAWS + FALSE)
+    assert run(["rules", "prove", "laws.rules", "--write"]) == 1
+    assert Path("laws.certificates.json").read_text() == written
+    capsys.readouterr()
+    assert run(["rules", "verify", "laws.rules"]) == 1
+    assert "refuted" in capsys.readouterr().out
+
+
+def test_verify_finds_out_a_certificate_that_claims_more(capsys: pytest.CaptureFixture[str]) -> None:
+    """Well made, with the hashes of what is there, but of no proof."""
+    assert run(["rules", "prove", "laws.rules", "--write"]) == 0
+    path = Path("laws.certificates.json")
+    found = known_certificates(path)
+    sliced = found["sliced"]
+    forged = Certificate("sliced", sliced.declarations, sliced.obligations[:-1], sliced.prover, sliced.z3)
+    path.write_text(render_certificates({**found, "sliced": forged}.values()))
+    assert run(["rules", "verify", "laws.rules"]) == 2
+    assert "error[E545]: the certificate of `sliced` is not that of its proof" in capsys.readouterr().err
+
+    path.write_text(render_certificates(found.values()))
+    Path("laws.rules").write_text(LAWS[: LAWS.index("rule sliced")])
+    assert run(["rules", "verify", "laws.rules"]) == 2
+    assert "has a certificate of `sliced`, a rule that is not there" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------- show
+
+
+def test_show_shows_the_proof(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "show", "linear_of_parts", "--rules", "laws.rules"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("rule linear_of_parts(x: [b, i], y: [b, j], w: [o, i], v: [o, j])\n")
+    for text in (
+        "sizes      b, i, j, o: any whole numbers from 1\n",
+        "left       output 0[k, l], k < b, l < o =\n",
+        "sum(m < i + j) [m < i] w[l, m] * x[k, m]\n",
+        "+ sum(m < i + j) [m >= i] v[l, m - i] * y[k, m - i]\n",
+        "same_value   output 0: 2 terms (z3: 2 questions)\n",
+        "4 questions, 2 of them answered `unsat`",
+        "answer     proved\n",
+    ):
+        assert text in out
+    assert "check-sat" not in out
+    assert run(["rules", "show", "linear_of_parts", "--rules", "laws.rules", "--smt"]) == 0
+    assert capsys.readouterr().out.count("(check-sat)") == 2
+
+
+def test_show_speaks_of_ranks_and_of_what_is_not_proved(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "show", "linear_of_linear", "--rules", "laws.rules", "--rules", "false.rules"]) == 0
+    assert "ranks      b.. of rank 1; so, too, for 2 other choices of ranks\n" in capsys.readouterr().out
+    assert run(["rules", "show", "relu_moves_out", "--rules", "false.rules"]) == 0
+    assert "answer     false: at m = " in capsys.readouterr().out
+    assert run(["rules", "show", "shapes", "--rules", "open.rules"]) == 0
+    assert "answer     not proved: same_shape: " in capsys.readouterr().out
+
+
+def test_show_speaks_of_a_rule_for_which_there_is_no_method(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("open.rules").write_text("rule f(x: [m % 2])\n  relu(x) => relu(relu(x))\n")
+    assert run(["rules", "show", "f", "--rules", "open.rules"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["", "answer     not proved: same_shape: no method for sizes with `%`"]
+
+
+# ---------------------------------------------------------------------------------------------- compile
+
+
+def test_a_compile_keeps_the_texts_of_its_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["model.udl", "-o", "out", "--devices", "2", "--rules", "laws.rules"]) == 0
+    sources = load_plan_file(Path("out")).sources
+    assert [(source.name, source.text) for source in sources.rules] == [("laws.rules", LAWS)]
+    assert run(["model.udl", "-o", "plain", "--devices", "2"]) == 0
+    assert load_plan_file(Path("plain")).sources.hash != sources.hash
+
+
+def test_a_compile_proves_only_what_has_no_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(["rules", "prove", "laws.rules", "--write"]) == 0
+    proved: list[str] = []
+
+    def note(rule: object, *_: object) -> None:
+        proved.append(rule.name)  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unity_dsl.rules.rulebook.prove_rule", note)
+    assert run(["model.udl", "-o", "out", "--rules", "laws.rules"]) == 0
+    assert proved == []
+    Path("laws.rules").write_text(LAWS.replace("m >= k + n", "m >= k + n + 1"))
+    assert run(["model.udl", "-o", "out", "--rules", "laws.rules"]) == 130
+    assert proved == ["sliced"]
+
+
+def test_a_compile_with_certificates_loads_no_prover() -> None:
+    assert run(["rules", "prove", "laws.rules", "--write"]) == 0
+    program = (
+        "import sys; from unity_dsl.cli import run; code = run(sys.argv[1:]); "
+        "print('z3' in sys.modules, 'torch' in sys.modules, file=sys.stderr); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", program, "model.udl", "-o", "out", "--devices", "2", "--rules", "laws.rules"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "False False\n")

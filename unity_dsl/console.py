@@ -1,0 +1,61 @@
+"""What the commands share: how they print, and how they replace a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from .syntax.diagnostic import Diagnostic
+
+
+def show_lines(lines: Sequence[tuple[str, str]]) -> None:
+    """Labels in a column, bold on a terminal; never folded, so that output can be piped."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    width = max(len(label) for label, _ in lines)
+    for label, text in lines:
+        console.print(Text.assemble((f"{label:<{width}}  ", "bold"), text))
+
+
+def show_diagnostic(diagnostic: Diagnostic) -> None:
+    """One fault of the input on stderr, coloured on a terminal."""
+    from .syntax.render import render
+
+    text = render(diagnostic).rstrip("\n")
+    if not sys.stderr.isatty():
+        click.echo(text, err=True)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    styled = Text(text)
+    styled.highlight_regex(r"error\[E\d+\]", "bold red")
+    styled.highlight_regex(r"(?m)^ *\| *\^.*$", "red")
+    styled.highlight_regex(r"(?m)^(help|note):", "bold cyan")
+    Console(stderr=True, highlight=False, soft_wrap=True).print(styled)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Give a file new contents in one step: an interruption leaves the old ones. Raises E030 where it cannot."""
+    from .syntax.diagnostic import fail
+
+    # A link keeps pointing to the file: what it points to is replaced, not the link.
+    target = path.resolve()
+    new = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        if target.exists():
+            shutil.copymode(target, new)
+        os.replace(new, target)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise fail("E030", f"cannot write `{path}`: {error.strerror or error}") from None

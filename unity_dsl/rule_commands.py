@@ -1,0 +1,262 @@
+"""`unityc rules`: proving files of rules, showing proofs, and certificates."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .configuration_command import configurations_command
+from .console import replace_file
+
+if TYPE_CHECKING:
+    from .index.library import Library
+    from .rules.rulebook import Verdict
+    from .syntax.parse_rules import RuleDecl
+    from .syntax.span import Source
+
+COLOURS = {"proved": "green", "refuted": "red", "not_proved": "yellow"}
+
+
+@click.group("rules", short_help="Prove files of rules, show proofs, write and verify certificates.")
+def rules_group() -> None:
+    """Substitutions of graphs (`.rules`): prove them for all sizes, show a proof, keep certificates.
+
+    \b
+    unityc rules prove my.rules
+    unityc rules show linear_of_linear --rules my.rules
+    unityc rules prove my.rules --write
+    unityc rules verify my.rules
+    unityc rules configurations softmax
+    """
+
+
+rules_group.add_command(configurations_command)
+
+
+def _ops(command: Any) -> Any:
+    return click.option(
+        "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
+    )(command)
+
+
+def _files(command: Any) -> Any:
+    return click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")(command)
+
+
+# ---------------------------------------------------------------------------------------------- prove
+
+
+@rules_group.command("prove", short_help="Prove every rule of FILE...")
+@_files
+@_ops
+@click.option("--json", "as_json", is_flag=True, help="Print the answers as JSON.")
+@click.option("--smt", type=click.Path(path_type=Path), metavar="DIR", help="Write what z3 was asked as .smt2 files.")
+@click.option("--write", is_flag=True, help="Write the certificates of proved rules beside each file.")
+def prove_command(files: tuple[Path, ...], ops: tuple[Path, ...], as_json: bool, smt: Path | None, write: bool) -> None:
+    """Prove that in every rule of FILE... both sides are equal, for all sizes that meet its conditions.
+
+    One line a rule: proved; refuted, with sizes and numbers at which the sides differ; or not proved, with what could
+    not be shown. Exit code 0 where all are proved, 1 where one is not, 2 where a file cannot be read.
+
+    --write keeps the proofs as X.certificates.json beside X.rules. With --smt every answer that a proof rests on is
+    a question to which any SMT solver must say `unsat`.
+    """
+    from .index.library import load_library
+    from .syntax.read import read_source
+
+    library = load_library(ops)
+    sources = [(path, read_source(path)) for path in files]
+    if smt is not None:
+        make_folder(smt)
+    answered: list[Verdict] = []
+    for path, source in sources:
+        verdicts = _prove(source, library)
+        answered += verdicts
+        if not as_json:
+            show_verdicts(verdicts, heading=str(path) if len(files) > 1 else "")
+        if smt is not None:
+            write_questions(verdicts, library, smt)
+        if write:
+            write_certificates(path, verdicts, library)
+    if as_json:
+        click.echo(json.dumps({"rules": list(map(summarise_verdict, answered))}, indent=1))
+    if any(status_of(verdict) != "proved" for verdict in answered):
+        raise click.exceptions.Exit(1)
+
+
+def _prove(source: Source, library: Library) -> tuple[Verdict, ...]:
+    """All rules of a text; on a terminal with a line that tells how far it is, gone when it is done."""
+    from .rules.rulebook import prove_rules
+
+    if not sys.stderr.isatty():
+        return prove_rules(source, library)
+
+    def tell(done: int, total: int, rule: RuleDecl) -> None:
+        click.echo(f"\r{done}/{total} {rule.name[:60]}\x1b[K", nl=False, err=True)
+
+    try:
+        return prove_rules(source, library, tell)
+    finally:
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def status_of(verdict: Verdict) -> str:
+    """`proved`, `refuted` or `not_proved`."""
+    from .prove.prove import Proved, Refuted
+
+    if isinstance(verdict.answer, Proved):
+        return "proved"
+    return "refuted" if isinstance(verdict.answer, Refuted) else "not_proved"
+
+
+def show_verdicts(verdicts: Sequence[Verdict], heading: str = "") -> None:
+    """One line a rule; below those that are not proved, why."""
+    from .prove.prove import Proved
+    from .rules.rulebook import reason_text
+
+    if heading:
+        click.echo(f"{heading}:")
+    width = max((len(verdict.rule.name) for verdict in verdicts), default=0)
+    for verdict in verdicts:
+        status = status_of(verdict)
+        word = click.style(f"{status.replace('_', ' '):<11}", fg=COLOURS[status])
+        time = f"{verdict.answer.seconds * 1e3:>8.1f} ms"
+        where = f"  where {', '.join(verdict.conditions)}" if verdict.conditions else ""
+        click.echo(f"{word}{verdict.rule.name:<{width}}{time}{where}")
+        if not isinstance(verdict.answer, Proved):
+            click.echo(f"  {reason_text(verdict.answer)}")
+
+
+def summarise_verdict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as plain data."""
+    from .prove.prove import NotProved, Refuted
+
+    answer = verdict.answer
+    found = answer.counterexample if isinstance(answer, Refuted) else None
+    return {
+        "name": verdict.rule.name,
+        "status": status_of(verdict),
+        "conditions": list(verdict.conditions),
+        "reason": f"{answer.obligation}: {answer.reason}" if isinstance(answer, NotProved) else None,
+        "ms": round(answer.seconds * 1e3, 3),
+        "counterexample": None
+        if found is None
+        else {
+            "sizes": dict(found.sizes),
+            "output": found.output,
+            "index": list(found.position),
+            "left": _number(found.left),
+            "right": _number(found.right),
+        },
+    }
+
+
+def _number(value: float) -> float | str:
+    """JSON has neither infinity nor nan."""
+    return value if math.isfinite(value) else str(value)
+
+
+def make_folder(folder: Path) -> None:
+    """Raises E030 where it cannot be made."""
+    from .syntax.diagnostic import fail
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise fail("E030", f"cannot write `{folder}`: {error.strerror or error}") from None
+
+
+def write_questions(verdicts: Sequence[Verdict], library: Library, folder: Path) -> None:
+    """What the proofs of these rules asked of z3, a file a question. Raises E030 where it cannot be written."""
+    from .prove.prove import follow_rule
+    from .prove.smt import smt_files
+
+    for verdict in verdicts:
+        if status_of(verdict) == "proved":
+            for name, text in smt_files(verdict.rule.name, follow_rule(verdict.rule, library)[1]).items():
+                replace_file(folder / name, text)
+
+
+def write_certificates(path: Path, verdicts: Sequence[Verdict], library: Library) -> None:
+    """The certificates of the rules that are proved, beside their file. Raises E030 where it cannot be written."""
+    from .prove.prove import Proved
+    from .rules.certificate import certificates_path, certify, render_certificates
+
+    certificates = [
+        certify(verdict.rule, verdict.answer, library) for verdict in verdicts if isinstance(verdict.answer, Proved)
+    ]
+    replace_file(certificates_path(path), render_certificates(certificates))
+
+
+# ---------------------------------------------------------------------------------------------- verify
+
+
+@rules_group.command("verify", short_help="Prove FILE... again and compare with the certificates.")
+@_files
+@_ops
+def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
+    """Prove every rule of FILE... again, and compare each proof with its certificate.
+
+    Exit code 0 where all rules are proved and each has the certificate of its proof, 1 where a rule is not proved,
+    2 where a certificate is missing, damaged or stale.
+    """
+    from .index.library import load_library
+    from .rules.verify import check_certificates, check_proofs
+    from .syntax.read import read_source
+
+    library = load_library(ops)
+    sources = [(path, read_source(path)) for path in files]
+    certificates = [check_certificates(path, source, library) for path, source in sources]
+    failed = False
+    for (path, source), known in zip(sources, certificates, strict=True):
+        verdicts = _prove(source, library)
+        check_proofs(verdicts, library, known)
+        show_verdicts(verdicts, heading=str(path) if len(files) > 1 else "")
+        failed |= any(status_of(verdict) != "proved" for verdict in verdicts)
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+# ---------------------------------------------------------------------------------------------- show
+
+
+@rules_group.command("show", short_help="Show the proof of the rule NAME.")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--rules", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="Where to look; else shipped rules."
+)
+@_ops
+@click.option("--smt", is_flag=True, help="All questions to z3 in full, as SMT-LIB.")
+def show_command(name: str, rules: tuple[Path, ...], ops: tuple[Path, ...], smt: bool) -> None:
+    """Show how the rule NAME is proved, or how far the proof goes.
+
+    The rule, its sizes, both sides in the prover's normal form, the obligations that were met, and what z3 was asked.
+    In the normal form `sum(k < h) [k < o] x[i, k]` is a sum over k of those elements for which k < o; `max{…}` is the
+    greatest of a set; a dimension made of several factors has an index in brackets, the major factor first.
+    """
+    from .index.library import load_library
+    from .rules.describe import describe_rule
+    from .syntax.diagnostic import fail, suggest
+
+    library = load_library(ops)
+    known = {rule.name: rule for rule in _rules_of(rules, library)}
+    if name not in known:
+        hint = suggest(name, known) or "`--rules FILE` says in which file to look"
+        raise fail("E541", f"there is no rule called `{name}`", help=hint)
+    click.echo(describe_rule(known[name], library, smt=smt))
+
+
+def _rules_of(paths: Sequence[Path], library: Library) -> Iterator[RuleDecl]:
+    """The rules of these files, or the shipped ones."""
+    from .resources import folder
+    from .rules.check import load_rules
+    from .syntax.read import read_source
+
+    for path in paths or sorted(folder("rules").glob("*.rules")):
+        yield from load_rules(read_source(path), library)

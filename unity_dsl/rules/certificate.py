@@ -1,0 +1,297 @@
+"""Certificates: that a rule was proved, from which declarations, by which prover.
+
+`X.certificates.json` stands beside `X.rules`. A certificate counts for a rule only while everything that its proof
+rests on is what it was: the rule, every declaration that it reaches, the prover and z3. Anything else leads to a new
+proof. It is a record and no signature: who can write the file can write a false one, and `unityc rules verify`, which
+proves everything again, finds it out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ..index.library import Library
+from ..prove.arithmetic import solver_version
+from ..prove.prove import PROVER, Proved
+from ..syntax.ast import Apply
+from ..syntax.diagnostic import InputError, fail
+from ..syntax.parse_rules import GraphCall, GraphView, RuleDecl
+
+FORMAT = 1
+SUFFIX = ".certificates.json"
+MAX_BYTES = 8 << 20
+"""Some thousand rules; what is larger is no file of certificates."""
+RULE = "rule"
+"""What a rule itself is called among the declarations that it rests on."""
+FACTS = "facts"
+"""And what is stated of element functions, by which the prover may rewrite any of them."""
+AGAIN = "`unityc rules prove FILE --write` proves the rules again and writes their certificates"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """That a rule was proved.
+
+    `declarations` are what the proof rests on, each with its hash; `obligations` are pairs of name and statement.
+    """
+
+    name: str
+    declarations: Mapping[str, str]
+    obligations: tuple[tuple[str, str], ...]
+    prover: int
+    z3: str
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over all the rest, so that no part can be changed by itself."""
+        content = [self.name, sorted(self.declarations.items()), self.obligations, self.prover, self.z3]
+        return sha256(json.dumps(content).encode()).hexdigest()
+
+
+def certify(rule: RuleDecl, proved: Proved, library: Library) -> Certificate:
+    """The certificate of a proof that was just made."""
+    obligations = tuple((obligation.name, obligation.statement) for obligation in proved.obligations)
+    return Certificate(rule.name, rule_declarations(rule, library), obligations, PROVER, solver_version())
+
+
+def certified(rule: RuleDecl, library: Library, certificates: Mapping[str, Certificate]) -> bool:
+    """Whether a rule counts as proved without a new proof."""
+    found = certificates.get(rule.name)
+    return found is not None and stale_reason(rule, library, found) is None
+
+
+def stale_reason(rule: RuleDecl, library: Library, certificate: Certificate) -> str | None:
+    """Why a certificate says nothing of a rule, or None where it holds."""
+    if certificate.name != rule.name:
+        return f"it is that of `{certificate.name}`"
+    if certificate.prover != PROVER:
+        return f"it is of version {certificate.prover} of the prover, this is version {PROVER}"
+    if certificate.z3 != solver_version():
+        return f"it was made with z3 {certificate.z3}, this is z3 {solver_version()}"
+    expected = rule_declarations(rule, library)
+    if certificate.declarations.get(RULE) != expected[RULE]:
+        return "the rule has changed since"
+    differ = [name for name in expected if certificate.declarations.get(name) != expected[name]]
+    differ += [name for name in certificate.declarations if name not in expected]
+    return f"`{differ[0]}` has changed since" if differ else None
+
+
+# ---------------------------------------------------------------------------------------------- hashes
+
+
+def rule_declarations(rule: RuleDecl, library: Library) -> dict[str, str]:
+    """The hashes of the rule and of every declaration that it reaches, by what they are: `op linear`, `fn relu`."""
+    return {RULE: _hash(canonical_text(rule)), **reached_hashes(called_names(rule), library)}
+
+
+def declaration_hash(names: Iterable[str], library: Library) -> str:
+    """One hash of the declarations of these names and of all that they reach. Other operators do not matter."""
+    return _hash(json.dumps(sorted(reached_hashes(names, library).items())))
+
+
+def called_names(rule: RuleDecl) -> frozenset[str]:
+    """The operators and parallel ops that a rule calls. A view by itself is a call of `rearrange`."""
+    nodes = list(_nodes(rule))
+    names = {node.name for node in nodes if isinstance(node, GraphCall)}
+    return frozenset(names | ({"rearrange"} if any(isinstance(node, GraphView) for node in nodes) else set()))
+
+
+def reached_hashes(names: Iterable[str], library: Library) -> dict[str, str]:
+    """The hashes of the declarations of these names and of the element functions that they use, by what they are.
+
+    `facts` are all that are stated of element functions, wherever they are used. A name that is not there is kept as
+    such: what rests on it cannot be proved.
+    """
+    declared = _declared(library)
+    hashes = {FACTS: declared[FACTS].hash}
+    pending = [f"{kind} {name}" for name in names for kind in _known_as(name, declared)]
+    while pending:
+        name = pending.pop()
+        if name in hashes:
+            continue
+        hashes[name] = declared[name].hash if name in declared else ""
+        pending += [f"fn {used}" for used in declared[name].uses] if name in declared else []
+    return hashes
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """The hash of a declaration, and the element functions that it uses."""
+
+    hash: str
+    uses: frozenset[str]
+
+
+@lru_cache(maxsize=4)
+def _declared(library: Library) -> Mapping[str, _Declared]:
+    """Every declaration of a library, by what it is."""
+    groups = {"op": library.operators, "parallel": library.parallels, "fn": library.functions}
+    found = {
+        f"{kind} {name}": _Declared(_hash(canonical_text(declaration)), _functions_used(declaration, library))
+        for kind, group in groups.items()
+        for name, declaration in group.items()
+    }
+    stating = [function for function in library.functions.values() if function.facts]
+    facts = canonical_text(tuple(sorted(stating, key=lambda function: function.name)))
+    return {**found, FACTS: _Declared(_hash(facts), frozenset())}
+
+
+def _known_as(name: str, declared: Mapping[str, _Declared]) -> list[str]:
+    return [kind for kind in ("op", "parallel", "fn") if f"{kind} {name}" in declared] or ["absent"]
+
+
+def _functions_used(declaration: object, library: Library) -> frozenset[str]:
+    nodes = (node for node in _nodes(declaration) if isinstance(node, Apply))
+    return frozenset(node.function for node in nodes if node.function in library.functions)
+
+
+def canonical_text(node: object) -> str:
+    """A syntax tree as text, without comments and places, so that it depends on nothing but what was declared.
+
+    Fields at their defaults are left out.
+    """
+    if isinstance(node, tuple):
+        return f"({', '.join(map(canonical_text, node))})"
+    if not is_dataclass(node):
+        return repr(node)
+    parts = [
+        f"{field.name}={canonical_text(value)}"
+        for field in fields(node)
+        if field.name not in ("doc", "span")
+        and ((value := getattr(node, field.name)) != field.default or field.default is MISSING)
+    ]
+    return f"{type(node).__name__}({', '.join(parts)})"
+
+
+def _nodes(node: object) -> Iterator[object]:
+    """Every node of a syntax tree."""
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):
+            pending += node
+        elif is_dataclass(node):
+            yield node
+            pending += [getattr(node, field.name) for field in fields(node) if field.name != "span"]
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------- files
+
+
+def certificates_path(rules: Path) -> Path:
+    """The file of certificates beside a file of rules."""
+    return rules.with_name(rules.name.removesuffix(".rules") + SUFFIX)
+
+
+def render_certificates(certificates: Iterable[Certificate]) -> str:
+    """The text of a file of certificates, sorted by the names of the rules."""
+    rules = {
+        certificate.name: {
+            "declarations": dict(certificate.declarations),
+            "hash": certificate.hash,
+            "obligations": [f"{name}: {statement}" for name, statement in certificate.obligations],
+            "prover": certificate.prover,
+            "z3": certificate.z3,
+        }
+        for certificate in certificates
+    }
+    return json.dumps({"format": FORMAT, "rules": rules}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def known_certificates(path: Path) -> dict[str, Certificate]:
+    """The certificates of a file; none where it is missing or damaged, which only means that rules are proved again."""
+    try:
+        return read_certificates(path)
+    except InputError:
+        return {}
+
+
+def read_certificates(path: Path) -> dict[str, Certificate]:
+    """The certificates of a file, by rule. Raises E543 where it is not there, E544 where it is damaged."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+        raise fail("E543", f"no certificates in {path}: {reason[0].lower()}{reason[1:]}", help=AGAIN) from None
+    try:
+        return _read(data)
+    except _Damaged as error:
+        raise fail("E544", f"{path}: {error}", help=AGAIN) from None
+
+
+class _Damaged(Exception):
+    """A file of certificates that is not what is written, said in words."""
+
+
+def _read(data: bytes) -> dict[str, Certificate]:
+    if len(data) > MAX_BYTES:
+        raise _Damaged(f"it is larger than {MAX_BYTES >> 20} MiB")
+    try:
+        document = json.loads(data.decode(), object_pairs_hook=_distinct)
+    except (ValueError, RecursionError):
+        raise _Damaged("it is not JSON") from None
+    top = _table(document, "the file", ("format", "rules"))
+    if top["format"] != FORMAT or isinstance(top["format"], bool):
+        raise _Damaged(f"it has format {top['format']!r:.20}, this version reads format {FORMAT}")
+    rules = _table(top["rules"], "`rules`")
+    return {name: _certificate(name, entry) for name, entry in rules.items()}
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _Damaged(f"`{name}` stands in it twice")
+        found[name] = value
+    return found
+
+
+def _certificate(name: str, entry: object) -> Certificate:
+    where = f"the certificate of `{name}`"
+    table = _table(entry, where, ("declarations", "hash", "obligations", "prover", "z3"))
+    declarations = _table(table["declarations"], f"`declarations` in {where}")
+    obligations = table["obligations"]
+    if not isinstance(obligations, list):
+        raise _Damaged(f"`obligations` in {where} is not a list")
+    pairs = [_text(text, f"`obligations` in {where}").partition(": ") for text in obligations]
+    found = Certificate(
+        name,
+        {key: _text(value, f"`{key}` in {where}") for key, value in declarations.items()},
+        tuple((first, second) for first, _, second in pairs),
+        _number(table["prover"], f"`prover` in {where}"),
+        _text(table["z3"], f"`z3` in {where}"),
+    )
+    if table["hash"] != found.hash:
+        raise _Damaged(f"{where} was changed: its hash is not that of what it holds")
+    return found
+
+
+def _table(value: object, where: str, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Damaged(f"{where} is not a table")
+    if keys is not None and set(value) != set(keys):
+        raise _Damaged(f"{where} does not have just {', '.join(f'`{key}`' for key in keys)}")
+    return value
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise _Damaged(f"{where} is not a text")
+    return value
+
+
+def _number(value: object, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _Damaged(f"{where} is not a number")
+    return value

@@ -1,0 +1,83 @@
+"""The rules of a `.rules` text, each with the prover's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..index.library import Library
+from ..index.notation import condition_text
+from ..prove.prove import Answer, NotProved, Proved, Refuted, prove_rule
+from ..prove.witness import Difference
+from ..syntax.diagnostic import fail
+from ..syntax.parse_rules import RuleDecl
+from ..syntax.span import Source
+from .certificate import Certificate, certified
+from .check import load_rules
+
+Progress = Callable[[int, int, RuleDecl], None]
+"""Told before each rule: how many are done, how many there are, which one is next."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A rule, what the prover says of it, and the conditions on sizes under which it says so."""
+
+    rule: RuleDecl
+    answer: Answer
+    conditions: tuple[str, ...]
+
+
+def prove_rules(source: Source, library: Library, progress: Progress | None = None) -> tuple[Verdict, ...]:
+    """Every rule of a text with the prover's answer.
+
+    Raises InputError where the text cannot be read, or a rule has no meaning, as `load_rules` does.
+    """
+    rules = load_rules(source, library)
+    verdicts = []
+    for done, rule in enumerate(rules):
+        if progress is not None:
+            progress(done, len(rules), rule)
+        verdicts.append(prove_one(rule, library))
+    return tuple(verdicts)
+
+
+def prove_one(rule: RuleDecl, library: Library) -> Verdict:
+    """One rule with the prover's answer. Raises InputError as `prove_rule` does."""
+    return Verdict(rule, prove_rule(rule, library), tuple(map(condition_text, rule.conditions)))
+
+
+def accept_rules(
+    source: Source, library: Library, certificates: Mapping[str, Certificate] | None = None
+) -> tuple[RuleDecl, ...]:
+    """The rules of a text, all of them proved: those without a certificate that holds are proved now.
+
+    Raises E542 for one that is not, and InputError as `prove_rules` does.
+    """
+    rules = load_rules(source, library)
+    for rule in rules:
+        if certified(rule, library, certificates or {}):
+            continue
+        answer = prove_one(rule, library).answer
+        if isinstance(answer, Proved):
+            continue
+        what = "is false" if isinstance(answer, Refuted) else "is not proved"
+        message = f"the rule `{rule.name}` {what}: {reason_text(answer)}"
+        help = f"`unityc rules show {rule.name} --rules {source.name}` shows how far the proof goes"
+        raise fail("E542", message, rule.span, help=help)
+    return rules
+
+
+def reason_text(answer: Refuted | NotProved) -> str:
+    """Why a rule is not proved: where its sides differ, or what could not be shown."""
+    if isinstance(answer, Refuted):
+        return difference_text(answer.counterexample)
+    return f"{answer.obligation}: {answer.reason}"
+
+
+def difference_text(found: Difference) -> str:
+    """`at m = 2, k = 3: output 0[0, 1] is 1.5 on the left, 2.0 on the right`."""
+    sizes = ", ".join(f"{name} = {size}" for name, size in found.sizes.items())
+    place = f"[{', '.join(map(str, found.position))}]" if found.position else ""
+    values = f"{found.left:.6g} on the left, {found.right:.6g} on the right"
+    return f"{f'at {sizes}: ' if sizes else ''}output {found.output}{place} is {values}"
