@@ -211,7 +211,7 @@ def _check_numbers(call: GraphCall, decl: OperatorDecl | ParallelDecl, given: Ma
     """
     decided = {name for condition in decl.conditions if mentions_rank(condition) for name in keys(condition)}
     for name, value in given.items():
-        if value.constant is None and (name in decided or isinstance(decl, ParallelDecl)):
+        if value.constant is None and name in decided:
             raise Unsupported(f"`{name}` of `{call.name}` that is no number")
 
 
