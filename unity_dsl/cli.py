@@ -201,6 +201,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
             "memory": plan.cost.memory,
         },
         "layouts": stored_layouts(compilation),
+        "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
         "notes": list(plan.notes),
         "files": [str(path) for path in files],
     }

@@ -66,7 +66,7 @@ def compile_model(request: Request) -> Compilation:
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
     model = build_model(parse_model(sources.model), library, request.settings, request.preset)
-    plan = search(model, mesh, machine, library, request.strategy, dict(map(parse_pin, request.pins)))
+    plan = search(model, mesh, machine, library, request.strategy, dict(map(parse_pin, request.pins)), rules)
     return Compilation(plan, library, sources, rules)
 
 

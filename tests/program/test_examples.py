@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.graph.plan import PlannedGraph, PlannedNode, PlannedSegment
 from unity_dsl.resources import folder
 
 EXAMPLES = sorted(folder("examples").glob("*.udl"))
@@ -39,15 +38,6 @@ def test_these_plans_divide(example: Path) -> None:
     """Otherwise the agreement above shows nothing."""
     request = Request(example, preset="small", machine=SLOW, devices=4)
     plan = compile_model(request).plan
-    nodes = list(_nodes(plan.graph))
+    nodes = list(plan.graph.nodes())
     divided = sum(bool(node.typed.divided) for node in nodes)
     assert divided > 0.8 * len(nodes), f"{divided} of {len(nodes)} operators are divided"
-
-
-def _nodes(graph: PlannedGraph) -> Iterator[PlannedNode]:
-    for step in graph.steps:
-        if isinstance(step, PlannedSegment):
-            for run in step.runs:
-                yield from _nodes(run.body)
-        else:
-            yield step

@@ -11,7 +11,6 @@ import pytest
 
 from unity_dsl.graph.build import build_model
 from unity_dsl.graph.layout import Mesh, MeshAxis
-from unity_dsl.graph.plan import PlannedGraph, PlannedNode, PlannedSegment
 from unity_dsl.graph.typing import Along, Linearly, Role, Uniformly, configurations
 from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Shape, instantiate
@@ -80,18 +79,7 @@ def test_a_prover_that_proves_nothing_leaves_the_undivided_model(monkeypatch: py
     machine = load_machine("dgx-a100")
     for kept, divided in ((NOTHING, False), (shipped_theorems(), True)):
         plan = search(model, TWO, machine, LIBRARY, theorems=ShardingTheorems(LIBRARY, kept))
-        assert any(step.typed.divided for step in nodes(plan.graph)) is divided
-
-
-def nodes(graph: PlannedGraph) -> list[PlannedNode]:
-    found: list[PlannedNode] = []
-    for step in graph.steps:
-        if isinstance(step, PlannedSegment):
-            for run in step.runs:
-                found += nodes(run.body)
-        else:
-            found.append(step)
-    return found
+        assert any(step.typed.divided for step in plan.graph.nodes()) is divided
 
 
 def test_a_theorem_about_another_declaration_is_not_found() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from unity_dsl.graph.layout import Invariant, Layout, invariant
-from unity_dsl.graph.plan import PlannedGraph, PlannedNode, PlannedSegment
+from unity_dsl.graph.plan import PlannedGraph, PlannedSegment
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
@@ -34,15 +34,6 @@ model m[n = 1]
 """
 
 
-def nodes(graph: PlannedGraph) -> Iterator[PlannedNode]:
-    for step in graph.steps:
-        if isinstance(step, PlannedSegment):
-            for run in step.runs:
-                yield from nodes(run.body)
-        else:
-            yield step
-
-
 def stored(graph: PlannedGraph) -> Iterator[Layout]:
     for weight in graph.graph.weights:
         yield graph.values[weight.value.name].produced
@@ -55,7 +46,7 @@ def stored(graph: PlannedGraph) -> Iterator[Layout]:
 def test_single_divides_nothing(library: Library, build: Build) -> None:
     plan = search(build(MODEL), FOUR, load_machine("dgx-a100"), library, "single")
     assert all(layout == invariant(FOUR) for layout in stored(plan.graph))
-    for planned in nodes(plan.graph):
+    for planned in plan.graph.nodes():
         assert set(planned.typed.results) == {invariant(FOUR)}
     assert plan.cost.communication == 0
 
@@ -63,7 +54,7 @@ def test_single_divides_nothing(library: Library, build: Build) -> None:
 def test_data_parallel_divides_the_batch(library: Library, build: Build) -> None:
     plan = search(build(MODEL), FOUR, load_machine("dgx-a100"), library, "data_parallel")
     assert all(layout == invariant(FOUR) for layout in stored(plan.graph))
-    for planned in nodes(plan.graph):
+    for planned in plan.graph.nodes():
         for value, layout in zip(planned.node.results, planned.typed.results, strict=True):
             if value.shape:
                 batch = 0

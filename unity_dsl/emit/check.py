@@ -18,6 +18,7 @@ from ..graph.plan import Plan
 from ..index.library import Library, library_of
 from ..machine.machine import read_machine
 from ..machine.mesh import build_mesh
+from ..rules.rulebook import accept_rules
 from ..search.pin import parse_pin
 from ..search.solve import search
 from ..syntax.diagnostic import fail
@@ -118,9 +119,11 @@ def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: 
 
 
 def plan_again(record: PlanFile, devices: int, strategy: str, pins: tuple[str, ...]) -> tuple[Plan, Library]:
-    """The stages from the texts of a plan to a plan."""
+    """The stages from the texts of a plan to a plan. Rules are proved again; `single`, the reference, uses none."""
     machine = read_machine(record.sources.machine)
     library = library_of(record.sources.operators)
     model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
     mesh = build_mesh(machine, devices, None)
-    return search(model, mesh, machine, library, strategy, dict(map(parse_pin, pins))), library
+    texts = () if strategy == "single" else record.sources.rules
+    rules = [rule for source in texts for rule in accept_rules(source, library)]
+    return search(model, mesh, machine, library, strategy, dict(map(parse_pin, pins)), rules), library

@@ -182,7 +182,8 @@ class ForwardText:
         if place.random:
             self.program.random = self.module.sites = True
         words = roles(typed.configuration, self.program.mesh, [operand.name for operand in node.instance.inputs])
-        self.module.lines += block(lines, f"{where(node.span)}{node.instance.name}{words}")
+        by = f", by rule {node.rule}" if node.rule is not None else ""
+        self.module.lines += block(lines, f"{where(node.span)}{node.instance.name}{words}{by}")
         for value, layout, name in zip(node.results, typed.results, results, strict=True):
             self.add(value, name, layout)
 

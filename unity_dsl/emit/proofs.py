@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ..graph.plan import Plan
 from ..index.library import Library
 from ..rules.theorems import Claims, ShardingTheorems
 
@@ -13,7 +11,7 @@ def list_theorems(plan: Plan, library: Library) -> list[dict[str, str]]:
     """What each theorem says and the hash of what its proof looked at, in the order of the program, each once."""
     theorems = ShardingTheorems(library)
     found: dict[str, dict[str, str]] = {}
-    for planned in _nodes(plan.graph):
+    for planned in plan.graph.nodes():
         node = planned.node
         claims = Claims(node.instance, [value.needs_gradient for value in node.arguments], library)
         for role in dict.fromkeys(planned.typed.configuration):
@@ -21,12 +19,3 @@ def list_theorems(plan: Plan, library: Library) -> list[dict[str, str]]:
                 key = theorems.key(claim)
                 found.setdefault(key, {"theorem": f"{claim.operator.name} {claim.statement}", "proof": key})
     return list(found.values())
-
-
-def _nodes(graph: PlannedGraph) -> Iterator[PlannedNode]:
-    for step in graph.steps:
-        if isinstance(step, PlannedSegment):
-            for run in step.runs:
-                yield from _nodes(run.body)
-        else:
-            yield step

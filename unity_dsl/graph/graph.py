@@ -64,7 +64,8 @@ class Buffer:
 class Node:
     """An operator applied to values. `arguments` bind the instance's inputs by position, `results` its outputs.
 
-    `site` numbers the random sites of the model (dropout), 0 where there is none.
+    `site` numbers the random sites of the model (dropout), 0 where there is none. `rule` names the rule that put the
+    operator there; its `span` is then that of what it replaced.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Node:
     results: tuple[Value, ...]
     site: int = 0
     span: Span | None = None
+    rule: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
 from .layout import Layout, Mesh
 from .typing import TypedOperator
@@ -62,6 +63,15 @@ class PlannedGraph:
     values: Mapping[str, PlannedValue]
     steps: tuple[PlannedNode | PlannedSegment, ...]
 
+    def nodes(self) -> Iterator[PlannedNode]:
+        """Every operator, those of repeated bodies once per run."""
+        for step in self.steps:
+            if isinstance(step, PlannedSegment):
+                for run in step.runs:
+                    yield from run.body.nodes()
+            else:
+                yield step
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -78,8 +88,20 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class AppliedRule:
+    """A rule that changed the model: what was replaced first, `layer.h`, and where the model's text says so."""
+
+    rule: str
+    place: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
-    """What the search found and the emitter writes down."""
+    """What the search found and the emitter writes down.
+
+    `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
+    """
 
     model: Model
     mesh: Mesh
@@ -88,3 +110,5 @@ class Plan:
     graph: PlannedGraph
     cost: Cost
     notes: tuple[str, ...] = field(default=())
+    rules: tuple[AppliedRule, ...] = ()
+    considered: int = 1

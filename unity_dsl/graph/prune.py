@@ -166,13 +166,16 @@ class _Marking:
         return marked, read
 
     def node(self, node: Node, known: dict[str, int]) -> Node:
-        """A repeat's body has one site for all iterations: the iteration is part of the random number's key."""
+        """A repeat's body has one site for all iterations: the iteration is part of the random number's key.
+
+        A site that is numbered already keeps its number.
+        """
         random = any(isinstance(term, Uniform) for equation in node.instance.equations for term in walk(equation.value))
         return replace(
             node,
             arguments=self.values(node.arguments, known),
             results=self.values(node.results, known),
-            site=next(self.sites) if random else 0,
+            site=(node.site or next(self.sites)) if random else 0,
         )
 
     def segment(self, segment: Segment, known: dict[str, int], prefix: str) -> Segment:

@@ -48,6 +48,12 @@ class _Best:
             self.cost, self.plan = cost, solver.solution()
 
 
+def least_cost(part: Part, domains: Domains) -> float:
+    """A lower bound on every plan of the domain, at a fraction of what the best plan takes to find."""
+    peeled = peel(part)
+    return bound_part(peeled.part, peeled.domains(domains), unlimited(peeled.part), _SWEEPS, star=True).least
+
+
 def optimise(part: Part, domains: Domains, coarse: Sequence[Domains]) -> Optimum | None:
     """The plan of least cost, or None if there is none. `coarse` are smaller domains, tried until one has a plan: the
     better it is, the more can be excluded of the others.

@@ -53,7 +53,7 @@ def apply_pins(
     every = list(places(model))
     for name, pin in pins.items():
         layout = _layout(name, pin, mesh)
-        for place in _matching(name, every):
+        for place in matching(name, every):
             _check(name, layout, place, mesh, library)
             (storage if place.stored else produced)[place.path] = layout
     return Restriction(restriction.configurations, storage, produced)
@@ -72,7 +72,8 @@ def _layout(name: str, pin: Pin, mesh: Mesh) -> Layout:
     return nest(pin)
 
 
-def _matching(pattern: str, every: Iterable[Place]) -> list[Place]:
+def matching(pattern: str, every: Iterable[Place]) -> list[Place]:
+    """The weights and values that a pin names. Raises E306 and E308."""
     every = list(every)
     found = [place for place in every if fnmatchcase(place.path, pattern)]
     for place in every:

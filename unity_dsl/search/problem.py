@@ -19,7 +19,7 @@ from .elimination import Table
 from .options import LayoutColumn, Options, OptionTable, all_invariant
 from .part import Layouts, Part, Port, Repeat, Tensor
 from .restriction import Restriction, node_path, stored_values
-from .space import Spaces
+from .space import ConversionTable, Spaces
 
 _COSTLY = 20
 """Launches that an operator on values without weights may take before it is worth dividing: below, every device
@@ -71,12 +71,27 @@ class Problem:
     spaces: Spaces
 
 
-def build_problem(
-    model: Model, mesh: Mesh, machine: Machine, library: Library, theorems: Theorems, restriction: Restriction
-) -> Problem:
+@dataclass(frozen=True)
+class Prices:
+    """What operators and conversions cost on a mesh of a machine: found once for all models that are compared."""
+
+    mesh: Mesh
+    machine: Machine
+    options: OptionTable
+    conversions: ConversionPrices
+    between: ConversionTable = field(default_factory=dict)
+
+
+def prices_on(mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> Prices:
+    """Prices, each found when first asked for."""
+    options = OptionTable(mesh, machine, library, theorems)
+    return Prices(mesh, machine, options, ConversionPrices(mesh, machine, library))
+
+
+def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Problem:
     """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
-    spaces = Spaces(mesh, ConversionPrices(mesh, machine, library))
-    context = _Context(mesh, machine, OptionTable(mesh, machine, library, theorems), spaces, restriction)
+    spaces = Spaces(prices.mesh, prices.conversions, prices.between)
+    context = _Context(prices.mesh, prices.machine, prices.options, spaces, restriction)
     context.register(model.graph, frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.loss, model.outputs)

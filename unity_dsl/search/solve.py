@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 
-from ..graph.graph import Model
+from ..graph.graph import Model, Segment
 from ..graph.layout import Mesh
 from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ..graph.typing import Theorems
@@ -12,18 +14,26 @@ from ..index.library import Library
 from ..machine.machine import Machine
 from ..rules.theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
+from ..syntax.parse_rules import RuleDecl
 from .assemble import assemble
 from .coarse import coarse_domains
 from .cost import plan_cost
 from .joined_mesh import joined_mesh
-from .optimise import Optimum, optimise
+from .optimise import Optimum, least_cost, optimise
 from .part import everything
-from .pin import Pin, apply_pins, why_not_produced
-from .problem import Impossible, build_problem
+from .pin import Pin, apply_pins, matching, why_not_produced
+from .problem import Impossible, Prices, build_problem, prices_on
 from .restriction import Place, Restriction, places
 from .strategies import STRATEGIES
+from .variants import SingleDevice, Variant, Variants, variants
 
 __all__ = ["STRATEGIES", "search"]
+
+
+SEARCHED = 8
+"""Of the models that rules make, those whose layouts are searched: the best on one device."""
+_GAIN = 1e-9
+"""Of the cost: by so much a changed model must be cheaper than the given one."""
 
 
 def search(
@@ -33,10 +43,13 @@ def search(
     library: Library,
     strategy: str = "auto",
     pins: Mapping[str, Pin] = {},
+    rules: Sequence[RuleDecl] = (),
     theorems: Theorems | None = None,
 ) -> Plan:
     """The cheapest plan of a strategy with the pins kept. Pins are globs of weights and values with their kinds.
 
+    The rules, which must be proved, make other models of the same meaning, and the plan is that of the cheapest; one
+    that lacks a pinned value is not considered. `single` is what programs are compared with, and uses no rules.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
@@ -44,17 +57,77 @@ def search(
         hint = suggest(strategy, STRATEGIES) or f"there are {', '.join(STRATEGIES)}"
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
     mesh, pins, notes = _searchable(mesh, pins)
+    prices = prices_on(mesh, machine, library, theorems or ShardingTheorems(library))
+    given = _plan(model, prices, library, strategy, pins)
+    assert given is not None, "any cost is of use"
+    if not rules or strategy == "single":
+        return replace(given, notes=(*notes, *given.notes))
+    found = variants(model, rules, library, SingleDevice(machine, library).seconds)
+    best = given
+    for variant in found.found[:SEARCHED]:
+        best = _better(variant, best, given, prices, library, pins)
+    told = _describe_rules(best, found, model)
+    return replace(best, notes=(*notes, *best.notes, *told), considered=1 + len(found.found))
+
+
+def _plan(
+    model: Model, prices: Prices, library: Library, strategy: str, pins: Mapping[str, Pin], below: float = inf
+) -> Plan | None:
+    """The cheapest plan of one model, or None where none costs less than `below`. Raises as `search`."""
+    mesh, machine = prices.mesh, prices.machine
     restriction = apply_pins(STRATEGIES[strategy](model, mesh, library), pins, model, mesh, library)
     try:
-        problem = build_problem(model, mesh, machine, library, theorems or ShardingTheorems(library), restriction)
+        problem = build_problem(model, prices, restriction)
     except Impossible as reason:
         raise _explained(reason, restriction, model, mesh, library, strategy) from None
-    best = optimise(problem.part, everything(problem.part), coarse_domains(problem))
+    whole = everything(problem.part)
+    if below < inf and least_cost(problem.part, whole) >= below:
+        return None
+    best = optimise(problem.part, whole, coarse_domains(problem))
     assert best is not None, "every operator has an option, and every layout converts to any other"
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
     cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
-    notes = (*notes, *_describe(best, cost, graph, mesh, machine))
-    return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
+    return Plan(model, mesh, machine.name, strategy, graph, cost, tuple(_describe(best, cost, graph, mesh, machine)))
+
+
+def _better(
+    variant: Variant, best: Plan, given: Plan, prices: Prices, library: Library, pins: Mapping[str, Pin]
+) -> Plan:
+    """The plan of a changed model, where it costs less than the best so far and keeps what is pinned."""
+    below = best.cost.seconds * (1 - _GAIN)
+    try:
+        if _pinned(pins, given.model) - _pinned(pins, variant.model):
+            return best
+        found = _plan(variant.model, prices, library, best.strategy, pins, below)
+    except InputError:
+        return best  # a pin or the strategy does not fit the changed model
+    if found is None or found.cost.seconds >= below:
+        return best
+    return replace(found, rules=variant.rules)
+
+
+def _pinned(pins: Mapping[str, Pin], model: Model) -> set[str]:
+    """The paths of the weights and values that are pinned."""
+    every = list(places(model))
+    return {place.path for name in pins for place in matching(name, every)}
+
+
+def _describe_rules(best: Plan, found: Variants, model: Model) -> Iterator[str]:
+    """What the rules did, and where a bound was met."""
+    applied = ", ".join(f"`{used.rule}` at {used.place}" for used in best.rules)
+    count = len(found.found)
+    looked = f"{count} model{'s' if count > 1 else ''} made by rules compared with the given one"
+    if count:
+        yield f"rules applied: {applied}; {looked}" if applied else f"no rule makes the model cheaper; {looked}"
+    else:
+        yield "no rule fits the model"
+    if not found.complete:
+        yield "the rules make more models than were looked at"
+    if count > SEARCHED:
+        yield f"layouts were searched for the {SEARCHED} of them that cost least on one device"
+    if found.found and any(isinstance(step, Segment) for step in model.graph.steps):
+        yield "rules were matched within iterations of repeats, not over their borders"
+    yield from found.unused
 
 
 def _searchable(mesh: Mesh, pins: Mapping[str, Pin]) -> tuple[Mesh, Mapping[str, Pin], tuple[str, ...]]:

@@ -70,12 +70,17 @@ class Conversions:
     leaving: Table
 
 
-class Spaces:
-    """The spaces of all tensors of a model on a mesh."""
+ConversionTable = dict[tuple[object, ...], Conversions]
+"""By shape, bytes, whether there is a gradient, and the layouts in their order."""
 
-    def __init__(self, mesh: Mesh, prices: ConversionPrices) -> None:
+
+class Spaces:
+    """The spaces of all tensors of a model on a mesh. `found` are conversions known from other models."""
+
+    def __init__(self, mesh: Mesh, prices: ConversionPrices, found: ConversionTable) -> None:
         self.mesh = mesh
         self.prices = prices
+        self.found = found
         self._spaces: dict[tuple[int, ...], Space] = {}
         self._conversions: dict[tuple[tuple[int, ...], int, bool], Conversions] = {}
 
@@ -88,10 +93,17 @@ class Spaces:
         key = value.shape, value.bytes, value.needs_gradient
         if key not in self._conversions:
             space = self.of(value)
-            there = space.tables.forward(value.bytes)
-            direct = there + TIE * space.tables.steps
-            if value.needs_gradient:
-                direct = direct + space.tables.backward(value.bytes)
-            leaving = (there + TIE * space.tables.steps)[:, space.invariant]
-            self._conversions[key] = Conversions(direct, two_hops(direct), leaving)
+            everywhere = (*key, *space.layouts)
+            if everywhere not in self.found:
+                self.found[everywhere] = _conversions(space, value)
+            self._conversions[key] = self.found[everywhere]
         return self._conversions[key]
+
+
+def _conversions(space: Space, value: Value) -> Conversions:
+    there = space.tables.forward(value.bytes)
+    direct = there + TIE * space.tables.steps
+    if value.needs_gradient:
+        direct = direct + space.tables.backward(value.bytes)
+    leaving = (there + TIE * space.tables.steps)[:, space.invariant]
+    return Conversions(direct, two_hops(direct), leaving)

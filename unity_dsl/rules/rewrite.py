@@ -1,0 +1,317 @@
+"""The model that a match makes: the right side in place of the left.
+
+What is replaced keeps its name, so that whatever reads it, an output or a pin, finds it where it was; values that are
+no longer read go. Weights, inputs, outputs, the loss and random numbers stay what they were: a match that would change
+them is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Value, Weight
+from ..graph.prune import finish
+from ..index.instance import Instance
+from ..index.instantiate import Binding, Shape, instantiate
+from ..prove.form import Unsupported
+from ..syntax.ast import Name
+from ..syntax.diagnostic import InputError
+from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
+from .match import Match, graphs, instance_of, is_same, operation
+
+
+class Refused(Exception):
+    """A match cannot be carried out. The first argument says why."""
+
+
+def rewrite(model: Model, match: Match) -> Model | str:
+    """The model after the match, or why there is none."""
+    try:
+        changed = _Rewriting(model, match).run()
+        finished = finish(changed, model.loss.span)
+    except Refused as reason:
+        return str(reason)
+    except InputError as error:
+        return error.diagnostic.message
+    if _sites(finished) != _sites(model):
+        return "a random operator would be gone, and the numbers of others with it"
+    return finished
+
+
+def _sites(model: Model) -> list[int]:
+    return sorted(node.site for node in model.graph.nodes() if node.site)
+
+
+def _all_names(model: Model) -> set[str]:
+    """Every name of the model, those inside repeats included."""
+    names: set[str] = set()
+    for _, graph in graphs(model.graph):
+        names |= _stored_names(graph)
+        for step in graph.steps:
+            values = step.results if isinstance(step, Node) else (*step.results, *step.entry, *step.captured)
+            names |= {step.name, *(value.name for value in values)}
+    return names
+
+
+def _stored_names(graph: Graph) -> set[str]:
+    stored: tuple[Input | Weight | Buffer, ...] = (*graph.inputs, *graph.weights, *graph.buffers)
+    return {item.value.name for item in stored}
+
+
+class _Rewriting:
+    """One match in one graph of a model."""
+
+    def __init__(self, model: Model, match: Match) -> None:
+        self.model = model
+        self.match = match
+        self.graph = dict(graphs(model.graph))[match.path]
+        self.roots = {value.name for value in match.roots}
+
+    def run(self) -> Model:
+        """The model with all that the match leaves behind still in it. Raises Refused and InputError."""
+        right = _RightSide(self.match, self._kept(), _all_names(self.model))
+        instead: dict[str, Value] = {}
+        for root, expr in zip(self.match.roots, self.match.substitution.rule.right, strict=True):
+            found = right.root(expr, root)
+            if found.name != root.name:
+                instead[root.name] = self._standing_in(root, found, right)
+        instead = {name: _end(name, instead) for name in instead}
+        instead = {name: value for name, value in instead.items() if value.name != name}
+        gone = {*instead, *(node.name for node in right.made)}
+        first = min(place for place, step in enumerate(self.graph.steps) if self._makes_root(step))
+        before, after = self.graph.steps[:first], self.graph.steps[first:]
+        rest = [step for step in after if not (self._makes_root(step) and step.results[0].name in gone)]
+        steps = _ordered([_reading(step, instead) for step in (*before, *right.made, *rest)])
+        return self._placed(replace(self.graph, steps=steps), instead)
+
+    def _makes_root(self, step: Node | Segment) -> bool:
+        return any(value.name in self.roots for value in step.results)
+
+    def _kept(self) -> list[Node]:
+        """Operators that the right side may use again: all but those that the match replaces by something else."""
+        rule = self.match.substitution.rule
+        pairs = zip(self.match.roots, rule.left, rule.right, strict=True)
+        gone = {root.name for root, left, right in pairs if left != right}
+        return [s for s in self.graph.steps if isinstance(s, Node) and s.results[0].name not in gone]
+
+    # ------------------------------------------------------------------------------------------ stand-ins
+
+    def _standing_in(self, root: Value, found: Value, right: _RightSide) -> Value:
+        """A value that is there already, in place of a root: itself, or a copy of it where only what is made here and
+        goes by this name can be read.
+        """
+        if self._can_stand_in(root, found):
+            return found
+        right.copy(found, root)
+        return root
+
+    def _can_stand_in(self, root: Value, found: Value) -> bool:
+        own = {value.name for step in self.graph.steps for value in step.results}
+        segment = self._segment()
+        leaves = {value.name for value in (segment.exit if segment is not None else ())}
+        if not self.match.path:
+            leaves |= {value.name for value in (self.model.loss, *self.model.outputs)}
+        if root.name in leaves and (found.name not in own or found.name in leaves):
+            return False
+        return found.name not in _inner_names(self.graph)
+
+    def _segment(self) -> Segment | None:
+        """The repeat whose body is changed."""
+        found: Segment | None = None
+        graph = self.model.graph
+        for name in self.match.path:
+            found = next(step for step in graph.steps if isinstance(step, Segment) and step.name == name)
+            graph = found.body
+        return found
+
+    # ------------------------------------------------------------------------------------------ putting back
+
+    def _placed(self, changed: Graph, instead: Mapping[str, Value]) -> Model:
+        if not self.match.path:
+            loss, *outputs = (instead.get(value.name, value) for value in (self.model.loss, *self.model.outputs))
+            return replace(self.model, graph=changed, loss=loss, outputs=tuple(outputs))
+        return replace(self.model, graph=_within(self.model.graph, self.match.path, changed, instead))
+
+
+def _within(graph: Graph, path: Sequence[str], changed: Graph, instead: Mapping[str, Value]) -> Graph:
+    """The graph with another body at a path."""
+    steps: list[Node | Segment] = []
+    for step in graph.steps:
+        if isinstance(step, Segment) and step.name == path[0]:
+            if len(path) == 1:
+                exits = tuple(instead.get(value.name, value) for value in step.exit)
+                step = replace(step, body=changed, exit=exits)
+            else:
+                step = replace(step, body=_within(step.body, path[1:], changed, instead))
+        steps.append(step)
+    return replace(graph, steps=tuple(steps))
+
+
+def _end(name: str, instead: Mapping[str, Value]) -> Value:
+    """What stands for a value in the end. Raises Refused where values stand for each other."""
+    seen = {name}
+    value = instead[name]
+    while value.name in instead and instead[value.name].name != value.name:
+        if value.name in seen:
+            raise Refused("its results stand for each other")
+        seen.add(value.name)
+        value = instead[value.name]
+    return value
+
+
+def _reading(step: Node | Segment, instead: Mapping[str, Value]) -> Node | Segment:
+    """The step reading other values; in a repeat wherever the name is that of outside."""
+    if not instead:
+        return step
+    if isinstance(step, Node):
+        return replace(step, arguments=_renamed(step.arguments, instead))
+    hidden = _own_names(step)
+    inner = {name: value for name, value in instead.items() if name not in hidden}
+    body = replace(step.body, steps=tuple(_reading(part, inner) for part in step.body.steps))
+    initial, captured = _renamed(step.initial, instead), _renamed(step.captured, instead)
+    return replace(step, body=body, initial=initial, captured=captured)
+
+
+def _renamed(values: Iterable[Value], instead: Mapping[str, Value]) -> tuple[Value, ...]:
+    return tuple(instead.get(value.name, value) for value in values)
+
+
+def _own_names(segment: Segment) -> set[str]:
+    """Names that a repeat's body gives itself: what they mean outside cannot be read in it."""
+    made = (value.name for step in segment.body.steps for value in step.results)
+    return {*_stored_names(segment.body), *made, *(value.name for value in segment.entry)}
+
+
+def _inner_names(graph: Graph) -> set[str]:
+    """The names that the repeats of a graph give themselves, those inside them included."""
+    segments = [step for step in graph.steps if isinstance(step, Segment)]
+    return {name for segment in segments for name in _own_names(segment) | _inner_names(segment.body)}
+
+
+def _ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:
+    """Every step after those that it reads, else in the order given. Raises Refused where that cannot be."""
+    maker = {value.name: number for number, step in enumerate(steps) for value in step.results}
+    ordered: list[Node | Segment] = []
+    state = [0] * len(steps)  # 1: on the way, 2: placed
+    for start in range(len(steps)):
+        pending = [start]
+        while pending:
+            number = pending[-1]
+            if state[number] == 2:
+                pending.pop()
+                continue
+            sources = [maker[name] for name in _reads(steps[number]) if name in maker]
+            missing = [source for source in sources if state[source] != 2]
+            if not missing:
+                ordered.append(steps[number])
+                state[number] = 2
+            elif state[number] == 1 or number in missing:
+                raise Refused("a result would be computed from itself")
+            else:
+                state[number] = 1
+                pending += missing
+    return tuple(ordered)
+
+
+def _reads(step: Node | Segment) -> Iterable[str]:
+    values = step.arguments if isinstance(step, Node) else (*step.initial, *step.captured)
+    return (value.name for value in values)
+
+
+# ---------------------------------------------------------------------------------------------- the right side
+
+
+class _RightSide:
+    """Builds the right side. An operator that is there already, on the same values, is used again."""
+
+    def __init__(self, match: Match, kept: Iterable[Node], names: set[str]) -> None:
+        self.match = match
+        self.names = names
+        self.made: list[Node] = []
+        self.spans = {node.results[0].name: node.span for node in match.nodes}
+        self.span = self.spans[match.roots[0].name]
+        self.local: dict[str, Value] = {}
+        self.known: dict[tuple[object, ...], Value] = {}
+        for node in kept:
+            if len(node.results) == 1 and not node.site:
+                self.known.setdefault(_key(node.instance, node.arguments), node.results[0])
+
+    def root(self, expr: GraphExpr, root: Value) -> Value:
+        """What stands in place of a root. Raises Refused where it is of another type, and InputError."""
+        self.span = self.spans[root.name]
+        found = self.value(expr, root)
+        if _type(found) != _type(root):
+            raise Refused(f"the result would be {found.dtype}{list(found.shape)}, not {root.dtype}{list(root.shape)}")
+        return found
+
+    def value(self, expr: GraphExpr, root: Value | None = None) -> Value:
+        """The value of an expression; what is made for `root` gets its name."""
+        match expr:
+            case Name(name) if name in self.match.substitution.definitions:
+                if name not in self.local:
+                    self.local[name] = self.value(self.match.substitution.definitions[name], root)
+                return self.local[name]
+            case Name(name):
+                return self.match.values[name]
+            case GraphView():
+                return self._call(GraphCall("rearrange", (expr,), span=expr.span), root)
+            case GraphCall():
+                return self._call(expr, root)
+        raise AssertionError("a number is no tensor")
+
+    def _call(self, call: GraphCall, root: Value | None) -> Value:
+        view = call.arguments[0] if len(call.arguments) == 1 else None
+        view = view if isinstance(view, GraphView) else None
+        operands = [self.value(part) for part in ((view.operand,) if view is not None else call.arguments)]
+        match = self.match
+        try:
+            instance = instance_of(match.substitution, call, view, operands, match.ranks, match.sizes)
+        except Unsupported as reason:
+            raise Refused(str(reason)) from None
+        if is_same(instance):
+            return operands[0]
+        return self.known.get(_key(instance, operands)) or self._make(instance, operands, root)
+
+    def copy(self, source: Value, root: Value) -> None:
+        """The same values under the name of a root."""
+        axes = tuple(((f"d{dim}", size),) for dim, size in enumerate(source.shape))
+        operator = self.match.substitution.library.operators["rearrange"]
+        shape = Shape(source.shape, source.integer_range, source.span)
+        self._make(instantiate(operator, [shape], {}, binding=Binding(axes, axes)), [source], root)
+
+    def _make(self, instance: Instance, operands: Sequence[Value], root: Value | None) -> Value:
+        (output,) = instance.outputs
+        name = self._fresh(instance.name) if root is None else root.name
+        kind = "int" if output.integer_range is not None else self._float_type(operands)
+        value = Value(name, instance.shape(output), kind, output.integer_range, span=self.span)
+        if root is not None and _type(value) == _type(root):
+            value = root
+        node = Node(name, instance, tuple(operands), (value,), span=self.span, rule=self.match.substitution.rule.name)
+        self.made.append(node)
+        self.known[_key(instance, operands)] = value
+        return value
+
+    def _float_type(self, operands: Sequence[Value]) -> str:
+        types = {value.dtype for value in operands if value.dtype != "int"} or {self.match.roots[0].dtype}
+        if len(types) != 1 or "int" in types:
+            raise Refused("nothing says of which float type a tensor between would be")
+        return types.pop()
+
+    def _fresh(self, operator: str) -> str:
+        """`h_concat`, `h_concat_2`, …: after what is replaced, different from every name of the model."""
+        stem = name = f"{self.match.roots[0].name}_{operator}"
+        number = 1
+        while name in self.names:
+            number += 1
+            name = f"{stem}_{number}"
+        self.names.add(name)
+        return name
+
+
+def _key(instance: Instance, arguments: Sequence[Value]) -> tuple[object, ...]:
+    return (operation(instance), *(value.name for value in arguments))
+
+
+def _type(value: Value) -> tuple[object, ...]:
+    return value.shape, value.dtype, value.integer_range

@@ -1,0 +1,178 @@
+"""A rule made ready for models: what its names stand for, and the reason where it cannot be applied to any.
+
+Rules are taken as proved; nothing here or in what follows asks whether they are true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..index.library import Library
+from ..prove.arithmetic import Arithmetic
+from ..prove.build import (
+    Graph,
+    Ranks,
+    Views,
+    attribute_value,
+    calls,
+    claim_of,
+    declaration,
+    draws,
+    expressions,
+    input_dims,
+    rest_groups,
+    used_names,
+)
+from ..prove.claim import Claim
+from ..prove.form import Unsupported
+from ..prove.poly import Poly, product
+from ..prove.shape import Failed, exactly, valued
+from ..prove.witness import witness_sizes
+from ..syntax.ast import Name, OperatorDecl, ParallelDecl
+from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
+from .sizes import solve_sizes
+
+
+@dataclass(frozen=True, eq=False)
+class Substitution:
+    """A rule over models. `definitions` are its local names; those on the left are part of what has to be found."""
+
+    rule: RuleDecl
+    claim: Claim
+    library: Library
+    _views: dict[tuple[tuple[str, int], ...], Views | None] = field(default_factory=dict)
+    _names: dict[tuple[tuple[str, int], ...], tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def inputs(self) -> Mapping[str, RuleInput]:
+        return {tensor.name: tensor for tensor in self.rule.inputs}
+
+    @cached_property
+    def definitions(self) -> Mapping[str, GraphExpr]:
+        return dict(self.rule.definitions)
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """The names of its rest groups."""
+        return rest_groups(self.rule)
+
+    @cached_property
+    def left(self) -> tuple[GraphExpr, ...]:
+        """The left side, a local name being what it is defined as."""
+        return tuple(self._resolved(expr) for expr in self.rule.left)
+
+    def _resolved(self, expr: GraphExpr) -> GraphExpr:
+        while isinstance(expr, Name) and expr.name in self.definitions:
+            expr = self.definitions[expr.name]
+        return expr
+
+    def names(self, ranks: Ranks) -> tuple[str, ...]:
+        """Every size of the rule that is free."""
+        key = tuple(ranks.items())
+        if key not in self._names:
+            self._names[key] = used_names(self.rule, self.claim, ranks)
+        return self._names[key]
+
+    def views(self, ranks: Ranks) -> Views | None:
+        """The axes that its views name, by the identity of the view; None where they cannot be worked out."""
+        key = tuple(ranks.items())
+        if key not in self._views:
+            self._views[key] = self._find_views(ranks)
+        return self._views[key]
+
+    def _find_views(self, ranks: Ranks) -> Views | None:
+        if not any(isinstance(expr, GraphView) for expr in expressions(self.rule)):
+            return {}
+        witness = witness_sizes(self.claim, self.names(ranks), 0)
+        if witness is None:
+            return None
+        arithmetic = Arithmetic(self.claim.conditions)
+        graph = Graph(self.rule, self.claim, self.library, ranks, witness, arithmetic)
+        try:
+            graph.sides()
+        except (Failed, Unsupported):
+            return None
+        return graph.views
+
+
+def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
+    """The rule made ready, or the reason why no model can be changed by it.
+
+    Raises InputError for operators that are not there.
+    """
+    try:
+        found = Substitution(rule, claim_of(rule), library)
+        return _why_not(found) or found
+    except Unsupported as reason:
+        return f"no method for {reason}"
+
+
+def _why_not(found: Substitution) -> str | None:
+    rule = found.rule
+    decls = [declaration(call, found.library) for call in calls(rule)]
+    parallel = any(isinstance(decl, ParallelDecl) for decl in decls)
+    if parallel or any(dim.device for tensor in rule.inputs for dim in tensor.dims):
+        return "it speaks of devices: the search divides every operator by itself"
+    if any(draws(decl) for decl in decls):
+        return "it has a random operator, whose numbers belong to one place of the model"
+    if any(isinstance(decl, OperatorDecl) and decl.evaluation for decl in decls):
+        return "it has an operator that computes something else in evaluation, of which its proof says nothing"
+    for expr in found.left:
+        if isinstance(expr, Name):
+            return f"`{expr.name}` alone on the left stands for any tensor"
+    bound = {expr.name for expr in _reached(found, rule.left) if isinstance(expr, Name)}
+    for expr in _reached(found, rule.right):
+        if isinstance(expr, Name) and expr.name in found.inputs and expr.name not in bound:
+            return f"its left side does not read `{expr.name}`"
+    return _why_undetermined(found, bound)
+
+
+def _reached(found: Substitution, side: tuple[GraphExpr, ...]) -> Iterator[GraphExpr]:
+    """Every expression of a side, also through local names."""
+    pending, seen = list(side), set[str]()
+    while pending:
+        expr = pending.pop()
+        yield expr
+        match expr:
+            case Name(name) if name in found.definitions and name not in seen:
+                seen.add(name)
+                pending.append(found.definitions[name])
+            case GraphCall(arguments=arguments):
+                pending += arguments
+            case GraphView(operand=operand):
+                pending.append(operand)
+
+
+def _why_undetermined(found: Substitution, bound: set[str]) -> str | None:
+    """Whether the shapes and attributes of the left side say how large everything is: tried on one instance."""
+    ranks = dict.fromkeys(found.groups, 1)
+    names = found.names(ranks)
+    witness = witness_sizes(found.claim, names, 0)
+    views = found.views(ranks)
+    if witness is None or views is None:
+        return "the shapes of its tensors cannot be worked out"
+    told = [size for size in _sizes_on_the_left(found, ranks, views, bound) if _is_whole(size, witness)]
+    known = solve_sizes((size, valued(size, witness)) for size in told) or {}
+    missing = [name for name in names if name not in known]
+    return f"nothing on its left determines the size `{missing[0]}`" if missing else None
+
+
+def _sizes_on_the_left(found: Substitution, ranks: Ranks, views: Views, bound: set[str]) -> Iterator[Poly]:
+    """Whatever a match of the left side tells the number of."""
+    for tensor in found.rule.inputs:
+        if tensor.name in bound:
+            yield from (product(factors) for factors in input_dims(tensor, found.claim, ranks))
+            if tensor.integer_range is not None:
+                yield found.claim.size(tensor.integer_range)
+    for expr in _reached(found, found.rule.left):
+        if isinstance(expr, GraphCall):
+            yield from (attribute_value(value, found.claim) for _, value in expr.attributes)
+        elif isinstance(expr, GraphView):
+            yield from (product(factors) for factors in views[id(expr)].values())
+
+
+def _is_whole(size: Poly, sizes: Mapping[str, int]) -> bool:
+    """`factor=1 / k` is a number that tells nothing of k: it may be rounded."""
+    return exactly(size, sizes).denominator == 1
