@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from unity_dsl.graph.conversion import convert
-from unity_dsl.graph.exchange import is_cut
+from unity_dsl.graph.cut import is_cut
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
+from unity_dsl.graph.holding import only_holds
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
 from unity_dsl.graph.plan import (
     Cost,
@@ -51,7 +52,8 @@ class _Draw:
     def __init__(self, mesh: Mesh, library: Library, rng: Random) -> None:
         self.mesh, self.library, self.rng = mesh, library, rng
         self.theorems = ShardingTheorems(library)
-        self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
+        every = {name: declaration for name, declaration in library.parallels.items() if is_cut(declaration)}
+        self.cuts = [name for name, declaration in every.items() if not only_holds(declaration)]
 
     def graph(
         self,

@@ -8,6 +8,7 @@ import pytest
 
 from unity_dsl.graph.conversion import convert, move_table
 from unity_dsl.graph.layout import Layout, Shard
+from unity_dsl.index.library import load_library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.machine.price import held_fraction, price_steps
@@ -35,7 +36,7 @@ def test_every_pair_has_the_price_of_its_steps(
     if len(mesh.axes) > 1:  # slices nested against the mesh's order, as merged dimensions have them
         kinds = [*(Shard(0, len(mesh.axes) - 1 - i) for i in range(len(mesh.axes)))]
         layouts.append(Layout(tuple(kinds)))
-    prices = ConversionPrices(mesh, found).between(layouts, shape)
+    prices = ConversionPrices(mesh, found, load_library()).between(layouts, shape)
     rng = Random(0)
     pairs = [(rng.randrange(len(layouts)), rng.randrange(len(layouts))) for _ in range(300)]
     pairs += [(i, len(layouts) - 1) for i in range(0, len(layouts), 7)]

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from itertools import groupby, product
 
 from ..graph.conversion import Conversion, Step, StepKind, convert
-from ..graph.exchange import held_indices, transfers
-from ..graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
+from ..graph.cut import held_indices
+from ..graph.exchange import transfers
+from ..graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from ..index.library import Library
 from ..syntax.ast import ReductionKind
 from .names import Names
@@ -27,10 +28,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Table:
-    """The transfers of an exchange, as text, and the local shape of what it makes."""
+    """The transfers of an exchange, as text, and the local shape of what it makes. No group where nothing travels."""
 
     name: str
-    group: Group
+    group: Group | None
     shape: tuple[int, ...]
     rows: tuple[str, ...]
 
@@ -174,6 +175,8 @@ class Collectives:
             case StepKind.EXCHANGE:
                 table = self._table(step, shape)
                 size = f"({', '.join(map(str, table.shape))}{',' if len(table.shape) == 1 else ''})"
+                if table.group is None:
+                    return StepText("rearrange", (table.name, size, "groups.rank"), "keep slices")
                 arguments = table.name, size, f"groups.{table.group.name}", "groups.rank"
                 return StepText("exchange", arguments, f"exchange slices {over}")
 
@@ -190,7 +193,8 @@ class Collectives:
         key = step.source, step.target, shape
         if key not in self.tables:
             moved = transfers(step.source, step.target, shape, self.mesh, self.library)
-            group = self._spanning(step.axes, [(move.giver, move.taker) for move in moved])
+            local = all(move.giver == move.taker for move in moved)
+            group = None if local else self._spanning(step.axes, [(move.giver, move.taker) for move in moved])
             sends: dict[tuple[int, int], list[str]] = {}
             takes: dict[tuple[int, int], list[str]] = {}
             for move in moved:
@@ -199,15 +203,18 @@ class Collectives:
                     takes.setdefault((move.taker, move.giver), []).append(_slices(run[1] for run in piece))
             rows = []
             for rank in range(self.mesh.size):
-                members = list(self._members(rank, group.axes))
+                members = [rank] if group is None else list(self._members(rank, group.axes))
                 out, into = ([found.get((rank, member), []) for member in members] for found in (sends, takes))
-                rows.append(f"({_nested(out)}, {_nested(into)})")
+                if group is None:
+                    rows.append(f"({_listed(out[0])}, {_listed(into[0])})")
+                else:
+                    rows.append(f"({_nested(out)}, {_nested(into)})")
             here = self.mesh.coordinates(0)
-            local = tuple(
+            shape_here = tuple(
                 len(held_indices(step.target, dim, extent, self.mesh, here, self.library))
                 for dim, extent in enumerate(shape)
             )
-            self.tables[key] = Table(f"EXCHANGE_{len(self.tables) + 1}", group, local, tuple(rows))
+            self.tables[key] = Table(f"EXCHANGE_{len(self.tables) + 1}", group, shape_here, tuple(rows))
         return self.tables[key]
 
     def _spanning(self, axes: tuple[int, ...], pairs: list[tuple[int, int]]) -> Group:
@@ -263,8 +270,11 @@ def _slices(runs: Iterator[_Run]) -> str:
 
 
 def _nested(members: list[list[str]]) -> str:
-    lists = [f"[{', '.join(pieces)}]" for pieces in members]
-    return f"[{', '.join(lists)}]"
+    return f"[{', '.join(map(_listed, members))}]"
+
+
+def _listed(pieces: list[str]) -> str:
+    return f"[{', '.join(pieces)}]"
 
 
 # ---------------------------------------------------------------------------------------------- names
@@ -296,20 +306,27 @@ def _verb(before: Kind, after: Kind) -> str:
             return "reduce"
         case Partial(), Replicate():
             return "all_reduce"
-        case Partial(), Shard(dim=dim):
-            return f"reduce_scatter_{dim}"
+        case Partial(), Shard(dim=dim, by=by):
+            return f"reduce_scatter_{dim}" if by == PARTITION else f"reduce_{by}_{dim}"
+        case Partial(), Window(dim=dim, by=by):
+            return f"reduce_{by}_{dim}"
         case ((Invariant() | Replicate()), Partial()):
             return "first_only"
-        case ((Invariant() | Replicate()), Shard(dim=dim, by=by)):
-            word = "partition" if isinstance(before, Invariant) else "block"
-            return f"{word if by == 'partition' else by}_{dim}"
-        case Shard(dim=dim), Partial():
-            return f"pad_{dim}"
-        case Shard(dim=dim, by=by), (Invariant() | Replicate()):
+        case (Invariant(), Shard(dim=dim, by="partition")):
+            return f"partition_{dim}"
+        case (Replicate(), Shard(dim=dim, by="partition")):
+            return f"block_{dim}"
+        case ((Invariant() | Replicate()), (Shard(dim=dim, by=by) | Window(dim=dim, by=by))):
+            return f"{by}_{dim}"
+        case ((Shard(dim=dim, by=by) | Window(dim=dim, by=by)), Partial()):
+            return f"pad_{dim}" if by == PARTITION else f"pad_{by}_{dim}"
+        case ((Shard(dim=dim, by=by) | Window(dim=dim, by=by)), (Invariant() | Replicate())):
             word = "combine" if isinstance(after, Invariant) else "gather"
-            return f"{word}_{dim}" if by == "partition" else f"{word}_{by}_{dim}"
-        case Shard(dim=dim), Shard(dim=to_dim):
-            return f"reorder_{dim}" if dim == to_dim else f"all_to_all_{dim}_{to_dim}"
+            return f"{word}_{dim}" if by == PARTITION else f"{word}_{by}_{dim}"
+        case (Shard(by="partition") | Window()) as cut, Shard(dim=to_dim, by="partition"):
+            return f"reorder_{cut.dim}" if cut.dim == to_dim else f"all_to_all_{cut.dim}_{to_dim}"
+        case ((Shard(dim=dim) | Window(dim=dim)), (Shard(dim=to_dim, by=by) | Window(dim=to_dim, by=by))):
+            return f"{by}_{to_dim}" if dim == to_dim else f"all_to_all_{dim}_{by}_{to_dim}"
     raise AssertionError(f"no conversion from {before} to {after}")
 
 

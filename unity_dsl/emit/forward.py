@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..graph.graph import Value
-from ..graph.layout import Invariant, Layout, Mesh, Replicate
+from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
 from ..graph.typing import Along, Configuration, Linearly, Uniformly
 from ..index.library import Library
@@ -278,8 +278,12 @@ def without_copies(layout: Layout) -> Layout:
 
 
 def layout_word(layout: Layout) -> str:
-    """A layout as the end of a name: `R,S0` is `rs0`."""
-    return "".join(char if char.isalnum() else "_" for char in str(layout).replace(",", "").lower()).strip("_") or "i"
+    """A layout as the end of a name: `R,S0` is `rs0`, a user's cut is its name and the dimension."""
+    words = (
+        f"{kind.by}{kind.dim}" if isinstance(kind, Cut) and kind.by != PARTITION else kind for kind in layout.kinds
+    )
+    word = "".join(map(str, words)).lower()
+    return word or "i"
 
 
 def where(span: Span | None) -> str:

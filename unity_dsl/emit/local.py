@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
-from ..graph.layout import Mesh
-from ..graph.typing import Along, InnerReduce, InnerReplicate, TypedOperator, type_operator
+from ..graph.layout import PARTITION, Mesh
+from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
 from ..index.classify import gradient_free
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
@@ -138,6 +138,7 @@ class _Equations:
             start=self.start,
             random=self.random,
         )
+        self.space.windows = {(window.operand, window.dim): window for window in typed.windows}
         for operand, text in zip(instance.inputs, arguments, strict=True):
             self.space.variables[operand.name] = text, operand
 
@@ -172,18 +173,16 @@ class _Equations:
         extent = self.instance.sizes[axis]
         cuts = []
         for mesh_axis in self.typed.divided.get(axis, ()):
-            role = self.typed.configuration[mesh_axis]
-            assert isinstance(role, Along)
             degree = self.place.mesh.axes[mesh_axis].degree
             index = f"{self.place.state}.groups.{self.place.collectives.group((mesh_axis,))}.index"
-            cuts.append((role.by, degree, extent, index))
+            cuts.append((self.typed.cuts[mesh_axis], degree, extent, index))
             extent //= degree
         return cuts
 
     def start(self, axis: str, stride: int) -> str:
         """Where an axis's local slice begins, times `stride`; nothing where the slice is not one block."""
         cuts = self._cuts(axis)
-        if any(by != "partition" for by, _, _, _ in cuts):
+        if any(by != PARTITION for by, _, _, _ in cuts):
             return ""
         return " + ".join(f"{extent // degree * stride} * {index}" for _, degree, extent, index in cuts)
 
@@ -318,7 +317,7 @@ class _Equations:
 
     def _local(self, axis: str, wanted: Piece, cuts: Sequence[Cut]) -> str:
         """Where positions of the whole axis lie in the local slice: for those outside it, a number outside it."""
-        if all(by == "partition" for by, _, _, _ in cuts):
+        if all(by == PARTITION for by, _, _, _ in cuts):
             return wanted.within(Binding.SUM) + "".join(f" - {cut[2] // cut[1]} * {cut[3]}" for cut in cuts)
         size, held, here = self.instance.sizes[axis], self.position(axis, held=False), self.position(axis, held=True)
         empty = f"torch.full(({size},), -1, device={self.space.device})"

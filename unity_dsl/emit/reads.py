@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ..graph.holding import HeldWindow
 from ..index.term import affine, dim_axes, interval
 from ..syntax.ast import Expr, Number, Read
 from .piece import Binding, Piece, Sort, align, infix, number, permute, reshape, union
@@ -48,10 +49,14 @@ def read_piece(space: Space, read: Read) -> Piece:
     code = f"{name}.detach()" if space.detached and sort is Sort.FLOAT else name
     extents = [prod(space.sizes[axis] for axis in dim) for dim in operand.dims]
     held = [prod(space.local[axis] for axis in dim) for dim in operand.dims]
-    indices = [
-        _index(space, index, extent, local, read.fill)
-        for index, extent, local in zip(read.index, extents, held, strict=True)
-    ]
+    indices: list[_Index] = []
+    for place, (index, extent) in enumerate(zip(read.index, extents, strict=True)):
+        window = space.windows.get((read.tensor, place))
+        if window is None:
+            indices.append(_index(space, index, extent, held[place], read.fill))
+        else:
+            held[place] = window.held
+            indices.append(_windowed(space, index, extent, window, read.fill))
     piece = Piece(code, tuple(map(str, range(len(indices)))), sort)
     piece, indices = _split(space, piece, indices, held)
     gathers = [place for place, index in enumerate(indices) if isinstance(index, _Gather)]
@@ -89,6 +94,33 @@ def _index(space: Space, index: Expr, extent: int, held: int, fill: Expr | None)
         if step > 0 and (axis is None or space.local[axis] == count) and (fits or padded):
             return _Slice(axis, form.constant, step, count, extent)
     return _clamped(space, index, extent)
+
+
+def _windowed(space: Space, index: Expr, extent: int, window: HeldWindow, fill: Expr | None) -> _Index:
+    """A position in what a device holds around its slice: the global one, less where the window begins.
+
+    As the slices of the axis and of the dimension step together, the device's number cancels, and positions of the
+    axis's local slice lead to those in the window. What the window holds of the outside is 0; another fill is put in.
+    """
+    form = affine(index, space.sizes)
+    assert form is not None, "a window is read at affine positions"
+    constant = form.constant - window.start
+    outside = [c * (space.sizes[axis] - 1) for axis, c in form.coefficients.items()]
+    inside = form.constant + sum(map(min, outside, [0] * len(outside))) >= 0
+    inside = inside and form.constant + sum(map(max, outside, [0] * len(outside))) < extent
+    filled = inside or fill is None or (isinstance(fill, Number) and fill.value == 0)
+    if filled and len(form.axes) == 1 and not set(form.axes) & set(space.bound):
+        ((axis, step),) = form.coefficients.items()
+        return _Slice(axis, constant, step, space.local[axis], window.held)
+    place = number(constant)
+    for axis, step in form.coefficients.items():
+        here = space.bound[axis].place if axis in space.bound else space.offset(axis)
+        scaled = here if step == 1 else space.arithmetic("*", [here, number(step)])
+        place = scaled if place.value == 0 else space.arithmetic("+", [scaled, place])
+    if filled:
+        return _Gather(place)
+    there = space.keep("at", space.piece(index).code)
+    return _Gather(place, Piece(f"({there} >= 0) & ({there} < {extent})", place.axes, Sort.BOOL))
 
 
 def _merged(space: Space, axes: Sequence[str]) -> Piece:

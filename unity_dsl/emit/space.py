@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from ..graph.holding import HeldWindow
 from ..index.instance import Operand
 from ..index.library import Library
 from ..index.native import NUMPY_CALLS
@@ -46,7 +47,8 @@ class Space:
     `local` are the sizes on one device, `variables` the program's names of operands, `order` the equation's axes.
     `position` gives the global positions of an axis's local slice, `offset` the local ones, `start` the text of the
     first, times a stride, where the slice is one block (else none). `dtype` and `device` are texts, `random` makes the
-    text of `uniform[…]` from that of the global positions.
+    text of `uniform[…]` from that of the global positions. `windows` are operands' dimensions, by name and number, that
+    are read around a divided axis.
     """
 
     sizes: Mapping[str, int]
@@ -63,6 +65,7 @@ class Space:
     order: tuple[str, ...] = ()
     bound: dict[str, Bound] = field(default_factory=dict)
     detached: bool = False
+    windows: Mapping[tuple[str, int], HeldWindow] = field(default_factory=dict)
 
     # ------------------------------------------------------------------------------------------ terms
 

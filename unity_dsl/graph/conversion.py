@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .exchange import received_fraction
-from .layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
+from .layout import Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
 
 
 class StepKind(StrEnum):
@@ -86,9 +86,9 @@ def place(layout: Layout, axis: int, kind: Kind) -> Layout:
         for position, other in enumerate(Layout(tuple(kinds)).nesting(dim)):
             shard = kinds[other]
             assert isinstance(shard, Shard)
-            kinds[other] = Shard(dim, position, shard.by)
+            kinds[other] = Shard(dim, position, shard.by, shard.attributes)
     if isinstance(kind, Shard):
-        kind = Shard(kind.dim, len(Layout(tuple(kinds)).nesting(kind.dim)), kind.by)
+        kind = Shard(kind.dim, len(Layout(tuple(kinds)).nesting(kind.dim)), kind.by, kind.attributes)
     kinds[axis] = kind
     return Layout(tuple(kinds))
 
@@ -159,7 +159,7 @@ def _reorderings(layout: Layout) -> Iterator[Move]:
             for position, axis in enumerate(sorted(nesting)):
                 shard = kinds[axis]
                 assert isinstance(shard, Shard)
-                kinds[axis] = Shard(dim, position, shard.by)
+                kinds[axis] = Shard(dim, position, shard.by, shard.attributes)
             yield exchange_move(layout, Layout(tuple(kinds)))
 
 
@@ -368,7 +368,7 @@ def convert(source: Layout, target: Layout, mesh: Mesh, shape: tuple[int, ...]) 
 def _path(source: Layout, target: Layout, mesh: Mesh, shape: tuple[int, ...]) -> list[Move]:
     if source == target:
         return []
-    rank = 1 + max((kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)), default=-1)
+    rank = 1 + max((kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Cut)), default=-1)
     table = move_table(shape[:rank], mesh)
     if source in table.number and target in table.number:
         return table.path(source, target)

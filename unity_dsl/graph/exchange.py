@@ -1,15 +1,15 @@
-"""Layouts as index maps at concrete sizes, and the transfers that any conversion between two of them needs.
+"""The transfers that any conversion between two layouts needs, at concrete sizes, and how much they move.
 
 Per mesh axis a layout is a declared parallel op: an encoder whose elements are copies of the tensor's (replicate,
-partition, a user's own), or the decoder that sums (reduce). At concrete sizes an encoder gives, per device and tensor
-dimension, the global index of every local position. Composing one layout's inverse with another's map gives, for every
-pair of devices, which positions travel: that is the generic lowering of any conversion.
+partition, a user's own), or the decoder that sums (reduce, and the transpose of an encoder whose slices overlap).
+Composing one layout's inverse with another's map gives, for every pair of devices, which positions travel: that is the
+generic lowering of any conversion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -17,173 +17,8 @@ from math import prod
 import numpy as np
 
 from ..index.library import Library
-from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, ParallelDecl, Read, Size
-from .layout import Invariant, Layout, Mesh, Partial, Replicate, Shard
-
-Indices = np.ndarray
-"""Global positions along one dimension, in local order; -1 stands for a filled position outside the tensor."""
-
-
-# ------------------------------------------------------------------------------------------- declared cuts
-
-
-def is_cut(declaration: ParallelDecl) -> bool:
-    """Whether a parallel op cuts one dimension of its input into slices along its device axis."""
-    if len(declaration.inputs) != 1 or len(declaration.outputs) != 1 or len(declaration.statements) != 1:
-        return False
-    outer, inner = declaration.outputs[0].dims, declaration.inputs[0].dims
-    if not outer or not outer[0].device or any(dim.device for dim in (*outer[1:], *inner)):
-        return False
-    value = declaration.statements[0].value
-    return isinstance(value, Read) and len(outer) == len(inner) + 1 and _cut_position(declaration) is not None
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A cut at concrete sizes: the global index as a term in the names of the device's and the local index."""
-
-    index: Expr
-    device: str
-    local: str
-    held: int
-    sizes: Mapping[str, int]
-    filled: bool
-
-
-def cut_at(declaration: ParallelDecl, degree: int, extent: int) -> Cut | None:
-    """A declared cut of one dimension, or None where the sizes do not fit. `held` positions fall to each device."""
-    position = _cut_position(declaration)
-    assert position is not None
-    statement = declaration.statements[0]
-    assert isinstance(statement.value, Read)
-    sizes: dict[str, int] = {declaration.inputs[0].dims[position].name: extent, declaration.degrees[0]: degree}
-    sizes |= {name.name: int(name.default) for name in declaration.attributes if name.default is not None}
-    held = declaration.outputs[0].dims[position + 1].name
-    if not _solve(declaration.conditions, sizes) or held not in sizes or sizes[held] < 1:
-        return None
-    local, device = statement.index[position + 1], statement.index[0]
-    index = statement.value.index[position]
-    return Cut(index, device.name, local.name, sizes[held], sizes, statement.value.fill is not None)
-
-
-def cut_indices(declaration: ParallelDecl, degree: int, extent: int) -> Indices | None:
-    """Global index of every (device, local position) of one dimension, or None where the sizes do not fit.
-
-    Shape of the result: [degree, local extent].
-    """
-    cut = cut_at(declaration, degree, extent)
-    if cut is None:
-        return None
-    grid = {cut.device: np.arange(degree)[:, None], cut.local: np.arange(cut.held)[None, :]}
-    found = np.broadcast_to(_value(cut.index, grid, cut.sizes), (degree, cut.held))
-    inside = (found >= 0) & (found < extent)
-    if not inside.all() and not cut.filled:
-        return None
-    return np.where(inside, found, -1)
-
-
-def _cut_position(declaration: ParallelDecl) -> int | None:
-    """The dimension of the input that is cut: the one declared between the rest groups."""
-    named = [i for i, dim in enumerate(declaration.inputs[0].dims) if not dim.rest]
-    return named[0] if len(named) == 1 else None
-
-
-def _solve(conditions: tuple[Expr, ...], sizes: dict[str, int]) -> bool:
-    """Extends `sizes` by the unknowns of `==` conditions, each linear in one; false where they contradict."""
-    pending = [c for c in conditions if isinstance(c, Apply) and c.function == "==" and not _mentions_rank(c)]
-    while pending:
-        remaining = []
-        for condition in pending:
-            unknown = {name for side in condition.arguments for name in _names(side)} - set(sizes)
-            if len(unknown) > 1:
-                remaining.append(condition)
-                continue
-
-            def gap(value: int, name: str | None = next(iter(unknown), None), both: Apply = condition) -> int:
-                bound = sizes if name is None else sizes | {name: value}
-                left, right = (int(_value(side, {}, bound)) for side in both.arguments)
-                return left - right
-
-            if not unknown:
-                if gap(0) != 0:
-                    return False
-                continue
-            slope = gap(1) - gap(0)
-            if slope == 0 or gap(0) % slope:
-                return False
-            sizes[unknown.pop()] = -gap(0) // slope
-        if len(remaining) == len(pending):
-            return False
-        pending = remaining
-    return True
-
-
-def _mentions_rank(condition: Apply) -> bool:
-    return any(isinstance(side, Apply) and side.function == "rank" for side in condition.arguments)
-
-
-def _names(expr: Expr) -> set[str]:
-    match expr:
-        case Name(name=name) | Size(name=name):
-            return {name}
-        case Apply(arguments=arguments):
-            return {name for argument in arguments for name in _names(argument)}
-    return set()
-
-
-def _value(expr: Expr, grid: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
-    match expr:
-        case Number(value=value):
-            return np.asarray(int(value))
-        case DeviceName(name=name):
-            return grid[name]
-        case Name(name=name):
-            return grid[name] if name in grid else np.asarray(sizes[name])
-        case Size(name=name):
-            return np.asarray(sizes[name])
-        case Apply(function=function, arguments=arguments):
-            values = [_value(argument, grid, sizes) for argument in arguments]
-            return np.asarray(_ARITHMETIC[function](*values))
-    raise ValueError(f"`{expr}` is not index arithmetic")
-
-
-_ARITHMETIC = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "//": np.floor_divide,
-    "%": np.mod,
-    "neg": np.negative,
-}
-
-
-def bijective(declaration: ParallelDecl, degree: int, extent: int) -> bool:
-    """Whether the slices are disjoint and cover the dimension: then any mapped or summed axis may be cut so."""
-    found = cut_indices(declaration, degree, extent)
-    return found is not None and np.array_equal(np.sort(found, axis=None), np.arange(extent))
-
-
-@lru_cache(maxsize=4096)
-def _cut_table(by: str, degree: int, extent: int, declaration: ParallelDecl) -> Indices:
-    found = cut_indices(declaration, degree, extent)
-    if found is None:
-        raise ValueError(f"{by} cannot cut {extent} positions over {degree} devices")
-    return found
-
-
-def held_indices(
-    layout: Layout, dim: int, extent: int, mesh: Mesh, coordinates: tuple[int, ...], library: Library
-) -> Indices:
-    """Global index of every local position along a dimension, on the device at `coordinates`."""
-    held = np.arange(extent)
-    for axis in layout.nesting(dim):
-        kind = layout.kinds[axis]
-        assert isinstance(kind, Shard)
-        declaration = library.parallels[kind.by]
-        chosen = _cut_table(kind.by, mesh.axes[axis].degree, len(held), declaration)[coordinates[axis]]
-        held = np.where(chosen >= 0, held[chosen], -1)
-    return held
-
+from .cut import Indices, held_indices
+from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard
 
 # ---------------------------------------------------------------------------------------------- transfers
 
@@ -209,8 +44,9 @@ def transfers(source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh
     """The composed index map of a conversion, for every pair of devices, ordered by taker, then giver.
 
     Elements of an encoder are copies, so the nearest holder gives: the taker itself where it holds the element, else
-    the holder that differs from it in the fewest coordinates of the sharded axes. Along a Partial axis that changes,
-    all devices give. A value that becomes Partial along an axis stays with its holder (Shard) or with the first device.
+    the holder that differs from it in the fewest coordinates of the cut axes. Along a Partial axis that changes, and
+    of an Overlap, all devices give their terms. A value that becomes terms along an axis is put down once: it stays
+    with its holder, or is with the first device.
     """
     found = []
     for taker in range(mesh.size):
@@ -243,7 +79,7 @@ def _receives(source: Layout, target: Layout, here: tuple[int, ...]) -> bool:
 def _may_give(source: Layout, target: Layout, here: tuple[int, ...], there: tuple[int, ...]) -> bool:
     """Copies are taken from the taker's own coordinate; a Partial axis that changes gives from every coordinate."""
     for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True)):
-        if isinstance(before, Shard):
+        if isinstance(before, Cut):
             if isinstance(after, Partial) and here[axis] != there[axis]:
                 return False
         elif isinstance(before, Partial) and not isinstance(after, Partial):
@@ -264,34 +100,161 @@ def _matches(
     library: Library,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Positions along one dimension that the device at `there` gives the one at `here`."""
+    pair = _Pair(source, target, dim, extent, mesh, library)
     wanted = held_indices(target, dim, extent, mesh, here, library)
-    axes = source.nesting(dim)
-    fixed = [axis for axis in axes if isinstance(target.kinds[axis], Partial)]
-    owner = np.full(extent, -1)
+    held = held_indices(source, dim, extent, mesh, there, library)
     slot = np.full(extent, -1)
-    choices = list(product(*(range(mesh.axes[axis].degree) for axis in axes)))
-    choices.sort(key=lambda choice: sum(c != here[axis] for c, axis in zip(choice, axes, strict=True)))
-    for number, choice in enumerate(choices):
-        if any(here[axis] != c for c, axis in zip(choice, axes, strict=True) if axis in fixed):
-            continue
-        coordinates = list(here)
-        for c, axis in zip(choice, axes, strict=True):
-            coordinates[axis] = c
-        held = held_indices(source, dim, extent, mesh, tuple(coordinates), library)
-        local = np.flatnonzero((held >= 0) & (owner[np.maximum(held, 0)] < 0))
-        # A halo may repeat nothing within one device, so assignment order does not matter.
-        owner[held[local]] = number
-        slot[held[local]] = local
-    mine = choices.index(tuple(there[axis] for axis in axes))
-    put = np.flatnonzero((wanted >= 0) & (owner[np.maximum(wanted, 0)] == mine))
+    slot[held[held >= 0]] = np.flatnonzero(held >= 0)
+    given = (slot >= 0) & pair.gives(here, there) & pair.takes(here, there)
+    put = np.flatnonzero((wanted >= 0) & given[np.maximum(wanted, 0)])
     return tuple(slot[wanted[put]].tolist()), tuple(put.tolist())
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One dimension of a conversion: which of the devices that hold an element gives it, and which one takes it."""
+
+    source: Layout
+    target: Layout
+    dim: int
+    extent: int
+    mesh: Mesh
+    library: Library
+
+    def gives(self, here: tuple[int, ...], there: tuple[int, ...]) -> Indices:
+        """Per element whether the device at `there` is the one that gives it to the one at `here`.
+
+        All devices give their terms. Of copies the nearest is given; along an axis that becomes Partial, where nobody
+        else may give the element once more, the first.
+        """
+        axes = self.source.nesting(self.dim)
+        if any(isinstance(self.source.kinds[axis], Overlap) for axis in axes):
+            return np.ones(self.extent, dtype=bool)
+        fixed = [axis for axis in axes if isinstance(self.target.kinds[axis], Partial)]
+        order = sorted(
+            self._choices(axes, here),
+            key=lambda place: ([place[axis] for axis in fixed], sum(place[axis] != here[axis] for axis in axes)),
+        )
+        return np.asarray(self._first(self.source, order) == order.index(self._at(axes, here, there)))
+
+    def takes(self, here: tuple[int, ...], there: tuple[int, ...]) -> Indices:
+        """Per element whether the device at `here` is the one that takes what the one at `there` gives.
+
+        Every device has copies. Of the devices that may hold a term the one that has it already takes it, else the
+        first.
+        """
+        axes = self.target.nesting(self.dim)
+        if not any(isinstance(self.target.kinds[axis], Overlap) for axis in axes):
+            return np.ones(self.extent, dtype=bool)
+        own = self._at(axes, here, here)
+        order = self._choices(axes, here)
+        terms = [axis for axis in axes if isinstance(self.source.kinds[axis], Overlap)]
+        if terms:
+            order = sorted(order, key=lambda place: sum(place[axis] != there[axis] for axis in terms))
+            return np.asarray(self._first(self.target, order) == order.index(own))
+        homes = [self._holds(self.source, place) & self._holds(self.target, place) for place in order]
+        first = np.where(np.any(homes, axis=0), np.argmax(homes, axis=0), self._first(self.target, order))
+        return np.asarray(first == order.index(own))
+
+    def count(self, here: tuple[int, ...]) -> tuple[int, int]:
+        """How many elements the device at `here` takes, once per giver, and how many of these are its own."""
+        wanted = self._holds(self.target, here)
+        axes = self.source.nesting(self.dim)
+        places = self._choices(axes, here)
+        stays = [axis for axis in axes if isinstance(self.target.kinds[axis], Partial)]
+        givers = [place for place in places if all(place[axis] == here[axis] for axis in stays)]
+        if any(isinstance(self.source.kinds[axis], Overlap) for axis in axes):
+            found = {g: wanted & self._holds(self.source, g) & self.takes(here, g) for g in givers}
+            return sum(int(part.sum()) for part in found.values()), int(found[here].sum())
+        wanted = wanted & self.takes(here, here)
+        own = int((wanted & self.gives(here, here)).sum())
+        if not stays:
+            return int((wanted & (self._first(self.source, places) >= 0)).sum()), own
+        return sum(int((wanted & self.gives(here, giver)).sum()) for giver in givers), own
+
+    def _choices(self, axes: tuple[int, ...], here: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Every place that differs from `here` along these axes only."""
+        found = product(*(range(self.mesh.axes[axis].degree) for axis in axes))
+        return [self._with(here, dict(zip(axes, choice, strict=True))) for choice in found]
+
+    def _at(self, axes: tuple[int, ...], here: tuple[int, ...], there: tuple[int, ...]) -> tuple[int, ...]:
+        return self._with(here, {axis: there[axis] for axis in axes})
+
+    def _with(self, here: tuple[int, ...], places: dict[int, int]) -> tuple[int, ...]:
+        return tuple(places.get(axis, coordinate) for axis, coordinate in enumerate(here))
+
+    def _first(self, layout: Layout, order: list[tuple[int, ...]]) -> Indices:
+        """Per element the number of the first place that holds it, -1 where none does."""
+        holds = [self._holds(layout, place) for place in order]
+        return np.where(np.any(holds, axis=0), np.argmax(holds, axis=0), -1)
+
+    def _holds(self, layout: Layout, place: tuple[int, ...]) -> Indices:
+        held = held_indices(layout, self.dim, self.extent, self.mesh, place, self.library)
+        found = np.zeros(self.extent, dtype=bool)
+        found[held[held >= 0]] = True
+        return found
+
+
+@dataclass
+class Received:
+    """How much conversions move, by their transfers: what any layouts cost, those of a user's own ops included.
+
+    Dimensions are counted one by one and remembered, since the same ones meet in many pairs of layouts.
+    """
+
+    mesh: Mesh
+    library: Library
+    _known: dict[object, Indices] = field(default_factory=dict)
+
+    def fraction(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> float:
+        """The most elements that any device receives from others, as a fraction of the whole tensor."""
+        terms = self.mesh.degree(
+            axis
+            for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
+            if isinstance(before, Partial) and not isinstance(after, Partial)
+        )
+        everything = np.full(self.mesh.size, float(terms))
+        own = np.ones(self.mesh.size)
+        for dim, extent in enumerate(shape):
+            taken, kept = self._dimension(source, target, dim, extent)
+            everything *= taken / extent
+            own *= kept / extent
+        takes = [_receives(source, target, self.mesh.coordinates(rank)) for rank in range(self.mesh.size)]
+        return float(np.max(np.where(takes, everything - own, 0.0)))
+
+    def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> Indices:
+        """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices]."""
+        axes = sorted({*source.nesting(dim), *target.nesting(dim)})
+        if not axes:
+            return np.full((2, self.mesh.size), float(extent))
+        key = extent, tuple(_seen(source, target, dim))
+        if key not in self._known:
+            pair = _Pair(source, target, dim, extent, self.mesh, self.library)
+            counted: dict[tuple[int, ...], tuple[int, int]] = {}
+            found = np.zeros((2, self.mesh.size))
+            for rank in range(self.mesh.size):
+                here = self.mesh.coordinates(rank)
+                place = tuple(here[axis] for axis in axes)
+                if place not in counted:
+                    counted[place] = pair.count(here)
+                found[:, rank] = counted[place]
+            self._known[key] = found
+        return self._known[key]
+
+
+def _seen(source: Layout, target: Layout, dim: int) -> Iterator[object]:
+    """What of two layouts matters to one dimension."""
+    for before, after in zip(source.kinds, target.kinds, strict=True):
+        here = isinstance(before, Cut) and before.dim == dim
+        there = isinstance(after, Cut) and after.dim == dim
+        yield before if here else None
+        yield after if there else (here and isinstance(after, Partial))
 
 
 def received_fraction(source: Layout, target: Layout, mesh: Mesh) -> float:
     """The most any device receives from others in a conversion, as a fraction of the whole tensor.
 
-    For shards by partition, whose blocks are intervals and for which this does not depend on the extents. A user's own
-    cut is taken to move as much as a partition would.
+    For shards by partition only, whose blocks are intervals and for which this does not depend on the extents.
     """
     order = list(dict.fromkeys(kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)))
     return _received_fraction(*(_renumbered(layout, order) for layout in (source, target)), mesh)

@@ -1,14 +1,16 @@
 """How a tensor is held by the devices of a mesh: per mesh axis, its value and its cotangent.
 
-| kind      | value                                  | cotangent |
-|-----------|----------------------------------------|-----------|
-| Invariant | one logical tensor, the axis is absent | Invariant |
-| Replicate | a copy per device, each used by itself | Partial   |
-| Partial   | a term of a sum per device             | Replicate |
-| Shard     | a slice of one dimension per device    | Shard     |
+| kind      | value                                   | cotangent |
+|-----------|-----------------------------------------|-----------|
+| Invariant | one logical tensor, the axis is absent  | Invariant |
+| Replicate | a copy per device, each used by itself  | Partial   |
+| Partial   | a term of a sum per device              | Replicate |
+| Shard     | a slice of one dimension per device     | Shard     |
+| Window    | slices that overlap: copies of elements | Overlap   |
+| Overlap   | slices that overlap: terms of elements  | Window    |
 
-The cotangent's layout is the transpose of the value's, so the backward of a conversion is the conversion between the
-transposed layouts, in the other direction.
+Slices are those of a declared parallel op. The cotangent's layout is the transpose of the value's, so the backward of a
+conversion is the conversion between the transposed layouts, in the other direction.
 """
 
 from __future__ import annotations
@@ -88,6 +90,13 @@ class Partial:
         return 3
 
 
+PARTITION = "partition"
+"""The declared op whose slices are contiguous blocks: what is cut is cut so unless another op is named."""
+
+Attributes = tuple[tuple[str, int], ...]
+"""Values of a declared parallel op's own attributes, by name."""
+
+
 @dataclass(frozen=True, order=True)
 class Shard:
     """Slices of dimension `dim`. `place` nests several mesh axes on one dimension, 0 the major one.
@@ -97,13 +106,51 @@ class Shard:
 
     dim: int
     place: int = 0
-    by: str = "partition"
+    by: str = PARTITION
+    attributes: Attributes = ()
 
     def __str__(self) -> str:
-        return f"S{self.dim}" if self.by == "partition" else f"{self.by}({self.dim})"
+        return f"S{self.dim}" if self.by == PARTITION else _written(self.by, self.dim, self.attributes)
 
 
-Kind = Invariant | Replicate | Partial | Shard
+@dataclass(frozen=True, order=True)
+class Window:
+    """Slices of dimension `dim` that may overlap and reach beyond it, where they are 0: every element is a copy.
+
+    The mesh axes that hold a dimension so are one device axis of the declared op, `place` 0 the major one, and no other
+    axis cuts that dimension.
+    """
+
+    dim: int
+    place: int = 0
+    by: str = ""
+    attributes: Attributes = ()
+
+    def __str__(self) -> str:
+        return _written(self.by, self.dim, self.attributes)
+
+
+@dataclass(frozen=True, order=True)
+class Overlap:
+    """The transpose of a Window: an element is the sum of all that devices have at its position."""
+
+    dim: int
+    place: int = 0
+    by: str = ""
+    attributes: Attributes = ()
+
+    def __str__(self) -> str:
+        return f"sum {_written(self.by, self.dim, self.attributes)}"
+
+
+def _written(by: str, dim: int, attributes: Attributes) -> str:
+    return f"{by}({'; '.join([str(dim), *(f'{name}={value}' for name, value in attributes)])})"
+
+
+Cut = Shard | Window | Overlap
+"""Kinds that hold a part of one dimension."""
+
+Kind = Invariant | Replicate | Partial | Cut
 
 
 def _transposed(kind: Kind) -> Kind:
@@ -112,6 +159,10 @@ def _transposed(kind: Kind) -> Kind:
             return Partial()
         case Partial():
             return Replicate()
+        case Window(dim, place, by, attributes):
+            return Overlap(dim, place, by, attributes)
+        case Overlap(dim, place, by, attributes):
+            return Window(dim, place, by, attributes)
     return kind
 
 
@@ -137,23 +188,34 @@ class Layout:
         return Layout(tuple(map(_transposed, self.kinds)))
 
     def nesting(self, dim: int) -> tuple[int, ...]:
-        """The mesh axes that shard a dimension, major first."""
+        """The mesh axes that cut a dimension, major first."""
         return self._nestings.get(dim, ())
 
     @cached_property
     def _nestings(self) -> dict[int, tuple[int, ...]]:
         found: dict[int, tuple[int, ...]] = {}
-        cuts = [(kind.dim, kind.place, axis) for axis, kind in enumerate(self.kinds) if isinstance(kind, Shard)]
+        cuts = [(kind.dim, kind.place, axis) for axis, kind in enumerate(self.kinds) if isinstance(kind, Cut)]
         for dim, _, axis in sorted(cuts):
             found[dim] = (*found.get(dim, ()), axis)
         return found
 
-    def where(self, kind: type[Kind]) -> tuple[int, ...]:
-        """The mesh axes along which the tensor has this kind."""
-        return tuple(axis for axis, found in enumerate(self.kinds) if isinstance(found, kind))
+    def cut(self, axis: int) -> Cut:
+        """The kind along a mesh axis that cuts a dimension."""
+        kind = self.kinds[axis]
+        assert isinstance(kind, Cut), kind
+        return kind
+
+    def where(self, *kinds: type[Kind]) -> tuple[int, ...]:
+        """The mesh axes along which the tensor has one of these kinds."""
+        return tuple(axis for axis, found in enumerate(self.kinds) if isinstance(found, kinds))
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether some element is held by several devices of a mesh axis in different places."""
+        return any(isinstance(kind, Window | Overlap) for kind in self.kinds)
 
     def local_shape(self, shape: tuple[int, ...], mesh: Mesh) -> tuple[int, ...]:
-        """The shape each device holds, for kinds that cut evenly (all but user-declared overlapping ones)."""
+        """The shape each device holds, for kinds that cut evenly: not Window and Overlap, whose op says how much."""
         return tuple(size // mesh.degree(self.nesting(dim)) for dim, size in enumerate(shape))
 
 
@@ -166,9 +228,9 @@ def nest(kinds: Iterable[Kind]) -> Layout:
     used: dict[int, int] = {}
     placed: list[Kind] = []
     for kind in kinds:
-        if isinstance(kind, Shard):
+        if isinstance(kind, Cut):
             place = used.get(kind.dim, 0)
             used[kind.dim] = place + 1
-            kind = Shard(kind.dim, place, kind.by)
+            kind = type(kind)(kind.dim, place, kind.by, kind.attributes)
         placed.append(kind)
     return Layout(tuple(placed))

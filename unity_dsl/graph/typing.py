@@ -5,6 +5,7 @@ Per mesh axis exactly one role:
 - all operands Invariant, then the results are Invariant; or all Replicate, then Replicate;
 - the mesh axis divides an axis of the operator: operands that have the axis are Shard, the others Replicate (Invariant
   where no equation that reads them runs over the axis); a result that has it is Shard, one that sums over it Partial;
+  an operand that is read around the axis is a Window, held by a declared op that gives every device all it reads;
 - a set of operands in which the operator is jointly homogeneous-linear is Partial, the others Replicate, the results
   Partial.
 
@@ -14,7 +15,7 @@ Invariant meets another kind nowhere else: that is what keeps a redundant comput
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import Protocol
 
@@ -23,8 +24,9 @@ from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
 from ..index.term import reads
 from ..syntax.ast import ReductionKind
-from .exchange import bijective, is_cut
-from .layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
+from .cut import bijective, is_cut
+from .holding import HeldWindow, Holder, Holding, only_holds
+from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 
 
 @dataclass(frozen=True, order=True)
@@ -39,13 +41,17 @@ class Uniformly:
 
 @dataclass(frozen=True, order=True)
 class Along:
-    """The mesh axis divides this axis of the operator; `by` names the parallel op that cuts the slices."""
+    """The mesh axis divides this axis of the operator; `by` names the parallel op that cuts the slices.
+
+    An op that cannot cut the axis itself leaves that to `partition`, and holds dimensions that are read around the axis
+    or merge it with a major one.
+    """
 
     axis: str
-    by: str = "partition"
+    by: str = PARTITION
 
     def __str__(self) -> str:
-        return self.axis if self.by == "partition" else f"{self.by}({self.axis})"
+        return self.axis if self.by == PARTITION else f"{self.by}({self.axis})"
 
 
 @dataclass(frozen=True, order=True)
@@ -90,7 +96,7 @@ class TypedOperator:
 
     `local_sizes` gives each axis's length on one device, `divided` the mesh axes that divide it, major first. `native`
     says that the declaration's torch call on local slices is what the equations compute there; otherwise the equations
-    are emitted, with the collectives of `inner`.
+    are emitted, with the collectives of `inner`. `cuts` names the op that cuts the operator's own axis, per mesh axis.
     """
 
     configuration: Configuration
@@ -100,6 +106,8 @@ class TypedOperator:
     divided: Mapping[str, tuple[int, ...]]
     inner: tuple[InnerReduce | InnerReplicate, ...] = ()
     native: bool = True
+    windows: tuple[HeldWindow, ...] = ()
+    cuts: Mapping[int, str] = field(default_factory=dict)
 
 
 class Theorems(Protocol):
@@ -117,6 +125,7 @@ class Typing:
         self.mesh = mesh
         self.library = library
         self.classes = classify(instance, library)
+        self.holder = Holder(instance, mesh, library)
         self.linear = linear_operands(instance)
         self.detached = gradient_free(instance)
         self.always_native = local_native(instance, library, ())
@@ -146,15 +155,24 @@ class Typing:
                 found = self.classes.get(name)
                 if found is None:
                     return f"{self.instance.name} has no axis `{name}`"
-                if found.kind is AxisKind.BLOCKED:
-                    return f"axis `{name}` of {self.instance.name} cannot be divided: {found.reason}"
                 declaration = self.library.parallels.get(by)
                 if declaration is None or not is_cut(declaration):
                     return f"`{by}` is not a parallel op that cuts an axis"
+                holds = only_holds(declaration)
+                if holds and name in self.holder.windowed:
+                    return self.holder.not_held(name, by, degree)
+                if found.kind is AxisKind.BLOCKED:
+                    return f"axis `{name}` of {self.instance.name} cannot be divided: {found.reason}"
+                if holds and not any(name in dim[1:] for operand in self._operands for dim in operand.dims):
+                    return f"axis `{name}` of {self.instance.name} needs nothing that `{by}` holds"
                 size = self.instance.sizes[name]
-                if not bijective(declaration, degree, size):
+                if size % degree if holds else not bijective(declaration, degree, size):
                     return f"{degree} devices do not divide axis `{name}` of {size}"
         return None
+
+    @property
+    def _operands(self) -> tuple[Operand, ...]:
+        return (*self.instance.inputs, *self.instance.outputs)
 
     def operand_kind(self, role: Role, operand: Operand, position: int) -> Kind:
         """The kind of an input along a mesh axis with this role; a Shard's place is left at 0."""
@@ -165,9 +183,11 @@ class Typing:
                 if operand.integer_range is not None:
                     return Invariant()
                 return Partial() if position in operands else Replicate()
-            case Along(axis=axis, by=by):
+            case Along(axis=axis):
+                if (window := self.holder.window(role.axis, role.by, operand)) is not None:
+                    return window
                 if (dim := _dim_of(operand, axis)) is not None:
-                    return Shard(dim, by=by)
+                    return Shard(dim, by=self.holder.cut_by(role.by))
                 if operand.integer_range is not None:
                     return Invariant()
                 readers = [
@@ -184,9 +204,9 @@ class Typing:
                 return kind
             case Linearly():
                 return Partial()
-            case Along(axis=axis, by=by):
+            case Along(axis=axis):
                 if (dim := _dim_of(output, axis)) is not None:
-                    return Shard(dim, by=by)
+                    return Shard(dim, by=self.holder.cut_by(role.by))
                 equation = self.equation_of(output.name)
                 return Partial() if axis in equation.over and equation.kind is ReductionKind.SUM else Invariant()
 
@@ -207,20 +227,26 @@ class Typing:
             if local[name] % degree:
                 return f"{degree} devices do not divide axis `{name}` of {local[name]}"
             local[name] //= degree
-        operands = (*self.instance.inputs, *self.instance.outputs)
-        if (reason := self._unmerged(operands, configuration, divided, local)) is not None:
+        if (reason := self._unmerged(configuration, divided, local)) is not None:
             return reason
+        holding = self.holder.hold(_held_by(configuration), divided, local)
+        if isinstance(holding, str):
+            return holding
+        local |= holding.sizes(self.instance)
         kinds = [self._kinds_of(role) for role in configuration]
         arguments = tuple(
-            self._layout([given[i] for given, _ in kinds], operand, divided)
+            self._layout([given[i] for given, _ in kinds], operand, divided, holding)
             for i, operand in enumerate(self.instance.inputs)
         )
         results = tuple(
-            self._layout([made[i] for _, made in kinds], output, divided)
+            self._layout([made[i] for _, made in kinds], output, divided, holding)
             for i, output in enumerate(self.instance.outputs)
         )
         inner = self._inner_collectives(configuration)
+        if holding.windows and inner:
+            return f"{self.instance.name} reduces on the way what is read around axis `{holding.windows[0].axis}`"
         native = not inner and self.always_native and self.native_along.issuperset(divided)
+        cuts = {axis: self.holder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
         return TypedOperator(
             configuration,
             arguments,
@@ -228,7 +254,9 @@ class Typing:
             local,
             divided,
             inner,
-            native and all(role.by == "partition" for role in configuration if isinstance(role, Along)),
+            native and not holding.windows and all(by == PARTITION for by in cuts.values()),
+            holding.windows,
+            cuts,
         )
 
     def _kinds_of(self, role: Role) -> tuple[list[Kind], list[Kind]]:
@@ -255,19 +283,23 @@ class Typing:
 
     def _unmerged(
         self,
-        operands: Sequence[Operand],
         configuration: Configuration,
         divided: Mapping[str, tuple[int, ...]],
         local: Mapping[str, int],
     ) -> str | None:
-        """A merged dimension is consumed major factor first, so that every slice of it is a block."""
-        for operand in operands:
+        """A merged dimension is consumed major factor first, every slice of it being a block, or held by an op."""
+        held = {
+            role.axis for role in configuration if isinstance(role, Along) and self.holder.cut_by(role.by) != role.by
+        }
+        for operand in self._operands:
             for dim in operand.dims:
-                cuts = {role.by for role in configuration if isinstance(role, Along) and role.axis in dim}
-                if len(dim) > 1 and cuts - {"partition"}:
+                if len(dim) == 1:
+                    continue
+                cuts = {self.holder.cut_by(r.by) for r in configuration if isinstance(r, Along) and r.axis in dim}
+                if cuts - {PARTITION}:
                     return f"a merged dimension of {self.instance.name} is cut by partition only"
                 for position, name in enumerate(dim[1:], 1):
-                    if name not in divided:
+                    if name not in divided or name in held:
                         continue
                     left = [major for major in dim[:position] if local[major] > 1]
                     if left:
@@ -277,15 +309,22 @@ class Typing:
                         )
         return None
 
-    def _layout(self, kinds: Sequence[Kind], operand: Operand, divided: Mapping[str, tuple[int, ...]]) -> Layout:
+    def _layout(
+        self, kinds: Sequence[Kind], operand: Operand, divided: Mapping[str, tuple[int, ...]], holding: Holding
+    ) -> Layout:
         """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first."""
         placed = list(kinds)
+        around = {window.dim: (window.axis,) for window in holding.windows if window.operand == operand.name}
         for dim, factors in enumerate(operand.dims):
-            nesting = [axis for name in factors for axis in divided.get(name, ())]
+            nesting = [axis for name in around.get(dim, factors) for axis in divided.get(name, ())]
             for position, axis in enumerate(nesting):
                 kind = placed[axis]
-                assert isinstance(kind, Shard) and kind.dim == dim
-                placed[axis] = Shard(dim, position, kind.by)
+                assert isinstance(kind, Shard | Window) and kind.dim == dim
+                held = holding.merged.get((operand.name, dim, axis))
+                if held is not None:
+                    placed[axis] = Shard(dim, position, *held)
+                elif position:
+                    placed[axis] = type(kind)(dim, position, kind.by, kind.attributes)
         return Layout(tuple(placed))
 
     def _inner(self, configuration: Configuration) -> Iterator[InnerReduce | InnerReplicate]:
@@ -320,6 +359,7 @@ class Typing:
                 for name in self.reading[number]:
                     operand = self.instance.operand(name)
                     absent = operand.integer_range is None and _dim_of(operand, role.axis) is None
+                    absent = absent and self.holder.window(role.axis, role.by, operand) is None
                     if absent and not self._replicated_from_outside(role, operand):
                         names.append(name)
             self._replicated_of[role, number] = frozenset(names)
@@ -348,6 +388,15 @@ class Typing:
             if all(needs_gradient[i] and not weights[i] for i in operands):
                 found.append(Linearly(operands))
         return found
+
+
+def _held_by(configuration: Configuration) -> dict[str, tuple[str, ...]]:
+    """Per divided axis the ops that its roles name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for role in configuration:
+        if isinstance(role, Along) and role.by not in found.get(role.axis, ()):
+            found[role.axis] = (*found.get(role.axis, ()), role.by)
+    return found
 
 
 def _dim_of(operand: Operand, axis: str) -> int | None:

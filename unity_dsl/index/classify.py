@@ -44,11 +44,18 @@ class AxisClass:
     inner: bool = False
 
 
-def classify(instance: Instance, library: Library) -> dict[str, AxisClass]:
-    """Every axis with its class: those that equations run over, in their order, then those that only operands have."""
+Places = Collection[tuple[str, int]]
+"""Dimensions of tensors, by name and number."""
+
+
+def classify(instance: Instance, library: Library, held: Places = ()) -> dict[str, AxisClass]:
+    """Every axis with its class: those that equations run over, in their order, then those that only operands have.
+
+    `held` are dimensions of which every device holds all that it reads, wherever that is.
+    """
     equations = (*instance.equations, *instance.evaluation)
     operands = _operands(instance)
-    blocked = dict(_blocked(instance, operands, equations))
+    blocked = dict(_blocked(instance, operands, equations, held))
     positional = {axis for equation in equations for axis in _positional(equation.value)}
     sized = {node.name for equation in equations for node in walk(equation.value) if isinstance(node, Size)}
     sized -= _merged_sizes(instance, operands, equations)
@@ -90,15 +97,15 @@ def _kind(axis: str, kept: bool, inner: bool, why_not: str | None) -> tuple[Axis
 
 
 def _blocked(
-    instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation]
+    instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation], held: Places
 ) -> Iterator[tuple[str, str]]:
     """Axes that cannot be divided, each with the reason."""
     outputs = {output.name for output in instance.outputs}
     for equation in equations:
         for read in reads(equation.value):
             own = operands[read.tensor].dims
-            for index, dim in zip(read.index, own, strict=True):
-                if dim_axes(index, instance.sizes) != dim:
+            for place, (index, dim) in enumerate(zip(read.index, own, strict=True)):
+                if dim_axes(index, instance.sizes) != dim and (read.tensor, place) not in held:
                     for axis in dict.fromkeys((*free_axes(index), *dim)):
                         yield axis, _why_not(axis, read, index)
             yield from _diagonal(operands[read.tensor])

@@ -131,10 +131,25 @@ def _quotient(value: Value, factor: Value, unknown: Expr) -> Value:
 
 
 def defined_sizes(conditions: tuple[Expr, ...]) -> tuple[str, ...]:
-    """Names that stand alone on one side of an equation: `r == window` gives an axis r that no tensor need have."""
+    """Names that need be no tensor's dimension: those that stand alone on one side of an equation, as r in
+    `r == window`, and what a degree leaves of a size, as e in `d == p * e`.
+    """
     equations = [c for c in conditions if isinstance(c, Apply) and c.function == "=="]
     sides = [side for equation in equations for side in equation.arguments]
-    return tuple(dict.fromkeys(side.name for side in sides if isinstance(side, Name | Size) and not side.rest))
+    parts = [part for side in sides for part in ((side,) if isinstance(side, Name | Size) else _beside_degree(side))]
+    return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Name | Size) and not part.rest))
+
+
+def _beside_degree(expr: Expr) -> tuple[Expr, ...]:
+    """The other factor of a product with a degree, whose size is named `@p`."""
+    if not (isinstance(expr, Apply) and expr.function == "*"):
+        return ()
+    left, right = expr.arguments
+    return tuple(
+        other
+        for factor, other in ((left, right), (right, left))
+        if isinstance(factor, Size) and factor.name.startswith("@")
+    )
 
 
 def mentions_rank(condition: Expr) -> bool:

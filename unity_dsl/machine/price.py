@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..graph.conversion import Step, StepKind
 from ..graph.exchange import received_fraction
 from ..graph.graph import DTYPE_BYTES
-from ..graph.layout import Layout, Mesh, Shard
+from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
 from ..graph.typing import InnerReduce, TypedOperator
 from ..index.instance import Instance
 from ..index.work import Work, backward_work, work
@@ -120,21 +120,27 @@ def _price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[
             return group_price(step.axes, mesh, machine).scaled(moved * held), held
         case StepKind.EXCHANGE:
             assert step.source is not None and step.target is not None
-            sent = group_price(step.axes, mesh, machine).scaled(exchanged(step.source, step.target, mesh))
-            after = held_fraction(step.target, mesh)
-            return sent + local_price(machine, 2).scaled(held + after), after
+            received = exchanged(step.source, step.target, mesh)
+            return price_exchange(step, received, mesh, machine, held), held_fraction(step.target, mesh)
     raise AssertionError(f"unknown step {step.kind}")
+
+
+def price_exchange(step: Step, received: float, mesh: Mesh, machine: Machine, held: float) -> Price:
+    """Slices packed, sent and put in place, a device receiving that part of the tensor; of 0 nothing is sent."""
+    assert step.target is not None
+    local = local_price(machine, 2).scaled(held + held_fraction(step.target, mesh))
+    return local if received == 0 else group_price(step.axes, mesh, machine).scaled(received) + local
 
 
 @lru_cache(maxsize=65536)
 def exchanged(source: Layout, target: Layout, mesh: Mesh) -> float:
-    """The part of a tensor that a device receives from others in an exchange."""
+    """The part of a tensor that a device receives from others in an exchange between partition shards."""
     return received_fraction(source, target, mesh)
 
 
 def held_fraction(layout: Layout, mesh: Mesh) -> float:
-    """The part of a tensor's elements that each device holds."""
-    return 1 / mesh.degree(layout.where(Shard))
+    """The part of a tensor's elements that each device holds, without what windows hold of their neighbours."""
+    return 1 / mesh.degree(layout.where(Shard, Window, Overlap))
 
 
 def local_price(machine: Machine, passes: float) -> Price:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from ..index.instance import Instance
 from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
@@ -210,7 +211,7 @@ def _check_numbers(call: GraphCall, decl: OperatorDecl | ParallelDecl, given: Ma
     """
     decided = {name for condition in decl.conditions if mentions_rank(condition) for name in keys(condition)}
     for name, value in given.items():
-        if value.constant is None and (name in decided or isinstance(decl, ParallelDecl)):
+        if value.constant is None and name in decided:
             raise Unsupported(f"`{name}` of `{call.name}` that is no number")
 
 
@@ -336,11 +337,13 @@ class _Site:
         numbers = {name: number_of(value, self.witness) for name, value in self.given.items()}
         try:
             if isinstance(self.decl, ParallelDecl):
-                return instantiate_parallel(self.decl, shapes, self.degrees, numbers, span=self.call.span)
+                parallel = sized_attributes(self.decl, self._symbolic(), numbers)
+                return instantiate_parallel(parallel, shapes, self.degrees, numbers, span=self.call.span)
             binding = None
             if self.pattern is not None and view is not None:
                 binding = view_binding(self.pattern, view, self.witness)
             operator = sized_attributes(self.decl, self._symbolic(), numbers)
+            operator = replace(operator, evaluation=()) if self._symbolic() else operator
             return instantiate(operator, shapes, numbers, binding=binding, span=self.call.span)
         except InputError as error:
             raise Failed("same_shape", error.diagnostic.message) from None
@@ -365,7 +368,10 @@ def number_of(value: Poly, sizes: Mapping[str, int]) -> int | float:
     return int(exact) if exact.denominator == 1 else float(exact)
 
 
-def sized_attributes(decl: OperatorDecl, names: tuple[str, ...], at: Mapping[str, int | float]) -> OperatorDecl:
+Sized = TypeVar("Sized", OperatorDecl, ParallelDecl)
+
+
+def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, int | float]) -> Sized:
     """The declaration with these attributes as sizes in its statements: `start` as `|start'|`.
 
     A condition says how large it is, so that the instance can check its reads; a coefficient, `1 / k`, needs none.
@@ -380,7 +386,7 @@ def sized_attributes(decl: OperatorDecl, names: tuple[str, ...], at: Mapping[str
         Apply("==", (Name(f"{name}'"), Name(name))) for name in names if isinstance(at[name], int) and at[name] >= 1
     )
     statements = tuple(replace(made, value=rewrite(made.value, sized)) for made in decl.statements)
-    return replace(decl, conditions=decl.conditions + equal, statements=statements, evaluation=())
+    return replace(decl, conditions=decl.conditions + equal, statements=statements)
 
 
 def used_names(rule: RuleDecl, claim: Claim, ranks: Ranks) -> tuple[str, ...]:

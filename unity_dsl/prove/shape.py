@@ -37,6 +37,11 @@ def factors_of(size: Poly) -> Factors:
     return () if size == ONE else (size,)
 
 
+def _divides(factor: Poly, size: Poly) -> bool:
+    """Whether a factor divides a size exactly, at all sizes: it is the size, or a product that every term has."""
+    return factor == size or (len(factor.terms) == 1 and not size.divided(factor)[1].terms)
+
+
 def shown(size: Poly) -> str:
     """A polynomial in sizes as one writes it."""
     if not size.terms:
@@ -178,9 +183,10 @@ class Sizes:
         left = list(whole)
         sizes = [" * ".join(map(shown, side)) or "1" for side in (part, whole)]
         for factor in part:
-            if factor not in left:
+            place = next((place for place, own in enumerate(left) if _divides(factor, own)), None)
+            if place is None:
                 raise Failed("divides", f"{sizes[0]} is not known to divide {sizes[1]} (for `{name}`)")
-            left.remove(factor)
+            left[place : place + 1] = () if left[place] == factor else factors_of(left[place].divided(factor)[0])
         self.divisions.append(f"{sizes[0]} divides {sizes[1]}")
         return tuple(left)
 

@@ -80,17 +80,17 @@ def _divided(subject: Subject, axis: str, functions: Functions) -> tuple[Obligat
     return tuple(
         replace(obligation, statement=obligation.statement + mode)
         for mode, one in modes(subject)
-        for obligation in _Configuration(one, axis, functions).obligations()
+        for obligation in Division(one, axis, functions).obligations()
     )
 
 
 def symbolic_sizes(subject: Subject, arithmetic: Arithmetic, given: Mapping[str, Factors]) -> Sizes:
     """A size of its own for every axis of the operands. What conditions do not determine, they are assumed for."""
     instance = subject.instance
-    sizes = Sizes(arithmetic)
+    sizes = Sizes(arithmetic, dict(given))
     for operand in instance.inputs:
         for axis in operand.axes:
-            sizes.dims[axis] = given.get(axis, (of(axis),))
+            sizes.dims.setdefault(axis, (of(axis),))
     for decl in instance.operator.inputs:
         if decl.integer_range is not None:
             sizes.dims.setdefault(decl.integer_range, (of(decl.integer_range),))
@@ -119,7 +119,9 @@ def _bound(instance: Instance, operand: Operand, sizes: Sizes) -> Poly | None:
     return of(f"<{operand.name}>") if name is None else product(sizes.dims[name])
 
 
-class _Configuration:
+class Division:
+    """One axis divided: the operator on the whole, and its equations on the slices of one device."""
+
     def __init__(self, subject: Subject, axis: str, functions: Functions) -> None:
         self.subject = subject
         self.instance = subject.instance
@@ -129,21 +131,19 @@ class _Configuration:
         self.whole: Factors = (of(DEGREE), of(LOCAL))
 
     def obligations(self) -> tuple[Obligation, ...]:
-        if not any(self.axis in operand.axes for operand in self.instance.inputs):
-            raise Unsupported(f"the axis `{self.axis}`, which no operand has")
-        sizes = symbolic_sizes(self.subject, self.arithmetic, {self.axis: self.whole})
+        sizes = self.sizes()
         # A copy: a call adds what it infers, and on a device other axes may follow from the divided one.
         local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.whole[1:]})
-        operands = [symbolic_input(self.instance, operand, sizes) for operand in self.instance.inputs]
+        operands = [self.input(operand, sizes) for operand in self.instance.inputs]
         names = [operand.name for operand in self.instance.inputs]
         numbers = scalars(self.subject)
         expected = Call(self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.functions)
         wanted = expected.run()
         device = expected.axis(self.axis)[0]
         local = [
-            self._slice(operand, tensor, device) for operand, tensor in zip(self.instance.inputs, operands, strict=True)
+            self.slice(operand, tensor, device) for operand, tensor in zip(self.instance.inputs, operands, strict=True)
         ]
-        shard = _Shard(self, dict(zip(names, local, strict=True)) | numbers, local_sizes, device)
+        shard = self.on_device(dict(zip(names, local, strict=True)) | numbers, local_sizes, device)
         met = [Obligation("in_bounds", "every read without a fill lies inside its slice")]
         for operand, whole, part in zip(self.instance.outputs, wanted, shard.run(), strict=True):
             self._same(operand, whole, part, device)
@@ -151,7 +151,18 @@ class _Configuration:
             met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(whole.value)} terms"))
         return tuple(met)
 
-    def _slice(self, operand: Operand, tensor: Tensor, device: Var) -> Tensor:
+    def sizes(self) -> Sizes:
+        if not any(self.axis in operand.axes for operand in self.instance.inputs):
+            raise Unsupported(f"the axis `{self.axis}`, which no operand has")
+        return symbolic_sizes(self.subject, self.arithmetic, {self.axis: self.whole})
+
+    def input(self, operand: Operand, sizes: Sizes) -> Tensor:
+        return symbolic_input(self.instance, operand, sizes)
+
+    def on_device(self, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> OnDevice:
+        return OnDevice(self, operands, sizes, device)
+
+    def slice(self, operand: Operand, tensor: Tensor, device: Var) -> Tensor:
         """`partition` where the operand has the axis, the index @p taken out of its dimension; else `replicate`."""
         if self.axis not in operand.axes:
             return tensor
@@ -188,10 +199,10 @@ class _Configuration:
             raise Failed("same_value", f"{where}: the coefficients are not known to agree")
 
 
-class _Shard(Call):
+class OnDevice(Call):
     """The equations on one device. What they reduce over the divided axis is reduced over the devices at once."""
 
-    def __init__(self, theorem: _Configuration, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> None:
+    def __init__(self, theorem: Division, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> None:
         super().__init__(theorem.instance, operands, sizes, (), theorem.functions)
         self.divided = theorem.axis
         self.whole = product(theorem.whole)

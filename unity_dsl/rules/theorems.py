@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
 
+from ..graph.holding import only_holds
+from ..graph.layout import PARTITION
 from ..graph.typing import Along, Linearly, Role
 from ..index.adjoint import adjoint
 from ..index.instance import Instance
 from ..index.library import Library
 from ..index.term import walk
+from ..index.window import windowed
 from ..prove.facts import fact_text
+from ..prove.holding import prove_holding, window_text
 from ..prove.prove import Answer, Proved
 from ..prove.sharding import prove_division, prove_linearity
 from ..prove.subject import Subject, generalise
@@ -31,17 +35,23 @@ from .theorem_file import TheoremFile, shipped_theorems
 
 @dataclass(frozen=True)
 class Claim:
-    """What one theorem says of one subject. `same`: the result is the same on every device, not a term of a sum."""
+    """What one theorem says of one subject. `same`: the result is the same on every device, not a term of a sum.
+
+    `held`: the op of the role gives every device what it needs of dimensions that are not just the divided axis.
+    """
 
     operator: OperatorDecl
     statement: str
     instance: Instance
     role: Along | Linearly
     same: bool = False
+    held: bool = False
 
     @cached_property
     def general(self) -> Subject:
-        """The subject for any numbers of the attributes."""
+        """The subject for any numbers of the attributes; what an op holds depends on them."""
+        if self.held:
+            return self.at_numbers
         return generalise(self.instance, self._apart, declared=self.operator)
 
     @cached_property
@@ -59,10 +69,14 @@ class Claim:
         if isinstance(role, Along):
             role = Along(subject.axes.get(role.axis, role.axis), role.by)
         parts = [subject.text, repr(role), repr(self.same), *_declarations(subject.instance, role, library)]
+        if self.held and isinstance(role, Along):
+            parts += ["held", window_text(subject, role.axis, role.by, library)]
         return sha256("\n\n".join(parts).encode()).hexdigest()
 
     def prove(self, subject: Subject, library: Library) -> Answer:
         match self.role:
+            case Along(axis=axis, by=by) if self.held:
+                return prove_holding(subject, axis, by, library)
             case Along(axis=axis):
                 return prove_division(subject, axis, library)
             case Linearly(operands=operands):
@@ -74,6 +88,7 @@ class Claims:
 
     def __init__(self, instance: Instance, gradients: Sequence[bool], library: Library) -> None:
         self.instance = instance
+        self.library = library
         self.adjoints = {
             position: adjoint(instance, library, position)
             for position, (operand, needed) in enumerate(zip(instance.inputs, gradients, strict=True))
@@ -83,6 +98,8 @@ class Claims:
     def of(self, role: Role) -> Iterator[Claim]:
         """One for the operator and one for every adjoint; none for a role that divides nothing."""
         match role:
+            case Along(by=by) if by != PARTITION and only_holds(self.library.parallels[by]):
+                yield from self._held(role)
             case Along():
                 yield self._claim(self.instance, f"along {role}", role)
                 for position, made in self.adjoints.items():
@@ -93,6 +110,18 @@ class Claims:
                 for position, made in self.adjoints.items():
                     what = f"{where}, gradient of {self._name(position)}"
                     yield self._claim(made, what, role, same=position in operands)
+
+    def _held(self, role: Along) -> Iterator[Claim]:
+        """What an op holds, and the division itself, where no dimension is read around the axis.
+
+        Around windows nothing is reduced inside the operator, so it is the composition of the op, of equations that
+        each device runs by itself, and of what combines their results. Equal functions have equal adjoints, and the
+        adjoint of the op is its transpose.
+        """
+        if role.axis not in windowed(self.instance, self.library):
+            yield from self.of(Along(role.axis))
+        statement = f"along {role}, as `{role.by}` holds it"
+        yield Claim(self.instance.operator, statement, self.instance, role, held=True)
 
     def _name(self, position: int) -> str:
         return self.instance.inputs[position].name
@@ -105,7 +134,7 @@ def _declarations(instance: Instance, role: Role, library: Library) -> Iterator[
     """The text of every element function that a proof may meet, of the facts about these, and of the op that cuts."""
     values = [equation.value for equation in (*instance.equations, *instance.evaluation)]
     yield from reached_texts(frozenset(name for value in values for name in _functions(value, library)), library)
-    if isinstance(role, Along) and role.by != "partition":
+    if isinstance(role, Along) and role.by != PARTITION:
         span = library.parallels[role.by].span
         yield role.by if span is None else span.text
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..graph.layout import Layout, Shard
+from ..graph.layout import Cut, Layout
 from .network import Mask
 from .options import all_invariant
 from .part import Domains, Part
@@ -52,4 +52,4 @@ def _same(roles: Sequence[object]) -> bool:
 
 def _kinds(layout: Layout) -> list[object]:
     """Kinds without the nesting, which differs between axes that cut the same dimension."""
-    return [(kind.dim, kind.by) if isinstance(kind, Shard) else kind for kind in layout.kinds]
+    return [(type(kind), kind.dim, kind.by) if isinstance(kind, Cut) else kind for kind in layout.kinds]

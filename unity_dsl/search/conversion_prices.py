@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..graph.conversion import LOCAL_STEPS, Conversion, MoveTable, Step, StepKind, convert, divisors, move_table
-from ..graph.layout import Layout, Mesh
+from ..graph.exchange import Received
+from ..graph.layout import PARTITION, Cut, Layout, Mesh
+from ..index.library import Library
 from ..machine.machine import Machine
-from ..machine.price import Price, held_fraction, price_steps
+from ..machine.price import Price, held_fraction, price_exchange, price_steps
 from .elimination import Table
 
 Numbers = npt.NDArray[np.int64]
@@ -47,19 +49,20 @@ class PriceTables:
 class ConversionPrices:
     """Prices of conversions on a mesh of a machine, found per shape (its divisors) when first asked for."""
 
-    def __init__(self, mesh: Mesh, machine: Machine) -> None:
+    def __init__(self, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.mesh = mesh
         self.machine = machine
+        self._received = Received(mesh, library)
         self._shapes: dict[tuple[int, ...], PriceTables] = {}
         self._exchanges: dict[Step, Price] = {}
 
     def between(self, layouts: Sequence[Layout], shape: tuple[int, ...]) -> PriceTables:
         """Prices for every ordered pair of layouts of a tensor of that shape."""
-        shape = divisors(shape, self.mesh)
-        table = move_table(shape, self.mesh)
+        table = move_table(divisors(shape, self.mesh), self.mesh)
         numbers = np.array([table.number.get(layout, -1) for layout in layouts], dtype=np.int64)
         known = (numbers >= 0) & (numbers < table.in_order)
-        found = self._of_shape(shape).at(np.ix_(np.where(known, numbers, 0), np.where(known, numbers, 0)))
+        everything = self._of_shape(divisors(shape, self.mesh))
+        found = everything.at(np.ix_(np.where(known, numbers, 0), np.where(known, numbers, 0)))
         for i in np.flatnonzero(~known).tolist():
             for j in range(len(layouts)):
                 for source, target in ((i, j), (j, i)):
@@ -74,9 +77,22 @@ class ConversionPrices:
 
     def _price(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> tuple[float, ...]:
         found = convert(source, target, self.mesh, shape)
-        forward = price_steps(found.forward, self.mesh, self.machine, held_fraction(source, self.mesh))
-        backward = price_steps(found.backward, self.mesh, self.machine, held_fraction(target, self.mesh))
-        return forward.latency, forward.per_byte, backward.latency, backward.per_byte, count_steps(found)
+        forward, there = self._steps(found.forward, source, shape)
+        backward, back = self._steps(found.backward, target, shape)
+        return forward.latency, forward.per_byte, backward.latency, backward.per_byte, there + back
+
+    def _steps(self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...]) -> tuple[Price, float]:
+        """The price of steps and how many they are.
+
+        How much an exchange moves between other slices than blocks is known at this very shape, by its transfers.
+        """
+        held = held_fraction(start, self.mesh)
+        if len(steps) != 1 or not _declared(steps[0]):
+            return price_steps(steps, self.mesh, self.machine, held), count_steps(Conversion(tuple(steps), ()))
+        (step,) = steps
+        assert step.source is not None and step.target is not None
+        received = self._received.fraction(step.source, step.target, shape)
+        return price_exchange(step, received, self.mesh, self.machine, held), 1.0 if received else 0.1
 
     def _of_shape(self, shape: tuple[int, ...]) -> PriceTables:
         """All pairs of layouts in mesh order. A pair that cuts fewer dimensions is converted as of those alone."""
@@ -107,6 +123,12 @@ class ConversionPrices:
     def _layouts_below(self, shape: tuple[int, ...]) -> tuple[Layout, ...]:
         table = move_table(shape[:-1], self.mesh)
         return table.layouts[: table.in_order]
+
+
+def _declared(step: Step) -> bool:
+    """Whether a step is an exchange with slices of a user's own op."""
+    kinds = [kind for layout in (step.source, step.target) if layout is not None for kind in layout.kinds]
+    return any(isinstance(kind, Cut) and kind.by != PARTITION for kind in kinds)
 
 
 def count_steps(conversion: Conversion) -> float:

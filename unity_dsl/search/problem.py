@@ -84,7 +84,8 @@ class Prices:
 
 def prices_on(mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> Prices:
     """Prices, each found when first asked for."""
-    return Prices(mesh, machine, OptionTable(mesh, machine, library, theorems), ConversionPrices(mesh, machine))
+    options = OptionTable(mesh, machine, library, theorems)
+    return Prices(mesh, machine, options, ConversionPrices(mesh, machine, library))
 
 
 def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Problem:

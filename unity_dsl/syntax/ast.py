@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from .span import Span
 
@@ -212,6 +213,13 @@ class ParallelDecl:
     statements: tuple[Statement, ...]
     doc: str = ""
     span: Span | None = _span()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.attributes, self.inputs, self.outputs, self.conditions, self.statements))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,207 @@
+"""A user's own kind of parallelism whose slices overlap: declared in one file, proved, chosen, run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.syntax.diagnostic import InputError
+
+Compile = Callable[..., Path]
+THIN = str(Path(__file__).parent / "thin.toml")
+
+HALO = """
+## Device @p gets its slice and `before` / `after` positions of its neighbours, zeros outside.
+parallel halo[p; dim, before, after](x: [f.., d, g..]) -> y: [@p, f.., l, g..]
+  where rank(f) == dim, d == p * e, l == e + before + after
+  y[@p, f.., j, g..] = x[f.., @p * |e| + j - before, g.. else 0]
+"""
+
+OPERATORS = """
+## Sums over windows of the last axis, zeros outside.
+op conv1d(x: [n, c, l], w: [o, c, r]; stride = 1, pad = 0) -> y: [n, o, q]
+  where q == (l + 2 * pad - r) // stride + 1
+  y[n, o, q] = sum(c, r) x[n, c, q * stride + r - pad else 0] * w[o, c, r]
+
+## The greatest of every window, of what lies inside.
+op pool(x: [b.., l]; size, stride, pad = 0) -> y: [b.., q]
+  where r == size, q == (l + 2 * pad - size) // stride + 1
+  y[b.., q] = max(r) x[b.., q * stride + r - pad else -inf]
+
+## Each position with its two neighbours; outside of the axis everything is 1.
+op blur(x: [b.., l]) -> y: [b.., l]
+  y[b.., i] = x[b.., i - 1 else 1] / 4 + x[b.., i] / 2 + x[b.., i + 1 else 1] / 4
+"""
+
+LONG = """model long[b = 1, c = 4, l = 256]
+  input x: f32[b, c, l]
+  input target: f32[b, c, l]
+  weight w1: f32[8, c, 5] ~ normal(0.2)
+  weight w2: f32[8, 8, 3] ~ normal(0.2)
+  weight w3: f32[c, 8, 3] ~ normal(0.2)
+  h = relu(conv1d(x, w1; pad=2))
+  g = relu(conv1d(h, w2; pad=1))
+  y = conv1d(g, w3; pad=1)
+  loss mse(y, target)
+"""
+
+STRIDED = """model strided[b = 2, c = 3, l = 32]
+  input x: f32[b, c, l]
+  input target: f32[b, 2]
+  weight w1: f32[4, c, 4] ~ normal(0.2)
+  weight w2: f32[4, 4, 1] ~ normal(0.2)
+  weight w3: f32[2, 4, 3] ~ normal(0.2)
+  h = conv1d(x, w1; stride=2, pad=1)
+  g = pool(h; size=3, stride=2, pad=1)
+  k = conv1d(g, w2)
+  m = blur(k)
+  y = conv1d(m, w3; pad=1)
+  z = reduce_sum(y[n, o, q] -> [n, o])
+  loss mse(z, target)
+"""
+
+TWO_READERS = """model readers[b = 1, c = 2, l = 16]
+  input x: f32[b, c, l]
+  input target: f32[b, c, l]
+  weight w: f32[c, c, 1] ~ normal(0.3)
+  weight v: f32[c, c, 3] ~ normal(0.3)
+  weight u: f32[c, c, 7] ~ normal(0.3)
+  h = tanh(conv1d(x, w))
+  s = conv1d(h, v; pad=1)
+  t = conv1d(h, u; pad=3)
+  y = s * t + h
+  loss mse(y, target)
+"""
+
+SHRINKING = """model shrinking[b = 1, c = 2, l = 18]
+  input x: f32[b, c, l]
+  input target: f32[b, c, 16]
+  weight w: f32[c, c, 3] ~ normal(0.3)
+  y = conv1d(x, w)
+  loss mse(y, target)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    own = tmp_path / "my_ops"
+    own.mkdir()
+    (own / "windows.uop").write_text(OPERATORS)
+    (own / "halo.uop").write_text(HALO)
+    return own
+
+
+def plan(out: Path) -> dict[str, Any]:
+    found = json.loads((out / "plan.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def roles(out: Path, operator: str) -> list[list[str]]:
+    """The configurations of an operator's calls, one word per mesh axis."""
+    steps = plan(out)["graph"]["steps"]
+    return [step["configuration"] for step in steps if step["operator"] == operator]
+
+
+def conversions(out: Path) -> Iterator[tuple[str, str]]:
+    for value in plan(out)["graph"]["values"].values():
+        for made in value.get("materialised", ()):
+            yield made["from"], made["layout"]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_search_divides_a_long_sequence(ranks: int, folder: Path, compile_program: Compile, pool: RankPool) -> None:
+    """Batch 1 and few channels: the sequence is what there is to divide, and only the rims are sent."""
+    out = compile_program(LONG, devices=ranks, machine=THIN, operators=[folder])
+    assert all(role == "along q by halo" for found in roles(out, "conv1d") for role in found)
+    assert ("S2", "halo(2; before=1; after=1)") in [
+        (before.split(",")[0], after.split(",")[0]) for before, after in conversions(out)
+    ]
+    report = pool.check(out)
+    assert report.ok, report
+
+
+def test_without_the_declaration_it_cannot(folder: Path, compile_program: Compile) -> None:
+    (folder / "halo.uop").unlink()
+    out = compile_program(LONG, devices=2, machine=THIN, operators=[folder])
+    assert not any("along q" in role for found in roles(out, "conv1d") for role in found)
+
+
+def test_the_plan_names_the_theorems_it_rests_on(folder: Path, compile_program: Compile) -> None:
+    out = compile_program(LONG, devices=2, machine=THIN, operators=[folder])
+    theorems = [found["theorem"] for found in plan(out)["theorems"]]
+    assert "conv1d along halo(q), as `halo` holds it" in theorems
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    "pins",
+    [["h=S2", "g=S2", "k=S2", "m=S2", "y=S2"], ["h=S1", "g=S2", "k=S2", "m=S2", "y=I"]],
+    ids=["all", "some"],
+)
+def test_strides_and_other_fills(
+    ranks: int, pins: list[str], folder: Path, compile_program: Compile, pool: RankPool
+) -> None:
+    """Even kernels, strides, windows of maxima, an axis that is read around itself and a fill of 1."""
+    out = compile_program(STRIDED, devices=ranks, pins=pins, operators=[folder])
+    assert {role for found in roles(out, "pool") for role in found} == {"along q by halo"}
+    assert {role for found in roles(out, "blur") for role in found} == {"along l by halo"}
+    report = pool.check(out)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("mesh", [(2, 2), (4,)])
+def test_readers_with_windows_of_different_widths(
+    mesh: tuple[int, ...], folder: Path, compile_program: Compile, pool: RankPool
+) -> None:
+    pins = ["h=S2", "s=S2", "t=S2", "y=S2"]
+    out = compile_program(TWO_READERS, devices=4, mesh=mesh, pins=pins, machine=THIN, operators=[folder])
+    made = {after.split(",")[0] for _, after in conversions(out)}
+    assert {"halo(2; before=1; after=1)", "halo(2; before=3; after=3)"} <= made
+    report = pool.check(out)
+    assert report.ok, report
+
+
+def test_mixed_with_other_mesh_axes(folder: Path, compile_program: Compile, pool: RankPool) -> None:
+    pins = ["h=S2,S1", "g=S1,S2", "y=S2,S1"]
+    report = pool.check(compile_program(LONG, devices=4, pins=pins, operators=[folder]))
+    assert report.ok, report
+
+
+def test_slices_that_drift_apart_are_refused_in_words(folder: Path, tmp_path: Path) -> None:
+    """18 positions make 16: on the second device the windows would begin where the slice of x does not."""
+    model = tmp_path / "shrinking.udl"
+    model.write_text(SHRINKING)
+    with pytest.raises(InputError) as refused:
+        compile_model(Request(model=model, devices=2, pins=["y=S2"], operators=[folder]))
+    assert refused.value.diagnostic.code == "E307"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("l == e + before + after", "l == e + 1"), "one position, at one side"),
+        (("j - before", "j - before + 1"), "a neighbour's second position, not its first"),
+        (("else 0", "else 1"), "ones outside"),
+    ],
+    ids=["narrow", "shifted", "fill"],
+)
+def test_an_op_that_does_not_hold_what_is_read_is_not_used_wrongly(
+    change: tuple[str, str], why: str, folder: Path, compile_program: Compile, pool: RankPool
+) -> None:
+    """Either it is not used, or, where more of the neighbours makes up for it, the program is right."""
+    text = HALO.replace(*change)
+    if change[1] == "l == e + 1":
+        text = text.replace("; dim, before, after", "; dim").replace("- before", "- 0")
+    (folder / "halo.uop").write_text(text)
+    out = compile_program(LONG, devices=2, machine=THIN, operators=[folder])
+    used = any("halo" in role for found in roles(out, "conv1d") for role in found)
+    assert used == (change[0] == "j - before"), why
+    report = pool.check(out)
+    assert report.ok, report
