@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from .form import Atom, Form, Function, Term, Unsupported, add, atom, constant, multiply, refresh, scale
+from .form import Atom, Extremum, Form, Function, Term, add, atom, constant, multiply, refresh, scale
 from .guard import settled
 from .poly import ONE, number
 from .sign import Signs
@@ -25,16 +25,17 @@ Square = Callable[[Atom], "Form | None"]
 
 
 def reduced_products(form: Form, signs: Signs, square: Square) -> Form:
-    """The form with its products reduced. Raises Unsupported where that takes too long."""
+    """The form with its products reduced; as it is where that takes too long."""
+    reduced = form
     for _ in range(MAX_STEPS):
-        for position, term in enumerate(form):
+        for position, term in enumerate(reduced):
             changed = _step(term, signs, square)
             if changed is not None:
-                form = add(form[:position], changed, form[position + 1 :])
+                reduced = add(reduced[:position], changed, reduced[position + 1 :])
                 break
         else:
-            return form
-    raise Unsupported("products that take too many steps to reduce")
+            return reduced
+    return form
 
 
 def _step(term: Term, signs: Signs, square: Square) -> Form | None:
@@ -79,9 +80,12 @@ def _leading(form: Form) -> Term:
     return max(form, key=size)
 
 
-def _order(factor: Atom) -> tuple[str, str]:
-    """The same on both sides of a rule where the names of indices do not matter."""
-    return re.sub(r"~\d+", "~", factor.key), factor.key
+def _order(factor: Atom) -> tuple[bool, str, str]:
+    """The same on both sides of a rule where the names of indices do not matter.
+
+    The greatest of a set comes first: max(x, 0) ** 2 = x max(x, 0) puts others in its place, which are to be lower.
+    """
+    return not isinstance(factor, Extremum), re.sub(r"~\d+", "~", factor.key), factor.key
 
 
 def _with(term: Term, taken: dict[Atom, int], value: Form) -> Form:
