@@ -86,6 +86,7 @@ class Graph:
 
     def __post_init__(self) -> None:
         self.functions = Functions(laws_of(self.library), self.arithmetic)
+        self.functions.applications.followed = True
         for tensor in self.rule.inputs:
             self.tensors[tensor.name] = self._input(tensor)
 

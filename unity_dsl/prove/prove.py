@@ -19,7 +19,8 @@ from .build import Graph, Ranks, Views, calls, check_random, claim_of, declarati
 from .claim import Claim
 from .compare import Comparison
 from .counterexample import Shrinking
-from .form import Form, Unsupported, substitute
+from .domain import has_value, partial_name
+from .form import Form, Unsupported, refreshed_family, substitute
 from .guard import compare
 from .inline import Tensor
 from .poly import Var, of
@@ -40,7 +41,7 @@ TRIALS = 12
 
 @dataclass(frozen=True)
 class Obligation:
-    """Something that was shown: same_shape, in_bounds, divides, same_layout, inhabited or same_value.
+    """Something that was shown: same_shape, in_bounds, divides, same_layout, same_value, defined or inhabited.
 
     `questions` are those that z3 was asked on the way, where a proof is followed.
     """
@@ -187,10 +188,13 @@ class Prover:
             check_ranks(self.rule, self.library)
             check_random(self.rule, self.library)
             left, right = graph.sides()
-            obligations = (*self.obligations(left, right), *(Obligation("divides", text) for text in graph.divisions))
+            obligations = (
+                *self.obligations(graph, left, right),
+                *(Obligation("divides", text) for text in graph.divisions),
+            )
         except Failed as failed:
             # Without a common layout there is no common index at which two values could be compared.
-            comparable = failed.obligation in ("same_value", "same_shape")
+            comparable = failed.obligation in ("same_value", "same_shape", "defined")
             return (self._counterexample(graph) if comparable else None) or failed
         except Unsupported as reason:
             return self._counterexample(graph) or Failed("same_value", f"no method for {reason}")
@@ -214,7 +218,7 @@ class Prover:
         since, self.told = self.arithmetic.record[self.told :], len(self.arithmetic.record)
         return tuple(question for question in since if question.obligation in names)
 
-    def obligations(self, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
+    def obligations(self, graph: Graph, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
         before = self._asked("in_bounds", "same_shape")
         met = [
             Obligation(name, statement, tuple(question for question in before if question.obligation == name))
@@ -232,6 +236,9 @@ class Prover:
             self._same_value(number, first, second, mapping)
             terms = f"output {number}: {len(first.value)} terms"
             met.append(Obligation("same_value", terms, self._asked("same_value")))
+            self._defined(number, graph, first, second, mapping)
+            applied = f"output {number}: {len(second.domain)} quotients and partial functions on the right"
+            met.append(Obligation("defined", applied, self._asked("same_value")))
         return tuple(met)
 
     def _same_shape(self, left: Tensor, right: Tensor) -> dict[Var, Var]:
@@ -269,6 +276,20 @@ class Prover:
             return
         if not Comparison(self.arithmetic).equal(left.value, other):
             raise Failed("same_value", f"output {output}: the coefficients are not known to agree")
+
+    def _defined(self, output: int, graph: Graph, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
+        """Every partial application on the right has a value wherever the left side has one. Raises Failed."""
+        renaming = {old: of(new) for old, new in mapping.items()}
+        known = [partial.family for partial in left.domain if partial.certain]
+        comparison = Comparison(self.arithmetic)
+        functions = graph.functions
+        for partial in right.domain:
+            renamed = partial.substitute(renaming)
+            if has_value(renamed.function, functions.signs, functions.laws.functions):
+                continue
+            if not comparison.member(known, refreshed_family(renamed.family)):
+                what = partial_name(partial.function)
+                raise Failed("defined", f"output {output}: {what} is not known to have a value where the left side has")
 
     # ------------------------------------------------------------------------------------------ numbers
 
