@@ -32,9 +32,8 @@ from .poly import ONE, Poly, Var
 from .sign import Sign, Signs
 
 TOTAL = frozenset(
-    ("math.erf", "np.abs", "np.cos", "np.exp", "np.expm1", "np.floor", "np.maximum", "np.minimum", "np.sign", "np.sin")
-    + ("np.tanh",)
-)
+    f"np.{name}" for name in ("abs", "cos", "exp", "expm1", "floor", "maximum", "minimum", "sign", "sin", "tanh")
+) | {"math.erf"}
 """Native functions that have a value at all numbers."""
 DOMAINS = {"np.log": Sign.POSITIVE, "np.sqrt": Sign.NOT_NEGATIVE, "np.power": Sign.POSITIVE}
 """What the first argument must be for a native function to have a value at all others."""
@@ -46,7 +45,7 @@ MAX_PARTIALS = 400
 class Partial:
     """An application that an element needs, for all bound indices that meet the guards. Its value is the atom.
 
-    One in a branch that is not always taken is not `certain`.
+    One in a branch that is not always taken is not `certain`, nor one that is compared: `nan > 0` is a value.
     """
 
     family: Family

@@ -76,13 +76,13 @@ class Functions:
             case Name(name):
                 return refresh(names[name])
             case Apply(sign, (left, right)) if sign in COMPARISONS:
-                return self.step(sign, self.value(left, names), self.value(right, names))
+                with self.applications.branch(certain=False):
+                    return self.step(sign, self.value(left, names), self.value(right, names))
             case Apply(name, arguments):
                 return self.apply(name, [self.value(argument, names) for argument in arguments])
             case Select(condition, then, otherwise):
-                first = self.value(condition, names)
                 with self.applications.branch(certain=False):
-                    return self.select(first, *(self.value(part, names) for part in (then, otherwise)))
+                    return self.select(*(self.value(part, names) for part in (condition, then, otherwise)))
         raise Unsupported(f"{type(expr).__name__} in the definition of a function")
 
     def apply(self, name: str, values: list[Form]) -> Form:

@@ -190,7 +190,8 @@ class Call:
         condition = self.guard(expr)
         if condition is not None:
             return guarded([condition])
-        left, right = (self.form(argument) for argument in expr.arguments)
+        with self.functions.applications.branch(certain=False):
+            left, right = (self.form(argument) for argument in expr.arguments)
         return self.functions.step(expr.function, left, right)
 
     def _select(self, condition: Expr, then: Expr, otherwise: Expr) -> Form:
@@ -200,9 +201,8 @@ class Call:
                 first = guarded([known], self.form(then))
             with self.functions.applications.branch(known.negated()):
                 return add(first, guarded([known.negated()], self.form(otherwise)))
-        decided = self.form(condition)
         with self.functions.applications.branch(certain=False):
-            return self.functions.select(decided, self.form(then), self.form(otherwise))
+            return self.functions.select(self.form(condition), self.form(then), self.form(otherwise))
 
     def _uniform(self, index: tuple[Expr, ...]) -> Form:
         """Random numbers are a function of the row-major position, so the sizes of all axes but the first matter."""

@@ -18,7 +18,7 @@ from .arithmetic import Arithmetic, Question
 from .build import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
 from .claim import Claim
 from .compare import Comparison
-from .counterexample import Shrinking
+from .counterexample import Shrinking, outside_training
 from .domain import has_value, partial_name
 from .form import Form, Unsupported, refreshed_family, substitute
 from .guard import compare
@@ -26,16 +26,16 @@ from .inline import Tensor
 from .poly import Var, of
 from .ranks import check_ranks, ranks_of
 from .shape import Factors, Failed, shown
-from .witness import Difference, IllShaped, Run, witness_sizes
+from .witness import SPARSE, Difference, IllShaped, Run, witness_sizes
 
 PROVER = 3
 """Raised with every change in what this stage, or the calculus that it rests on, takes for proved.
 
 Certificates name it: those of another number count for nothing.
 """
-WITNESSES = (0, 2)
-"""Draws of inputs at which a proved rule is run: without a pattern, and of few whole numbers, zeros among them."""
-TRIALS = 12
+WITNESSES = (0, 2, SPARSE, SPARSE + 1)
+"""Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, and negative."""
+TRIALS = (*range(12), *range(SPARSE, SPARSE + 4))
 """Random instances that look for a counterexample where no proof is found."""
 
 
@@ -124,7 +124,7 @@ def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | Non
     facts: dict[int, FactDecl] = {}
     questions = 0
     unmet: Failed | None = None
-    for declared, ranks in combinations(modes(rule, library), ranks_of(rule, library)):
+    for (evaluation, declared), ranks in combinations(modes(rule, library), ranks_of(rule, library)):
         try:
             prover = Prover(rule, claim, declared, ranks, recorded=derivations is not None)
         except Unsupported as reason:
@@ -133,7 +133,8 @@ def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | Non
         if derivations is not None:
             derivations.append(prover.derivation(outcome if isinstance(outcome, tuple) else ()))
         if isinstance(outcome, Difference):
-            return Refuted(prover.smallest(outcome) if shrink else outcome, perf_counter() - begun)
+            found = prover.smallest(outcome) if shrink else outcome
+            return Refuted(replace(found, evaluation=evaluation), perf_counter() - begun)
         if isinstance(outcome, Failed):
             unmet = unmet or outcome  # at another rank there may be a counterexample
             continue
@@ -145,17 +146,15 @@ def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | Non
     return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
 
 
-def modes(rule: RuleDecl, library: Library) -> Iterator[Library]:
-    """What the operators compute in training and, where a called one has an `eval` clause, outside of it."""
-    yield library
+def modes(rule: RuleDecl, library: Library) -> Iterator[tuple[bool, Library]]:
+    """What the operators compute in training and, where a called one has an `eval` clause, outside of it.
+
+    Each with whether it is the latter.
+    """
+    yield False, library
     called = [declaration(call, library) for call in calls(rule)]
     if any(isinstance(decl, OperatorDecl) and decl.evaluation for decl in called):
-        operators = {name: _outside_training(decl) for name, decl in library.operators.items()}
-        yield replace(library, operators=operators)
-
-
-def _outside_training(decl: OperatorDecl) -> OperatorDecl:
-    return replace(decl, statements=decl.evaluation, evaluation=()) if decl.evaluation else decl
+        yield True, outside_training(library)
 
 
 class Prover:
@@ -305,8 +304,8 @@ class Prover:
         """A difference on random instances, small sizes first; sizes of 1 among them."""
         if not all(id(view) in graph.views for view in views(self.rule)):
             return None  # how the axes of a view divide its dimensions is not known
-        for seed in range(TRIALS):
-            sizes = witness_sizes(self.claim, self.names, seed, least=2 if seed < TRIALS // 2 else 1)
+        for turn, seed in enumerate(TRIALS):
+            sizes = witness_sizes(self.claim, self.names, seed, least=2 if turn < len(TRIALS) // 2 else 1)
             try:
                 found = None if sizes is None else self.difference(graph, sizes, seed)
             except (IllShaped, Unsupported):
