@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from .console import replace_file
 
 if TYPE_CHECKING:
     from .index.library import Library
+    from .prove.witness import Difference
     from .rules.rulebook import Verdict
     from .syntax.parse_rules import RuleDecl
     from .syntax.span import Source
@@ -172,21 +172,15 @@ def summarise_verdict(verdict: Verdict) -> dict[str, Any]:
         "conditions": list(conditions),
         "reason": f"{answer.obligation}: {answer.reason}" if isinstance(answer, NotProved) else None,
         "ms": round(answer.seconds * 1e3, 3),
-        "counterexample": None
-        if found is None
-        else {
-            "sizes": dict(found.sizes),
-            "output": found.output,
-            "index": list(found.position),
-            "left": _number(found.left),
-            "right": _number(found.right),
-        },
+        "counterexample": None if found is None else _summarise_difference(found),
     }
 
 
-def _number(value: float) -> float | str:
-    """JSON has neither infinity nor nan."""
-    return value if math.isfinite(value) else str(value)
+def _summarise_difference(found: Difference) -> dict[str, Any]:
+    """Where the sides differ, without the inputs; `shapes` and `evaluation` only where they matter."""
+    data = found.to_json()
+    kept = ("sizes", "output", "index", "left", "right", "shapes", "evaluation")
+    return {name: data[name] for name in kept if name in data}
 
 
 def make_folder(folder: Path) -> None:

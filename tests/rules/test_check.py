@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.prove.cases import library, mutants, rule_of, rules_of
+from tests.prove.cases import library, rule_of, rules_of
+from tests.prove.mutation import mutants
 from unity_dsl.index.library import load_library
 from unity_dsl.prove.build import Claim, Ranks, claim_of, used_names, views
 from unity_dsl.prove.form import Unsupported
@@ -85,7 +86,7 @@ def test_what_some_sizes_can_mend_is_left_to_the_prover(text: str) -> None:
 
 # ---------------------------------------------------------------------------------------------- rules near those
 
-NEAR = [changed for rule in KNOWN for changed in mutants(rule)][::3]
+NEAR = [changed for rule in KNOWN for _, changed in mutants(rule, library())][::3]
 
 
 @cache
