@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
+from unity_dsl import cli
 from unity_dsl.cli import unityc
 
 
@@ -45,6 +47,6 @@ def test_an_operator_of_one_s_own(tmp_path: Path) -> None:
     assert "read at other positions than its own" in result.output
 
 
-def test_an_operator_that_is_not_there() -> None:
-    result = run("sofmax")
-    assert result.exit_code == 2 and "did you mean `softmax`?" in result.stderr
+def test_an_operator_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["rules", "configurations", "sofmax"]) == 2
+    assert "did you mean `softmax`?" in capsys.readouterr().err

@@ -13,8 +13,8 @@ from ..index.instance import Instance
 from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from ..index.library import Library
 from ..index.solving import keys, mentions_rank
-from ..index.term import rewrite, walk
-from ..syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Size, Uniform
+from ..index.term import free_axes, rewrite, walk
+from ..syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Read, Size, Uniform
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from .arithmetic import Arithmetic
@@ -370,6 +370,7 @@ def sized_attributes(decl: OperatorDecl, names: tuple[str, ...], at: Mapping[str
     """The declaration with these attributes as sizes in its statements: `start` as `|start'|`.
 
     A condition says how large it is, so that the instance can check its reads; a coefficient, `1 / k`, needs none.
+    Raises Unsupported where one that is part of an index is no whole number from 1.
     """
     if not names:
         return decl
@@ -380,6 +381,11 @@ def sized_attributes(decl: OperatorDecl, names: tuple[str, ...], at: Mapping[str
     equal = tuple(
         Apply("==", (Name(f"{name}'"), Name(name))) for name in names if isinstance(at[name], int) and at[name] >= 1
     )
+    reads = (node for made in decl.statements for node in walk(made.value) if isinstance(node, Read))
+    placed = {name for read in reads for part in read.index for name in free_axes(part)}
+    for name in names:
+        if name in placed and not (isinstance(at[name], int) and at[name] >= 1):
+            raise Unsupported(f"`{name}` of `{decl.name}` where it is {at[name]:g}")
     statements = tuple(replace(made, value=rewrite(made.value, sized)) for made in decl.statements)
     return replace(decl, conditions=decl.conditions + equal, statements=statements, evaluation=())
 

@@ -91,12 +91,12 @@ class Shrinking:
         """Whole numbers, then 0 for whole inputs and single elements, then 1 or -1 for what must not be 0."""
         run = self.run_at(found.sizes)
         for seed in WHOLE_SEEDS:
-            whole = run.difference_at(dict(run.inputs(seed)))
+            whole = _difference_at(run, dict(run.inputs(seed)))
             if whole is not None and _is_like(whole, found):
                 found = whole
                 break
         for inputs in _rounds(found):
-            simpler = run.difference_at(inputs)
+            simpler = _difference_at(run, inputs)
             found = simpler if simpler is not None and _is_like(simpler, found) else found
         budget = INPUT_RUNS
         for place, given in enumerate(found.inputs):
@@ -108,11 +108,19 @@ class Shrinking:
                     if not budget:
                         return found
                     budget -= 1
-                    simpler = run.difference_at(_numbers(_changed(found.inputs, place, element, value)))
+                    simpler = _difference_at(run, _numbers(_changed(found.inputs, place, element, value)))
                     if simpler is not None and _is_like(simpler, found):
                         found = simpler
                         break
         return found
+
+
+def _difference_at(run: Run, inputs: Mapping[str, Numbers]) -> Difference | None:
+    """A difference on these inputs. Where the first outputs agree on them, a later one may have no meaning."""
+    try:
+        return run.difference_at(inputs)
+    except (IllShaped, Unsupported):
+        return None
 
 
 def smaller_sizes(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
