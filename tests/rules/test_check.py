@@ -111,12 +111,20 @@ def refused() -> tuple[tuple[RuleDecl, Diagnostic], ...]:
     return tuple(found)
 
 
+def is_well_formed(rule: RuleDecl) -> bool:
+    try:
+        check_rule(rule, library())
+    except InputError:
+        return False
+    return True
+
+
 def test_a_rule_that_is_refused_is_never_proved() -> None:
     """The prover, which knows nothing of these checks, finds no proof of what they refuse."""
     assert 30 < len(refused()) < len(NEAR) / 2
     for rule, diagnostic in refused():
-        if diagnostic.code == "E503":
-            continue  # what is left over does not make a claim false
+        if diagnostic.code == "E503" or (diagnostic.code == "E504" and is_well_formed(replace(rule, conditions=()))):
+            continue  # what is left over, an input or a condition on nothing, does not make a claim false
         try:
             answer = prove_rule(rule, library())
         except InputError:
