@@ -370,7 +370,7 @@ def sized_attributes(decl: OperatorDecl, names: tuple[str, ...], at: Mapping[str
     """The declaration with these attributes as sizes in its statements: `start` as `|start'|`.
 
     A condition says how large it is, so that the instance can check its reads; a coefficient, `1 / k`, needs none.
-    Raises Unsupported where one that is part of an index is no whole number from 1.
+    Raises Unsupported where one that is part of an index is less than 1.
     """
     if not names:
         return decl
@@ -384,8 +384,8 @@ def sized_attributes(decl: OperatorDecl, names: tuple[str, ...], at: Mapping[str
     reads = (node for made in decl.statements for node in walk(made.value) if isinstance(node, Read))
     placed = {name for read in reads for part in read.index for name in free_axes(part)}
     for name in names:
-        if name in placed and not (isinstance(at[name], int) and at[name] >= 1):
-            raise Unsupported(f"`{name}` of `{decl.name}` where it is {at[name]:g}")
+        if name in placed and at[name] < 1 and isinstance(at[name], int):
+            raise Unsupported(f"`{name}` of `{decl.name}` where it is {at[name]}")
     statements = tuple(replace(made, value=rewrite(made.value, sized)) for made in decl.statements)
     return replace(decl, conditions=decl.conditions + equal, statements=statements, evaluation=())
 

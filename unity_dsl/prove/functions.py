@@ -187,7 +187,7 @@ class Functions:
         return all(self.meets(condition, names) for condition in fact.conditions)
 
     def meets(self, condition: Apply, names: Values) -> bool:
-        """Whether a comparison is known to hold, wherever both sides have a value."""
+        """Whether a comparison of two numbers is known to hold, wherever both have a value."""
         with self.applications.unfollowed():
             left, right = (self.value(part, names) for part in condition.arguments)
         difference = add(left, scale(right, number(-1)))
