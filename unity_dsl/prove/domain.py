@@ -1,8 +1,9 @@
 """Where a tensor has values: the quotients, logarithms and roots that it is made of.
 
 A normal form drops what cancels, log(x) - log(x) = 0, and with it where there is no value. So the applications of
-partial functions are kept beside it: an element has a value only if all that are `certain` have one, and has one if all
-of them have. Infinity, which an operator may name, counts as a value here; where it cancels only numbers tell.
+partial functions are kept beside it: an element has a value if all of them have one, and only if those have one that
+stand in no branch and are not compared. Infinity, which an operator may name, counts as a value here; where it cancels
+only numbers tell.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ TOTAL = frozenset(
 """Native functions that have a value at all numbers."""
 DOMAINS = {"np.log": Sign.POSITIVE, "np.sqrt": Sign.NOT_NEGATIVE, "np.power": Sign.POSITIVE}
 """What the first argument must be for a native function to have a value at all others."""
+INSIDE = ("then", "otherwise", "compared")
 MAX_PARTIALS = 400
 """Of no element are more kept."""
 
@@ -45,17 +47,26 @@ MAX_PARTIALS = 400
 class Partial:
     """An application that an element needs, for all bound indices that meet the guards. Its value is the atom.
 
-    One in a branch that is not always taken is not `certain`, nor one that is compared: `nan > 0` is a value.
+    One in a branch is put in a function of the condition, `then(c, 1 / a)`, one that is compared in `compared(1 / a)`:
+    there it may be without a value where the element has one, as `nan > 0` is a value to some.
     """
 
     family: Family
-    certain: bool = True
 
     @property
     def function(self) -> Function:
-        ((factor, _),) = self.family.value[0].factors
-        assert isinstance(factor, Function)
-        return factor
+        """The application itself."""
+        return _bare(self.family.value)
+
+    @property
+    def weaker(self) -> Iterator[Partial]:
+        """The same with what it stands in, from outside to inside, taken off: each covers those before it."""
+        yield self
+        factor = _only(self.family.value)
+        while factor.name in INSIDE:
+            value = factor.arguments[-1]
+            yield Partial(replace(self.family, value=value))
+            factor = _only(value)
 
     def substitute(self, mapping: Mapping[Var, Poly]) -> Partial:
         return replace(self, family=substitute_family(self.family, mapping))
@@ -88,17 +99,37 @@ class Applications:
         """An element was read, where the guards hold."""
         for partial in domain:
             family = refreshed_family(partial.substitute(mapping).family)
-            self.met.append(_under(replace(partial, family=family), tuple(guards), True))
+            self.met.append(Partial(replace(family, guards=(*family.guards, *guards))))
 
     def _meet(self, guards: tuple[Guard, ...], factor: Function) -> None:
         self.met.append(Partial(Family((), guards, atom(factor))))
 
     @contextmanager
-    def branch(self, *guards: Guard, certain: bool = True) -> Iterator[None]:
-        """What is met inside is needed where the guards hold; perhaps not even there, if that is not certain."""
+    def guarded(self, condition: Guard) -> Iterator[None]:
+        """What is met inside is needed where the condition holds."""
         begun = len(self.met)
         yield
-        self.met[begun:] = [_under(partial, guards, certain) for partial in self.met[begun:]]
+        families = [partial.family for partial in self.met[begun:]]
+        self.met[begun:] = [Partial(replace(family, guards=(*family.guards, condition))) for family in families]
+
+    @contextmanager
+    def inside(self, name: str, *arguments: Form) -> Iterator[None]:
+        """What is met inside stands in a branch of a condition, or is compared."""
+        begun = len(self.met)
+        yield
+        families = [partial.family for partial in self.met[begun:]]
+        values = [atom(function(name, [*arguments, family.value])) for family in families]
+        self.met[begun:] = [
+            Partial(replace(family, value=value)) for family, value in zip(families, values, strict=True)
+        ]
+
+    @contextmanager
+    def total(self, what: str) -> Iterator[None]:
+        """Nothing may be met inside. Raises Unsupported."""
+        begun = len(self.met)
+        yield
+        if len(self.met) != begun:
+            raise Unsupported(f"a quotient or a partial function in {what}")
 
     @contextmanager
     def unfollowed(self) -> Iterator[None]:
@@ -118,16 +149,22 @@ class Applications:
                 continue
             bound = tuple(var for var in over if var in family.free)
             family = numbered_family(replace(family, bound=family.bound + bound))
-            found[replace(partial, family=family)] = None
+            found[Partial(family)] = None
         self.met = []
         if len(found) > MAX_PARTIALS:
             raise Unsupported(f"more than {MAX_PARTIALS} quotients and partial functions")
         return tuple(found)
 
 
-def _under(partial: Partial, guards: tuple[Guard, ...], certain: bool) -> Partial:
-    family = replace(partial.family, guards=(*partial.family.guards, *guards))
-    return Partial(family, partial.certain and certain)
+def _only(form: Form) -> Function:
+    ((factor, _),) = form[0].factors
+    assert isinstance(factor, Function)
+    return factor
+
+
+def _bare(form: Form) -> Function:
+    factor = _only(form)
+    return _bare(factor.arguments[-1]) if factor.name in INSIDE else factor
 
 
 def _roots(form: Form, signs: Signs, exponentials: frozenset[str]) -> Iterator[Form]:

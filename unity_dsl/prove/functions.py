@@ -76,13 +76,16 @@ class Functions:
             case Name(name):
                 return refresh(names[name])
             case Apply(sign, (left, right)) if sign in COMPARISONS:
-                with self.applications.branch(certain=False):
+                with self.applications.inside("compared"):
                     return self.step(sign, self.value(left, names), self.value(right, names))
             case Apply(name, arguments):
                 return self.apply(name, [self.value(argument, names) for argument in arguments])
             case Select(condition, then, otherwise):
-                with self.applications.branch(certain=False):
-                    return self.select(*(self.value(part, names) for part in (condition, then, otherwise)))
+                decided = self.value(condition, names)
+                with self.applications.inside("then", decided):
+                    first = self.value(then, names)
+                with self.applications.inside("otherwise", decided):
+                    return self.select(decided, first, self.value(otherwise, names))
         raise Unsupported(f"{type(expr).__name__} in the definition of a function")
 
     def apply(self, name: str, values: list[Form]) -> Form:

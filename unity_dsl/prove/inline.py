@@ -190,19 +190,22 @@ class Call:
         condition = self.guard(expr)
         if condition is not None:
             return guarded([condition])
-        with self.functions.applications.branch(certain=False):
+        with self.functions.applications.inside("compared"):
             left, right = (self.form(argument) for argument in expr.arguments)
         return self.functions.step(expr.function, left, right)
 
     def _select(self, condition: Expr, then: Expr, otherwise: Expr) -> Form:
         known = self.guard(condition)
         if known is not None:
-            with self.functions.applications.branch(known):
+            with self.functions.applications.guarded(known):
                 first = guarded([known], self.form(then))
-            with self.functions.applications.branch(known.negated()):
+            with self.functions.applications.guarded(known.negated()):
                 return add(first, guarded([known.negated()], self.form(otherwise)))
-        with self.functions.applications.branch(certain=False):
-            return self.functions.select(self.form(condition), self.form(then), self.form(otherwise))
+        decided = self.form(condition)
+        with self.functions.applications.inside("then", decided):
+            first = self.form(then)
+        with self.functions.applications.inside("otherwise", decided):
+            return self.functions.select(decided, first, self.form(otherwise))
 
     def _uniform(self, index: tuple[Expr, ...]) -> Form:
         """Random numbers are a function of the row-major position, so the sizes of all axes but the first matter."""
@@ -222,7 +225,7 @@ class Call:
         value = self._at(tensor, parts, inside if read.fill is not None else ())
         if read.fill is None:
             return value
-        with self.functions.applications.branch(certain=False):
+        with self.functions.applications.total("a fill"):
             fill = self.form(read.fill)
         before, found = (), [guarded(inside, value)]
         taken: tuple[Guard, ...] = before

@@ -279,14 +279,14 @@ class Prover:
     def _defined(self, output: int, graph: Graph, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
         """Every partial application on the right has a value wherever the left side has one. Raises Failed."""
         renaming = {old: of(new) for old, new in mapping.items()}
-        known = [partial.family for partial in left.domain if partial.certain]
+        known = [partial.family for partial in left.domain]
         comparison = Comparison(self.arithmetic)
         functions = graph.functions
         for partial in right.domain:
             renamed = partial.substitute(renaming)
             if has_value(renamed.function, functions.signs, functions.laws.functions):
                 continue
-            if not comparison.member(known, refreshed_family(renamed.family)):
+            if not any(comparison.member(known, refreshed_family(one.family)) for one in renamed.weaker):
                 what = partial_name(partial.function)
                 raise Failed("defined", f"output {output}: {what} is not known to have a value where the left side has")
 
