@@ -62,7 +62,6 @@ KEPT = [
     "(x: [m])\n  first(reciprocal(x), x) => first(reciprocal(x), x)",
 ]
 LOST = [
-    "(x: [m])\n  x => (x / x) * x",
     "(x: [m])\n  x => x + log(x) - log(x)",
     f"(x: [m])\n  x => x + {SHIFTED} - {SHIFTED}",
     "(x: [m])\n  exp(x) => exp(x) + reciprocal(shift(exp(x); by=-5)) - reciprocal(shift(exp(x); by=-5))",
@@ -99,8 +98,8 @@ def test_a_value_that_is_lost_is_no_proof_even_without_numbers(
 
 
 def test_a_value_that_is_lost_at_whole_numbers_is_found(library: Library) -> None:
-    for text in LOST[:2]:
+    for text in ("(x: [m])\n  x => (x / x) * x", LOST[0]):
         assert isinstance(prove_rule(rule_of(f"rule f{text}\n"), library), Refuted), text
-    answer = prove_rule(rule_of(f"rule f{LOST[2]}\n"), library)
+    answer = prove_rule(rule_of(f"rule f{LOST[1]}\n"), library)
     assert isinstance(answer, NotProved) and answer.obligation == "defined"
     assert "a quotient is not known to have a value" in answer.reason
