@@ -19,7 +19,10 @@ sys.path.insert(0, str(ROOT))
 
 from tests.prove.cases import library, rules_of  # noqa: E402
 from tests.prove.judgement import Judgement, Truth, Word, counts, judge, table  # noqa: E402
-from tests.prove.mutation import PER_KIND, mutants  # noqa: E402
+from tests.prove.mutation import mutants  # noqa: E402
+
+PER_KIND = 8
+"""Twice as many as the tests choose from: more than 2,000 of them are well-formed."""
 
 
 def main() -> None:

@@ -74,8 +74,37 @@ def test_prove_says_why_a_rule_is_not_proved(capsys: pytest.CaptureFixture[str])
     assert run(["rules", "prove", "laws.rules", "false.rules", "open.rules"]) == 1
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if line.endswith(":")] == ["laws.rules:", "false.rules:", "open.rules:"]
-    assert re.search(r"\nrefuted +relu_moves_out .*\n  at m = \d+, k = \d+, n = \d+: output 0\[\d+, \d+\] is ", out)
-    assert re.search(r"\nnot proved +shapes .*\n  same_shape: ", out)
+    assert re.search(
+        r"\nrefuted +relu_moves_out .*\n  sizes  .* m = 1, k = 1, n = 1\n  x  .*\n  w  .*\n"
+        r"  output\[0, 0\], left   .*\n  output\[0, 0\], right  .*\n",
+        out,
+    )
+    assert re.search(r"\nnot proved +shapes .*\n  same_shape: .*\n  at m = \d, n = \d: .*\n  holds where ", out)
+    assert out.endswith("  holds where m == n (proved)\n  holds where m == 1 (proved)\n  holds where n == 1 (proved)\n")
+
+
+def test_prove_without_conditions_looks_for_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unity_dsl.rules.rulebook.find_condition", lambda *_: pytest.fail("a condition is looked for"))
+    assert run(["rules", "prove", "open.rules", "--no-conditions"]) == 1
+    assert "holds where" not in capsys.readouterr().out
+
+
+def test_a_condition_that_the_user_states_proves_the_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is found does not make a rule proved: it is to be written down."""
+    Path("open.rules").write_text(OPEN.replace("\n", " where m == n\n", 1))
+    assert run(["rules", "prove", "open.rules", "--json"]) == 0
+    (rule,) = json.loads(capsys.readouterr().out)["rules"]
+    assert rule["status"] == "proved" and rule["conditions"] == ["m == n"] and rule["counterexample"] is None
+
+
+def test_prove_json_tells_shapes(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("false.rules").write_text("rule f(x: [m, n])\n  x[i, j] -> [j, i] => x\n")
+    assert run(["rules", "prove", "false.rules", "--json"]) == 1
+    (rule,) = json.loads(capsys.readouterr().out)["rules"]
+    assert rule["conditions"] == ["m == 1", "n == 1"] and rule["status"] == "refuted"
+    assert rule["counterexample"]["shapes"] == {"left": [1, 2], "right": [2, 1]}
 
 
 def test_prove_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,6 +116,7 @@ def test_prove_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     rules = {rule["name"]: rule for rule in document["rules"]}
     assert [rule["status"] for rule in rules.values()] == ["proved"] * 3 + ["refuted", "not_proved"]
     assert rules["sliced"]["conditions"] == ["m >= k + n"]
+    assert rules["relu_moves_out"]["conditions"] == [] and rules["shapes"]["conditions"] == ["m == n"]
     assert rules["shapes"]["reason"].startswith("same_shape: ")
     assert all((rule["reason"] is None) == (rule["status"] != "not_proved") for rule in rules.values())
     found = rules["relu_moves_out"]["counterexample"]
@@ -124,6 +154,7 @@ def test_progress_is_shown_on_a_terminal_and_goes_away() -> None:
     os.close(leader)
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 3 and "\x1b" not in done.stdout
     assert "0/3 linear_of_linear" in told and "2/3 sliced" in told and told.endswith("\r\x1b[K")
+    assert "condition" not in told
 
 
 def test_an_interruption_is_not_taken_for_an_answer() -> None:
@@ -223,7 +254,7 @@ def test_show_shows_the_proof(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_show_speaks_of_ranks_and_of_what_is_not_proved(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["rules", "show", "linear_of_linear", "--rules", "laws.rules", "--rules", "false.rules"]) == 0
-    assert "ranks      b.. of rank 1; so, too, for 2 other choices of ranks\n" in capsys.readouterr().out
+    assert "ranks      b.. of rank 1; so, too, for 3 other choices of ranks\n" in capsys.readouterr().out
     assert run(["rules", "show", "relu_moves_out", "--rules", "false.rules"]) == 0
     assert "answer     false: at m = " in capsys.readouterr().out
     assert run(["rules", "show", "shapes", "--rules", "open.rules"]) == 0
@@ -262,6 +293,14 @@ def test_a_compile_proves_only_what_has_no_certificate(monkeypatch: pytest.Monke
     Path("laws.rules").write_text(LAWS.replace("m >= k + n", "m >= k + n + 1"))
     assert run(["model.udl", "-o", "out", "--rules", "laws.rules"]) == 130
     assert proved == ["sliced"]
+
+
+def test_the_shipped_rules_have_the_certificates_of_their_proofs(capsys: pytest.CaptureFixture[str]) -> None:
+    """After a change: `unityc rules prove rules/*.rules --write`."""
+    shipped = sorted(map(str, (ROOT / "rules").glob("*.rules")))
+    assert shipped and run(["rules", "verify", *shipped]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("proved ") or line.endswith(".rules:") for line in lines) and len(lines) > len(shipped)
 
 
 def test_a_compile_with_certificates_loads_no_prover() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from .console import replace_file
 
 if TYPE_CHECKING:
     from .index.library import Library
+    from .prove.witness import Difference
     from .rules.rulebook import Verdict
     from .syntax.parse_rules import RuleDecl
     from .syntax.span import Source
@@ -58,11 +58,18 @@ def _files(command: Any) -> Any:
 @click.option("--json", "as_json", is_flag=True, help="Print the answers as JSON.")
 @click.option("--smt", type=click.Path(path_type=Path), metavar="DIR", help="Write what z3 was asked as .smt2 files.")
 @click.option("--write", is_flag=True, help="Write the certificates of proved rules beside each file.")
-def prove_command(files: tuple[Path, ...], ops: tuple[Path, ...], as_json: bool, smt: Path | None, write: bool) -> None:
-    """Prove that in every rule of FILE... both sides are equal, for all sizes that meet its conditions.
+@click.option("--conditions/--no-conditions", default=True, help="Look for conditions under which a wrong rule holds.")
+def prove_command(
+    files: tuple[Path, ...], ops: tuple[Path, ...], as_json: bool, smt: Path | None, write: bool, conditions: bool
+) -> None:
+    """Prove of every rule in FILE... that wherever its left side has a value the right side has the same.
 
-    One line a rule: proved; refuted, with sizes and numbers at which the sides differ; or not proved, with what could
-    not be shown. Exit code 0 where all are proved, 1 where one is not, 2 where a file cannot be read.
+    For all sizes that meet the rule's conditions. One line a rule: proved; refuted, with sizes and inputs at which the
+    sides differ; or not proved, with what could not be shown. Exit code 0 where all are proved, 1 where one is not, 2
+    where a file cannot be read.
+
+    For a rule that is not proved as it is written a condition on sizes is looked for under which it is; that may take
+    seconds a rule.
 
     --write keeps the proofs as X.certificates.json beside X.rules. With --smt every answer that a proof rests on is
     a question to which any SMT solver must say `unsat`.
@@ -76,10 +83,10 @@ def prove_command(files: tuple[Path, ...], ops: tuple[Path, ...], as_json: bool,
         make_folder(smt)
     answered: list[Verdict] = []
     for path, source in sources:
-        verdicts = _prove(source, library)
+        verdicts = _prove(source, library, conditions=conditions)
         answered += verdicts
         if not as_json:
-            show_verdicts(verdicts, heading=str(path) if len(files) > 1 else "")
+            show_verdicts(verdicts, library, heading=str(path) if len(files) > 1 else "")
         if smt is not None:
             write_questions(verdicts, library, smt)
         if write:
@@ -90,18 +97,19 @@ def prove_command(files: tuple[Path, ...], ops: tuple[Path, ...], as_json: bool,
         raise click.exceptions.Exit(1)
 
 
-def _prove(source: Source, library: Library) -> tuple[Verdict, ...]:
+def _prove(source: Source, library: Library, *, conditions: bool = False) -> tuple[Verdict, ...]:
     """All rules of a text; on a terminal with a line that tells how far it is, gone when it is done."""
     from .rules.rulebook import prove_rules
 
     if not sys.stderr.isatty():
-        return prove_rules(source, library)
+        return prove_rules(source, library, conditions=conditions)
 
-    def tell(done: int, total: int, rule: RuleDecl) -> None:
-        click.echo(f"\r{done}/{total} {rule.name[:60]}\x1b[K", nl=False, err=True)
+    def tell(done: int, total: int, rule: RuleDecl, searching: bool) -> None:
+        what = ": looking for a condition" if searching else ""
+        click.echo(f"\r{done}/{total} {rule.name[:50]}{what}\x1b[K", nl=False, err=True)
 
     try:
-        return prove_rules(source, library, tell)
+        return prove_rules(source, library, tell, conditions=conditions)
     finally:
         click.echo("\r\x1b[K", nl=False, err=True)
 
@@ -115,11 +123,8 @@ def status_of(verdict: Verdict) -> str:
     return "refuted" if isinstance(verdict.answer, Refuted) else "not_proved"
 
 
-def show_verdicts(verdicts: Sequence[Verdict], heading: str = "") -> None:
-    """One line a rule; below those that are not proved, why."""
-    from .prove.prove import Proved
-    from .rules.rulebook import reason_text
-
+def show_verdicts(verdicts: Sequence[Verdict], library: Library, heading: str = "") -> None:
+    """One line a rule; below those that are not proved, why, and where they hold."""
     if heading:
         click.echo(f"{heading}:")
     width = max((len(verdict.rule.name) for verdict in verdicts), default=0)
@@ -129,37 +134,53 @@ def show_verdicts(verdicts: Sequence[Verdict], heading: str = "") -> None:
         time = f"{verdict.answer.seconds * 1e3:>8.1f} ms"
         where = f"  where {', '.join(verdict.conditions)}" if verdict.conditions else ""
         click.echo(f"{word}{verdict.rule.name:<{width}}{time}{where}")
-        if not isinstance(verdict.answer, Proved):
-            click.echo(f"  {reason_text(verdict.answer)}")
+        for line in _reasons(verdict, library):
+            click.echo(f"  {line}")
+
+
+def _reasons(verdict: Verdict, library: Library) -> Iterator[str]:
+    """Why a rule is not proved: where it fails, or what could not be shown; and the conditions under which it is."""
+    from .prove.counterexample import counterexample_table
+    from .prove.prove import NotProved, Refuted
+    from .prove.witness import Difference
+    from .rules.rulebook import condition_texts, reason_text
+
+    answer, found = verdict.answer, verdict.found
+    if isinstance(answer, NotProved):
+        yield reason_text(answer)
+    outside = answer.counterexample if isinstance(answer, Refuted) else None if found is None else found.outside
+    if isinstance(outside, Difference):
+        yield from counterexample_table(outside, verdict.rule, library).splitlines()
+    elif outside is not None:
+        yield f"at {', '.join(f'{name} = {size}' for name, size in outside.sizes.items())}: {outside.reason}"
+    for text in () if found is None else condition_texts(found):
+        yield f"holds where {text} (proved)"
 
 
 def summarise_verdict(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as plain data."""
-    from .prove.prove import NotProved, Refuted
+    """A verdict as plain data. `conditions` are the rule's own, or the one found under which a wrong rule is proved."""
+    from .prove.prove import NotProved, Proved, Refuted
 
     answer = verdict.answer
     found = answer.counterexample if isinstance(answer, Refuted) else None
+    conditions: Sequence[str] = () if verdict.found is None else verdict.found.conditions
+    if isinstance(answer, Proved):
+        conditions = verdict.conditions
     return {
         "name": verdict.rule.name,
         "status": status_of(verdict),
-        "conditions": list(verdict.conditions),
+        "conditions": list(conditions),
         "reason": f"{answer.obligation}: {answer.reason}" if isinstance(answer, NotProved) else None,
         "ms": round(answer.seconds * 1e3, 3),
-        "counterexample": None
-        if found is None
-        else {
-            "sizes": dict(found.sizes),
-            "output": found.output,
-            "index": list(found.position),
-            "left": _number(found.left),
-            "right": _number(found.right),
-        },
+        "counterexample": None if found is None else _summarise_difference(found),
     }
 
 
-def _number(value: float) -> float | str:
-    """JSON has neither infinity nor nan."""
-    return value if math.isfinite(value) else str(value)
+def _summarise_difference(found: Difference) -> dict[str, Any]:
+    """Where the sides differ, without the inputs; `shapes` and `evaluation` only where they matter."""
+    data = found.to_json()
+    kept = ("sizes", "output", "index", "left", "right", "shapes", "evaluation")
+    return {name: data[name] for name in kept if name in data}
 
 
 def make_folder(folder: Path) -> None:
@@ -217,7 +238,7 @@ def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
     for (path, source), known in zip(sources, certificates, strict=True):
         verdicts = _prove(source, library)
         check_proofs(verdicts, library, known)
-        show_verdicts(verdicts, heading=str(path) if len(files) > 1 else "")
+        show_verdicts(verdicts, library, heading=str(path) if len(files) > 1 else "")
         failed |= any(status_of(verdict) != "proved" for verdict in verdicts)
     if failed:
         raise click.exceptions.Exit(1)

@@ -142,7 +142,7 @@ class _Run:
             for place, value in _aligned(second, first.devices):
                 if first.elements[place] is not None:
                     compared += 1
-                    if value is None or not same(first.elements[place], value):
+                    if not same(first.elements[place], value):
                         return Found(self.sizes.numbers, output, place, first.elements[place], value), compared
         return None, compared
 
@@ -158,13 +158,15 @@ class _Run:
         return Tensor(devices, dims, {place: draw() for place in places}, bound)
 
     def _float(self) -> Fraction:
-        """By turns of any sign; of few whole numbers, so that there are ties and zeros; positive; negative."""
-        kind = self.seed // 2 % 4
+        """By turns of any sign; of few whole numbers, with ties; positive; negative; mostly zeros."""
+        kind = self.seed // 2 % 5
         match kind:
             case 0:
                 return Fraction(self.random.randint(-60, 60), self.random.choice((7, 11, 13, 17, 19)))
             case 1:
                 return Fraction(self.random.randint(-2, 2))
+            case 4:
+                return Fraction(self.random.choice((0, 0, 0, 1, -1)))
         return Fraction(self.random.randint(1, 400), 97 if kind == 2 else -97)
 
     # ------------------------------------------------------------------------------------------ calls

@@ -32,7 +32,9 @@ def real(value: Value) -> mpmath.mpf:
 
 
 def same(left: Value, right: Value) -> bool:
-    """Whether two values are equal; fractions exactly, others to 40 digits."""
+    """Whether two values are equal; fractions exactly, others to 40 digits. No value is equal to no value alone."""
+    if left is None or right is None:
+        return left is right
     if isinstance(left, Fraction) and isinstance(right, Fraction):
         return left == right
     if isinstance(left, float) or isinstance(right, float):

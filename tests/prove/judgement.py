@@ -88,7 +88,7 @@ def _truth(rule: RuleDecl, library: Library, instances: int) -> tuple[Truth, str
 # ---------------------------------------------------------------------------------------------- counts
 
 Counts = Mapping[str, Mapping[str, int]]
-COLUMNS = ("total", *Truth, *Word, "differ and refuted")
+COLUMNS = ("total", "well-formed", *Truth, *Word, "differ and refuted")
 
 
 def counts(judgements: Iterable[Judgement]) -> Counts:
@@ -96,6 +96,8 @@ def counts(judgements: Iterable[Judgement]) -> Counts:
     found: dict[str, Counter[str]] = {}
     for judgement in judgements:
         row = ["total", judgement.truth, judgement.word]
+        if judgement.truth is not Truth.ILL_SHAPED:
+            row.append("well-formed")
         if judgement.truth is Truth.DIFFER and judgement.word is Word.REFUTED:
             row.append("differ and refuted")
         for name in (judgement.kind, "all"):

@@ -22,7 +22,8 @@ from unity_dsl.prove.witness import Difference, IllShaped, Run, witness_sizes
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import RuleDecl
 
-from .cases import CASES, library, mutants, rule_of, rules_of
+from .cases import CASES, library, rule_of, rules_of
+from .mutation import mutants
 
 CONDITIONAL = rules_of("conditional")
 
@@ -243,7 +244,7 @@ def test_implication_of_conditions() -> None:
 
 # ---------------------------------------------------------------------------------------------- random rules
 
-MUTANTS = [mutant for rule in rules_of("proved") for mutant in mutants(rule)]
+MUTANTS = [mutant for rule in rules_of("proved") for _, mutant in mutants(rule, library())]
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -28,7 +28,8 @@ from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import RuleDecl
 from unity_dsl.syntax.span import Source
 
-from ..prove.cases import library, mutants, rule_of, rules_of
+from ..prove.cases import library, rule_of, rules_of
+from ..prove.mutation import mutants
 
 OPERATORS = """\
 ## A gate.
@@ -159,7 +160,7 @@ def test_no_mutant_is_certified() -> None:
     """Not even where its place in the text is that of the rule it was made from."""
     for rule in rules_of("proved")[::4]:
         found = {rule.name: certificate_of(rule, library())}
-        changed = [mutant for mutant in mutants(rule) if mutant != rule]
+        changed = [mutant for _, mutant in mutants(rule, library()) if mutant != rule]
         assert changed
         assert not any(certified(mutant, library(), found) for mutant in changed)
 

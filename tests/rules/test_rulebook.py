@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import pytest
 
 from unity_dsl.prove.prove import NotProved, Proved, Refuted
@@ -73,5 +75,9 @@ def test_a_difference_is_told_with_its_place() -> None:
     found = Difference({"m": 2, "k": 3}, 1, (0, 1), 0.5, float("inf"))
     assert difference_text(found) == "at m = 2, k = 3: output 1[0, 1] is 0.5 on the left, inf on the right"
     assert difference_text(Difference({}, 0, (), 6.0, 4.0)) == "output 0 is 6 on the left, 4 on the right"
-    assert difference_text(Difference({}, 0, (), float("nan"), 4.0)) == "output 0 is nan on the left, 4 on the right"
+    assert difference_text(Difference({}, 0, (), 4.0, nan)) == "output 0 is 4 on the left, no value on the right"
+    found = Difference({"m": 2}, 0, (), 4.0, 6.0, shapes=((2, 2), (3, 2)), evaluation=True)
+    assert difference_text(found) == (
+        "outside training, at m = 2: output 0 has the shape [2, 2] on the left, [3, 2] on the right"
+    )
     assert reason_text(NotProved("divides", "p does not divide m", 0.1)) == "divides: p does not divide m"

@@ -14,8 +14,8 @@ from ..index.instance import Instance
 from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from ..index.library import Library
 from ..index.solving import keys, mentions_rank
-from ..index.term import rewrite, walk
-from ..syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Size, Uniform
+from ..index.term import free_axes, rewrite, walk
+from ..syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Read, Size, Uniform
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from .arithmetic import Arithmetic
@@ -87,6 +87,7 @@ class Graph:
 
     def __post_init__(self) -> None:
         self.functions = Functions(laws_of(self.library), self.arithmetic)
+        self.functions.applications.followed = True
         for tensor in self.rule.inputs:
             self.tensors[tensor.name] = self._input(tensor)
 
@@ -375,6 +376,7 @@ def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, int |
     """The declaration with these attributes as sizes in its statements: `start` as `|start'|`.
 
     A condition says how large it is, so that the instance can check its reads; a coefficient, `1 / k`, needs none.
+    Raises Unsupported where one that is part of an index is less than 1.
     """
     if not names:
         return decl
@@ -385,6 +387,11 @@ def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, int |
     equal = tuple(
         Apply("==", (Name(f"{name}'"), Name(name))) for name in names if isinstance(at[name], int) and at[name] >= 1
     )
+    reads = (node for made in decl.statements for node in walk(made.value) if isinstance(node, Read))
+    placed = {name for read in reads for part in read.index for name in free_axes(part)}
+    for name in names:
+        if name in placed and at[name] < 1 and isinstance(at[name], int):
+            raise Unsupported(f"`{name}` of `{decl.name}` where it is {at[name]}")
     statements = tuple(replace(made, value=rewrite(made.value, sized)) for made in decl.statements)
     return replace(decl, conditions=decl.conditions + equal, statements=statements)
 

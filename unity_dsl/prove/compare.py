@@ -138,12 +138,13 @@ class Comparison:
 
     def _covers(self, outer: Extremum, inner: Extremum, given: tuple[Guard, ...]) -> bool:
         """Whether every member of the inner set is a member of the outer one."""
-        return all(self._member(outer, refreshed_family(family), given) for family in inner.families)
+        return all(self.member(outer.families, refreshed_family(family), given) for family in inner.families)
 
-    def _member(self, outer: Extremum, family: Family, given: tuple[Guard, ...]) -> bool:
+    def member(self, outer: Sequence[Family], family: Family, given: tuple[Guard, ...] = ()) -> bool:
+        """Whether every number of a family is known to be one of some families. Raises Unsupported."""
         context = (*given, *family.guards)
         cases: list[tuple[Guard, ...]] = []
-        for other in map(refreshed_family, outer.families):
+        for other in map(refreshed_family, outer):
             for change in changes_of_index(other.value, family.value, other.bound):
                 put_in = substitute_family(replace(other, bound=()), change)
                 ranges = tuple(g for var in other.bound for g in within(change[var], var.size))

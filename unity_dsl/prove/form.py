@@ -403,11 +403,12 @@ def extremum_atom(families: Iterable[Family]) -> Extremum:
     families = tuple(families)
     _check_size(term for family in families for term in family.value)
     kept = ((family, settled(family.guards)) for family in families)
-    numbered = (_numbered_family(replace(family, guards=guards)) for family, guards in kept if guards is not None)
+    numbered = (numbered_family(replace(family, guards=guards)) for family, guards in kept if guards is not None)
     return Extremum(tuple(dict.fromkeys(numbered)))
 
 
-def _numbered_family(family: Family) -> Family:
+def numbered_family(family: Family) -> Family:
+    """The family with bound indices numbered, so that families that differ in their names alone are the same."""
     family = refreshed_family(replace(family, value=canonical([family.value])[0]))
     below = max((term.depth for term in family.value), default=0)
     named = _renamed_family(family, tuple(Var(-below - n, var.size) for n, var in enumerate(family.bound, 1)))

@@ -19,6 +19,7 @@ from ..syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Sele
 from .arithmetic import Arithmetic
 from .cases import split
 from .content import common_coefficient, common_factors, divided, numerators
+from .domain import Applications, native
 from .form import (
     ZERO,
     Atom,
@@ -61,6 +62,7 @@ class Functions:
         self.signs = Signs(arithmetic, self._sign, elements or {})
         self.sets = Sets(self.signs, laws.powers)
         self.used: dict[int, FactDecl] = {}
+        self.applications = Applications()
         self._left = MAX_FACTS
         self._nested = 0
 
@@ -74,11 +76,16 @@ class Functions:
             case Name(name):
                 return refresh(names[name])
             case Apply(sign, (left, right)) if sign in COMPARISONS:
-                return self.step(sign, self.value(left, names), self.value(right, names))
+                with self.applications.inside("compared"):
+                    return self.step(sign, self.value(left, names), self.value(right, names))
             case Apply(name, arguments):
                 return self.apply(name, [self.value(argument, names) for argument in arguments])
             case Select(condition, then, otherwise):
-                return self.select(*(self.value(part, names) for part in (condition, then, otherwise)))
+                decided = self.value(condition, names)
+                with self.applications.inside("then", decided):
+                    first = self.value(then, names)
+                with self.applications.inside("otherwise", decided):
+                    return self.select(decided, first, self.value(otherwise, names))
         raise Unsupported(f"{type(expr).__name__} in the definition of a function")
 
     def apply(self, name: str, values: list[Form]) -> Form:
@@ -93,7 +100,9 @@ class Functions:
             case "*":
                 return self.product(*values)
             case "/":
-                return self.product(values[0], self.inverse(values[1]))
+                inverse = self.inverse(values[1])
+                self.applications.divide(values[1], self.signs, self.laws.powers)
+                return self.product(values[0], inverse)
         if name not in self.laws.functions:
             raise Unsupported(f"`{name}` of numbers that are not whole")
         return self._call(self.laws.functions[name], values)
@@ -108,7 +117,9 @@ class Functions:
             return self.sets.greatest(families) if kind == "maximum" else self.sets.least(families)
         if decl.name in self.laws.exponentials:
             return split(tuple(values), lambda parts: self._exponential(decl.name, parts[0]))
-        return split(tuple(values), lambda parts: self._primitive(decl.name, parts))
+        found = split(tuple(values), lambda parts: self._primitive(decl.name, parts))
+        self.applications.call(decl, values)
+        return found
 
     def reduced(self, kind: str, value: Form, bound: tuple[Var, ...]) -> Form:
         """`max(bound) value` or `min(bound) value`."""
@@ -167,7 +178,8 @@ class Functions:
             raise Unsupported("facts of functions that do not come to an end")
         self._nested += 1
         try:
-            return self.value(law.right, names)
+            with self.applications.unfollowed():
+                return self.value(law.right, names)
         finally:
             self._nested -= 1
 
@@ -178,8 +190,9 @@ class Functions:
         return all(self.meets(condition, names) for condition in fact.conditions)
 
     def meets(self, condition: Apply, names: Values) -> bool:
-        """Whether a comparison is known to hold, wherever both sides have a value."""
-        left, right = (self.value(part, names) for part in condition.arguments)
+        """Whether a comparison of two numbers is known to hold, wherever both have a value."""
+        with self.applications.unfollowed():
+            left, right = (self.value(part, names) for part in condition.arguments)
         difference = add(left, scale(right, number(-1)))
         match condition.function:
             case ">":
@@ -303,8 +316,7 @@ class Functions:
 
 def set_of(decl: FunctionDecl) -> str | None:
     """`maximum` or `minimum` for a primitive that is one."""
-    plain = decl.numpy is not None and decl.numpy.arguments == tuple(Name(name) for name in decl.parameters)
-    return SETS.get(decl.numpy.function) if decl.numpy is not None and plain else None
+    return SETS.get(native(decl) or "")
 
 
 def _only(form: Form) -> Atom | None:

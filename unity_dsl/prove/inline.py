@@ -13,6 +13,7 @@ from functools import reduce as fold
 from ..index.instance import Equation, Instance, Operand
 from ..index.term import COMPARISONS, dim_index, walk
 from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size, Uniform
+from .domain import Domain
 from .form import (
     ZERO,
     Element,
@@ -39,7 +40,7 @@ class Tensor:
     """A tensor over inputs: `value` (floats) or `entry` (integers below `bound`) in terms of its own indices.
 
     `devices` are its device axes by name, `dims` the factors of its dimensions, each index with its size; `factors`
-    those of the bound, where it is known as a product.
+    those of the bound, where it is known as a product. `domain` is kept where applications are followed.
     """
 
     devices: tuple[tuple[str, Var], ...]
@@ -48,6 +49,7 @@ class Tensor:
     entry: Poly | None = None
     bound: Poly | None = None
     factors: tuple[Poly, ...] = ()
+    domain: Domain = ()
 
     def index(self, devices: Mapping[str, Poly], parts: Sequence[Sequence[Poly]]) -> dict[Var, Poly]:
         """What its indices stand for when it is read there."""
@@ -121,7 +123,7 @@ class Call:
                 value = self.functions.reduced(equation.kind.value, value, over)
             case ReductionKind.PROD:
                 raise Unsupported(f"`{self.instance.name}`: a product over an axis")
-        return Tensor(self.devices, dims, value)
+        return Tensor(self.devices, dims, value, domain=self.functions.applications.collected(over))
 
     def _bound(self, target: Operand) -> Poly | None:
         decl = next(output for output in self.instance.operator.outputs if output.name == target.name)
@@ -189,14 +191,22 @@ class Call:
         condition = self.guard(expr)
         if condition is not None:
             return guarded([condition])
-        left, right = (self.form(argument) for argument in expr.arguments)
+        with self.functions.applications.inside("compared"):
+            left, right = (self.form(argument) for argument in expr.arguments)
         return self.functions.step(expr.function, left, right)
 
     def _select(self, condition: Expr, then: Expr, otherwise: Expr) -> Form:
         known = self.guard(condition)
         if known is not None:
-            return add(guarded([known], self.form(then)), guarded([known.negated()], self.form(otherwise)))
-        return self.functions.select(self.form(condition), self.form(then), self.form(otherwise))
+            with self.functions.applications.guarded(known):
+                first = guarded([known], self.form(then))
+            with self.functions.applications.guarded(known.negated()):
+                return add(first, guarded([known.negated()], self.form(otherwise)))
+        decided = self.form(condition)
+        with self.functions.applications.inside("then", decided):
+            first = self.form(then)
+        with self.functions.applications.inside("otherwise", decided):
+            return self.functions.select(decided, first, self.form(otherwise))
 
     def _uniform(self, index: tuple[Expr, ...]) -> Form:
         """Random numbers are a function of the row-major position, so the sizes of all axes but the first matter."""
@@ -213,19 +223,22 @@ class Call:
         if tensor.entry is not None:
             raise Unsupported(f"`{self.instance.name}`: an integer read with a fill")
         parts, inside = self._place(read)
-        value = self._at(tensor, parts)
+        value = self._at(tensor, parts, inside if read.fill is not None else ())
         if read.fill is None:
             return value
-        fill, before, found = self.form(read.fill), (), [guarded(inside, value)]
+        with self.functions.applications.total("a fill"):
+            fill = self.form(read.fill)
+        before, found = (), [guarded(inside, value)]
         taken: tuple[Guard, ...] = before
         for condition in inside:
             found.append(guarded((*taken, condition.negated()), refresh(fill)))
             taken = (*taken, condition)
         return add(*found)
 
-    def _at(self, tensor: Tensor, parts: Sequence[Sequence[Poly]]) -> Form:
-        devices = {name: of(var) for name, var in self.devices}
-        return refresh(substitute(tensor.value, tensor.index(devices, parts)))
+    def _at(self, tensor: Tensor, parts: Sequence[Sequence[Poly]], inside: tuple[Guard, ...]) -> Form:
+        mapping = tensor.index({name: of(var) for name, var in self.devices}, parts)
+        self.functions.applications.read(tensor.domain, mapping, inside)
+        return refresh(substitute(tensor.value, mapping))
 
     def _place(self, read: Read) -> tuple[list[tuple[Poly, ...]], tuple[Guard, ...]]:
         """The index factor by factor, and the conditions under which it lies inside. Raises Failed (in_bounds)."""

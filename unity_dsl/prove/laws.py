@@ -7,7 +7,8 @@
 
 P is made of names, numbers, `-P`, `P * P`, `1 / P` and primitives. A fact is used where its conditions are known to
 hold, so what is put in has a value, the same one, wherever the original has: two sides that come to the same form are
-equal wherever both have a value. Any other fact is not used.
+equal wherever both have a value; that the right one has one wherever the left has is shown apart, from domain.py. Any
+other fact is not used.
 """
 
 from __future__ import annotations

@@ -18,29 +18,30 @@ from .arithmetic import Arithmetic, Question
 from .build import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
 from .claim import Claim
 from .compare import Comparison
-from .counterexample import Shrinking
-from .form import Form, Unsupported, substitute
+from .counterexample import Shrinking, outside_training
+from .domain import has_value, partial_name
+from .form import Form, Unsupported, refreshed_family, substitute
 from .guard import compare
 from .inline import Tensor
 from .poly import Var, of
 from .ranks import check_ranks, ranks_of
 from .shape import Factors, Failed, shown
-from .witness import Difference, IllShaped, Run, witness_sizes
+from .witness import SPARSE, Difference, IllShaped, Run, witness_sizes
 
-PROVER = 3
+PROVER = 4
 """Raised with every change in what this stage, or the calculus that it rests on, takes for proved.
 
 Certificates name it: those of another number count for nothing.
 """
-WITNESSES = (0, 2)
-"""Draws of inputs at which a proved rule is run: without a pattern, and of few whole numbers, zeros among them."""
-TRIALS = 12
+WITNESSES = (0, 2, SPARSE, SPARSE + 1)
+"""Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, and negative."""
+TRIALS = (*range(12), *range(SPARSE, SPARSE + 4))
 """Random instances that look for a counterexample where no proof is found."""
 
 
 @dataclass(frozen=True)
 class Obligation:
-    """Something that was shown: same_shape, in_bounds, divides, same_layout, inhabited or same_value.
+    """Something that was shown: same_shape, in_bounds, divides, same_layout, same_value, defined or inhabited.
 
     `questions` are those that z3 was asked on the way, where a proof is followed.
     """
@@ -123,7 +124,7 @@ def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | Non
     facts: dict[int, FactDecl] = {}
     questions = 0
     unmet: Failed | None = None
-    for declared, ranks in combinations(modes(rule, library), ranks_of(rule, library)):
+    for (evaluation, declared), ranks in combinations(modes(rule, library), ranks_of(rule, library)):
         try:
             prover = Prover(rule, claim, declared, ranks, recorded=derivations is not None)
         except Unsupported as reason:
@@ -132,7 +133,8 @@ def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | Non
         if derivations is not None:
             derivations.append(prover.derivation(outcome if isinstance(outcome, tuple) else ()))
         if isinstance(outcome, Difference):
-            return Refuted(prover.smallest(outcome) if shrink else outcome, perf_counter() - begun)
+            found = prover.smallest(outcome) if shrink else outcome
+            return Refuted(replace(found, evaluation=evaluation), perf_counter() - begun)
         if isinstance(outcome, Failed):
             unmet = unmet or outcome  # at another rank there may be a counterexample
             continue
@@ -144,17 +146,15 @@ def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | Non
     return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
 
 
-def modes(rule: RuleDecl, library: Library) -> Iterator[Library]:
-    """What the operators compute in training and, where a called one has an `eval` clause, outside of it."""
-    yield library
+def modes(rule: RuleDecl, library: Library) -> Iterator[tuple[bool, Library]]:
+    """What the operators compute in training and, where a called one has an `eval` clause, outside of it.
+
+    Each with whether it is the latter.
+    """
+    yield False, library
     called = [declaration(call, library) for call in calls(rule)]
     if any(isinstance(decl, OperatorDecl) and decl.evaluation for decl in called):
-        operators = {name: _outside_training(decl) for name, decl in library.operators.items()}
-        yield replace(library, operators=operators)
-
-
-def _outside_training(decl: OperatorDecl) -> OperatorDecl:
-    return replace(decl, statements=decl.evaluation, evaluation=()) if decl.evaluation else decl
+        yield True, outside_training(library)
 
 
 class Prover:
@@ -187,10 +187,13 @@ class Prover:
             check_ranks(self.rule, self.library)
             check_random(self.rule, self.library)
             left, right = graph.sides()
-            obligations = (*self.obligations(left, right), *(Obligation("divides", text) for text in graph.divisions))
+            obligations = (
+                *self.obligations(graph, left, right),
+                *(Obligation("divides", text) for text in graph.divisions),
+            )
         except Failed as failed:
             # Without a common layout there is no common index at which two values could be compared.
-            comparable = failed.obligation in ("same_value", "same_shape")
+            comparable = failed.obligation in ("same_value", "same_shape", "defined")
             return (self._counterexample(graph) if comparable else None) or failed
         except Unsupported as reason:
             return self._counterexample(graph) or Failed("same_value", f"no method for {reason}")
@@ -214,7 +217,7 @@ class Prover:
         since, self.told = self.arithmetic.record[self.told :], len(self.arithmetic.record)
         return tuple(question for question in since if question.obligation in names)
 
-    def obligations(self, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
+    def obligations(self, graph: Graph, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
         before = self._asked("in_bounds", "same_shape")
         met = [
             Obligation(name, statement, tuple(question for question in before if question.obligation == name))
@@ -232,6 +235,9 @@ class Prover:
             self._same_value(number, first, second, mapping)
             terms = f"output {number}: {len(first.value)} terms"
             met.append(Obligation("same_value", terms, self._asked("same_value")))
+            self._defined(number, graph, first, second, mapping)
+            applied = f"output {number}: {len(second.domain)} quotients and partial functions on the right"
+            met.append(Obligation("defined", applied, self._asked("same_value")))
         return tuple(met)
 
     def _same_shape(self, left: Tensor, right: Tensor) -> dict[Var, Var]:
@@ -270,6 +276,20 @@ class Prover:
         if not Comparison(self.arithmetic).equal(left.value, other):
             raise Failed("same_value", f"output {output}: the coefficients are not known to agree")
 
+    def _defined(self, output: int, graph: Graph, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
+        """Every partial application on the right has a value wherever the left side has one. Raises Failed."""
+        renaming = {old: of(new) for old, new in mapping.items()}
+        known = [partial.family for partial in left.domain]
+        comparison = Comparison(self.arithmetic)
+        functions = graph.functions
+        for partial in right.domain:
+            renamed = partial.substitute(renaming)
+            if has_value(renamed.function, functions.signs, functions.laws.functions):
+                continue
+            if not any(comparison.member(known, refreshed_family(one.family)) for one in renamed.weaker):
+                what = partial_name(partial.function)
+                raise Failed("defined", f"output {output}: {what} is not known to have a value where the left side has")
+
     # ------------------------------------------------------------------------------------------ numbers
 
     def difference(self, graph: Graph, sizes: Mapping[str, int], seed: int) -> Difference | None:
@@ -284,8 +304,8 @@ class Prover:
         """A difference on random instances, small sizes first; sizes of 1 among them."""
         if not all(id(view) in graph.views for view in views(self.rule)):
             return None  # how the axes of a view divide its dimensions is not known
-        for seed in range(TRIALS):
-            sizes = witness_sizes(self.claim, self.names, seed, least=2 if seed < TRIALS // 2 else 1)
+        for turn, seed in enumerate(TRIALS):
+            sizes = witness_sizes(self.claim, self.names, seed, least=2 if turn < len(TRIALS) // 2 else 1)
             try:
                 found = None if sizes is None else self.difference(graph, sizes, seed)
             except (IllShaped, Unsupported):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product as combinations
-from math import isfinite, isinf, prod
+from math import isfinite, isinf, isnan, nan, prod
 from random import Random
 from typing import Any
 
@@ -39,6 +39,8 @@ from .shape import Factors, valued
 
 Array = npt.NDArray[Any]
 TOLERANCE = 1e-9
+SPARSE = 100
+"""The first draw of inputs that are 0, or -1."""
 MAX_ELEMENTS = 200_000
 """No witness is larger: the reference evaluates by brute force."""
 
@@ -77,6 +79,8 @@ class Difference:
 
     Where already the shapes differ, `shapes` are the two, there is no position, and the values are the numbers of
     elements. `ranks` are those of the rule's rest groups; the axes of a group `b` have sizes named `b.0`, `b.1`, …
+    With `evaluation` the operators are what they are outside training. Where the right side has no value, `right` is
+    `math.nan` itself, so that equal differences compare as equal.
     """
 
     sizes: Mapping[str, int]
@@ -87,9 +91,10 @@ class Difference:
     ranks: Ranks = field(default_factory=dict)
     inputs: tuple[InputValues, ...] = ()
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    evaluation: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as lists, numbers and texts; numbers that are not finite as texts (`inf`)."""
+        """All of it as lists, numbers and texts; numbers that are not finite as texts (`inf`, `nan`)."""
         found: dict[str, Any] = {
             "sizes": dict(self.sizes),
             "ranks": dict(self.ranks),
@@ -108,6 +113,8 @@ class Difference:
             "left": _finite(self.left),
             "right": _finite(self.right),
         }
+        if self.evaluation:
+            found["evaluation"] = True
         if self.shapes is not None:
             found["shapes"] = {"left": list(self.shapes[0]), "right": list(self.shapes[1])}
         return found
@@ -160,7 +167,8 @@ class Run:
         if np.all(close):
             return None
         position = tuple(int(part) for part in np.argwhere(~close)[0])
-        return Difference(self.sizes, output, position, float(first[position]), float(second[position]))
+        found, other = float(first[position]), float(second[position])
+        return Difference(self.sizes, output, position, found, nan if isnan(other) else other)
 
     def _has_value(self, array: Array) -> Array:
         """Where an array has a value. Infinity is one only if an operator says `inf`; else it is a quotient by 0."""
@@ -300,7 +308,13 @@ def _aligned(tensor: Numbers, devices: tuple[str, ...]) -> Array:
 
 
 def _floats(random: np.random.Generator, shape: tuple[int, ...], seed: int) -> Array:
-    """Numbers without a pattern; every third draw is of few whole numbers, so that there are ties and zeros."""
+    """Numbers without a pattern; every third draw is of few whole numbers, so that there are ties and zeros.
+
+    From `SPARSE` on all are 0, then all -1, then of -1, 0 and 1: there partial functions have no value.
+    """
+    if seed >= SPARSE:
+        least, most = {0: (0, 0), 1: (-1, -1)}.get(seed - SPARSE, (-1, 1))
+        return random.integers(least, most + 1, shape).astype(np.float64)
     if seed % 3 == 2:
         return random.integers(-2, 3, shape).astype(np.float64)
     return random.normal(size=shape)

@@ -35,7 +35,7 @@ def load_rules(source: Source, library: Library) -> tuple[RuleDecl, ...]:
 def check_rule(rule: RuleDecl, library: Library) -> None:
     """Raises InputError where a rule can have no meaning, at whatever sizes.
 
-    E010, E102, E105, E112 and E501 to E504: names. E505: too large. E210 and E120 to E126: operators, their operands
+    E010, E102, E112 and E501 to E504: names. E505: too large. E210 and E120 to E126: operators, their operands
     and attributes. E121 to E123, E129, E130, E506 and E507: shapes and device axes that no sizes make fit.
     """
     _check_limits(rule)

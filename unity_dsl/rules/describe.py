@@ -25,8 +25,8 @@ def describe_rule(rule: RuleDecl, library: Library, *, smt: bool = False) -> str
     lines = list(_declaration(rule))
     if derivations:
         lines += _titled("sizes", _sizes(rule, derivations))
-        # Of several ranks the middle one shows the shape of the proof: 1 for a single group.
-        derivation = derivations[len(derivations) // 2]
+        # Of several ranks those of 1 show the shape of the proof.
+        derivation = next((one for one in derivations if set(one.ranks.values()) == {1}), derivations[0])
         notation = notation_of(derivation.inputs, derivation.witness)
         lines += _titled("ranks", _ranks(derivations, derivation))
         for number, sides in enumerate(derivation.outputs):
@@ -65,7 +65,7 @@ def _sizes(rule: RuleDecl, derivations: Sequence[Derivation]) -> Iterator[str]:
 
 def _ranks(derivations: Sequence[Derivation], chosen: Derivation) -> Iterator[str]:
     if chosen.ranks:
-        others = len(derivations) - 1
+        others = len({tuple(one.ranks.values()) for one in derivations}) - 1
         shown = ", ".join(f"{group}.. of rank {rank}" for group, rank in chosen.ranks.items())
         yield f"{shown}; so, too, for {others} other choices of ranks" if others else shown
 

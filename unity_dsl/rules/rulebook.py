@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isnan
 
 from ..index.library import Library
 from ..index.notation import condition_text
+from ..prove.conditions import Found, find_condition
 from ..prove.prove import Answer, NotProved, Proved, Refuted, prove_rule
 from ..prove.witness import Difference
 from ..syntax.diagnostic import fail
@@ -15,21 +17,28 @@ from ..syntax.span import Source
 from .certificate import Certificate, certified
 from .check import load_rules
 
-Progress = Callable[[int, int, RuleDecl], None]
-"""Told before each rule: how many are done, how many there are, which one is next."""
+Progress = Callable[[int, int, RuleDecl, bool], None]
+"""Told before each proof: how many rules are done, how many there are, which one is next, and again, with True, before
+a condition is looked for under which it holds."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A rule, what the prover says of it, and the conditions on sizes under which it says so."""
+    """A rule, what the prover says of it, and the conditions on sizes under which it says so.
+
+    Of a rule that is not proved, `found` is a further condition under which it is, if one was looked for and found.
+    """
 
     rule: RuleDecl
     answer: Answer
     conditions: tuple[str, ...]
+    found: Found | None = None
 
 
-def prove_rules(source: Source, library: Library, progress: Progress | None = None) -> tuple[Verdict, ...]:
-    """Every rule of a text with the prover's answer.
+def prove_rules(
+    source: Source, library: Library, progress: Progress | None = None, *, conditions: bool = False
+) -> tuple[Verdict, ...]:
+    """Every rule of a text with the prover's answer; with `conditions` one is looked for where it is not proved.
 
     Raises InputError where the text cannot be read, or a rule has no meaning, as `load_rules` does.
     """
@@ -37,8 +46,13 @@ def prove_rules(source: Source, library: Library, progress: Progress | None = No
     verdicts = []
     for done, rule in enumerate(rules):
         if progress is not None:
-            progress(done, len(rules), rule)
-        verdicts.append(prove_one(rule, library))
+            progress(done, len(rules), rule, False)
+        verdict = prove_one(rule, library)
+        if conditions and not isinstance(verdict.answer, Proved):
+            if progress is not None:
+                progress(done, len(rules), rule, True)
+            verdict = replace(verdict, found=find_condition(rule, library))
+        verdicts.append(verdict)
     return tuple(verdicts)
 
 
@@ -68,6 +82,11 @@ def accept_rules(
     return rules
 
 
+def condition_texts(found: Found) -> tuple[str, ...]:
+    """Every condition that was found, the conjunctions written with `and`."""
+    return tuple(" and ".join(condition) for condition in (found.conditions, *found.others))
+
+
 def reason_text(answer: Refuted | NotProved) -> str:
     """Why a rule is not proved: where its sides differ, or what could not be shown."""
     if isinstance(answer, Refuted):
@@ -76,8 +95,16 @@ def reason_text(answer: Refuted | NotProved) -> str:
 
 
 def difference_text(found: Difference) -> str:
-    """`at m = 2, k = 3: output 0[0, 1] is 1.5 on the left, 2.0 on the right`."""
+    """`at m = 2, k = 3: output 0[0, 1] is 1.5 on the left, 2 on the right`."""
     sizes = ", ".join(f"{name} = {size}" for name, size in found.sizes.items())
+    where = ", ".join(filter(None, ("outside training" if found.evaluation else "", f"at {sizes}" if sizes else "")))
+    output = f"{where}: output {found.output}" if where else f"output {found.output}"
+    if found.shapes is not None:
+        left, right = map(list, found.shapes)
+        return f"{output} has the shape {left} on the left, {right} on the right"
     place = f"[{', '.join(map(str, found.position))}]" if found.position else ""
-    values = f"{found.left:.6g} on the left, {found.right:.6g} on the right"
-    return f"{f'at {sizes}: ' if sizes else ''}output {found.output}{place} is {values}"
+    return f"{output}{place} is {_value(found.left)} on the left, {_value(found.right)} on the right"
+
+
+def _value(value: float) -> str:
+    return "no value" if isnan(value) else f"{value:.6g}"

@@ -352,6 +352,8 @@ class _Site:
             operator = sized_attributes(self.decl, symbolic, numbers)
             binding = self._binding(axes)
             return instantiate(operator, shapes, numbers, binding=binding, span=self.call.span)
+        except Unsupported:
+            raise _Unknown from None
         except InputError as error:
             found = error.diagnostic
             constant = all(isinstance(value, Number) for _, value in self.call.attributes)

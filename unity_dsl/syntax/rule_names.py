@@ -7,15 +7,13 @@ from collections.abc import Iterable, Iterator
 
 from .ast import Apply, Expr, Name, Number
 from .diagnostic import Label, fail, suggest
-from .parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
+from .parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 
 TENSORS = "write `2 * x`, `x / 2`, `x + 2`, `x - 2` or `-x`; the operators `shift` and `scale` take any number"
 
 
 def check_names(rule: RuleDecl) -> None:
-    """Raises E010 (a number for a tensor), E102, E105, E112 and E501 to E504."""
-    for tensor in rule.inputs:
-        _check_devices(tensor)
+    """Raises E010 (a number for a tensor), E102, E112 and E501 to E504."""
     _check_groups(rule)
     _check_tensors(rule)
     _check_use(rule)
@@ -23,17 +21,6 @@ def check_names(rule: RuleDecl) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- dimensions
-
-
-def _check_devices(tensor: RuleInput) -> None:
-    """The device axes of a tensor are a set."""
-    seen: set[str] = set()
-    for dim in tensor.dims:
-        if dim.device and isinstance(dim.size, Name):
-            if dim.size.name in seen:
-                message = f"`{tensor.name}` has the device axis `@{dim.size.name}` twice"
-                raise fail("E105", message, dim.span, help="axes over different devices have different names")
-            seen.add(dim.size.name)
 
 
 def _check_groups(rule: RuleDecl) -> None:
