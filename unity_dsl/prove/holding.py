@@ -182,7 +182,8 @@ class _OnWindows(OnDevice):
         if not outside or not (isinstance(read.fill, Number) and read.fill.value == 0):
             return super()._read(read)
         parts, inside = self._place(read)
-        return guarded([g for g in inside if g not in outside], self._at(self.tensors[read.tensor], parts))
+        held = tuple(condition for condition in inside if condition not in outside)
+        return guarded(held, self._at(self.tensors[read.tensor], parts, held))
 
     def _outside(self, read: Read) -> list[Guard]:
         places = [(dim, self.extents.get((read.tensor, dim))) for dim in range(len(read.index))]
