@@ -143,7 +143,7 @@ class Reader:
             return lambda env: number
         if self.taken("["):
             return self.read(word)
-        if self.taken("("):
+        if word in FUNCTIONS and self.taken("("):
             arguments = [self.form()]
             while self.take(",", ")") == ",":
                 arguments.append(self.form())
