@@ -20,8 +20,8 @@ from unity_dsl.syntax.ast import Apply, Name, ParallelDecl, Size
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 
-from .exact_numbers import Value, same
-from .exact_operator import MAX_STEPS, Elements, NoMeaning, Operation, TooLarge
+from .exact_numbers import TooLarge, Value, same
+from .exact_operator import MAX_STEPS, Elements, NoMeaning, Operation
 from .exact_sizes import MAX_ELEMENTS, Dim, Sizes, completed, drawn, number, whole
 
 __all__ = ["Checked", "NoMeaning", "TooLarge", "check", "check_at"]
@@ -94,8 +94,18 @@ def check(rule: RuleDecl, library: Library, instances: int, seed: int = 0) -> Ch
 def check_at(rule: RuleDecl, library: Library, sizes: Mapping[str, int], draws: int = 12) -> Found | None:
     """A difference at these sizes, on some random inputs. Raises NoMeaning and TooLarge."""
     at = completed(rule, sizes, 50 * MAX_ELEMENTS)
-    runs = (_Run(rule, _mode(library, seed), at, seed, 500 * MAX_STEPS).difference()[0] for seed in range(draws))
-    return next((found for found in runs if found is not None), None)
+    refused: TooLarge | None = None
+    for seed in range(draws):
+        try:
+            found, _ = _Run(rule, _mode(library, seed), at, seed, 500 * MAX_STEPS).difference()
+        except TooLarge as reason:
+            refused = reason
+            continue
+        if found is not None:
+            return found
+    if refused is not None:
+        raise refused
+    return None
 
 
 def _mode(library: Library, seed: int) -> Library:

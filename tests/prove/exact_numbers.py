@@ -13,10 +13,15 @@ from typing import TypeAlias
 
 import mpmath
 
-mpmath.mp.dps = 100
+mpmath.mp.dps = 400
 TOLERANCE = mpmath.mpf(10) ** -40
-LARGEST_EXPONENT = 40
-"""exp of more is no value: sums with it would leave fewer than 40 of 100 digits."""
+LARGEST_EXPONENT = 400
+"""exp of more is not computed: sums with it would leave fewer than 40 of 400 digits."""
+
+
+class TooLarge(Exception):
+    """What cannot be computed with so many steps or digits."""
+
 
 Value: TypeAlias = "Fraction | mpmath.mpf | float | None"
 
@@ -27,7 +32,7 @@ def decimal(value: int | float) -> Value:
 
 
 def real(value: Value) -> mpmath.mpf:
-    """A finite value with 100 digits."""
+    """A finite value with 400 digits."""
     return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
 
 
@@ -150,8 +155,10 @@ def multiplied(values: Iterable[Value]) -> Value:
 def exponential(value: Value) -> Value:
     if isinstance(value, float):
         return Fraction(0) if value < 0 else inf
-    if value is None or abs(value) > LARGEST_EXPONENT:
+    if value is None:
         return None
+    if abs(value) > LARGEST_EXPONENT:
+        raise TooLarge(f"exp of {float(value)}")
     return Fraction(1) if value == 0 else mpmath.exp(real(value))
 
 

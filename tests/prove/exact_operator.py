@@ -29,7 +29,7 @@ from unity_dsl.syntax.ast import (
     Uniform,
 )
 
-from .exact_numbers import ARITHMETIC, PRIMITIVES, Value, decimal, greatest, multiplied, total
+from .exact_numbers import ARITHMETIC, PRIMITIVES, TooLarge, Value, decimal, greatest, multiplied, total
 
 MAX_STEPS = 3_000
 """Positions of all equations of one operator."""
@@ -41,10 +41,6 @@ Compiled = Callable[[Indices], Value]
 
 class NoMeaning(Exception):
     """The rule has no meaning at these sizes. The first argument says why."""
-
-
-class TooLarge(Exception):
-    """The rule has too large a meaning at these sizes to be checked."""
 
 
 _REDUCE: Mapping[ReductionKind, Callable[[Iterable[Value]], Value]] = {

@@ -12,8 +12,8 @@ from random import Random
 from unity_dsl.syntax.ast import Apply, Expr, Name, Number
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 
-from .exact_numbers import ARITHMETIC
-from .exact_operator import NoMeaning, TooLarge
+from .exact_numbers import ARITHMETIC, TooLarge
+from .exact_operator import NoMeaning
 
 MAX_ELEMENTS = 400
 """Of all inputs together."""
