@@ -29,10 +29,9 @@ from .ast import (
     View,
 )
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
-from .diagnose import diagnose
 from .diagnostic import Label, fail, suggest
-from .grammar import Node, Refusal, grammar, parse_tree
-from .layout import lay_out
+from .grammar import Node
+from .parse import parse
 from .span import Source, Span
 
 DTYPES = ("f64", "f32", "bf16", "f16")
@@ -55,10 +54,7 @@ ALLOWED = {
 
 def parse_model(source: Source) -> ModelFile:
     """The blocks and the model of a `.udl` text. Raises InputError, codes E005 to E029."""
-    layout = lay_out(source, grammar("udl"))
-    tree = parse_tree(layout, "udl")
-    if isinstance(tree, Refusal):
-        raise diagnose(tree, layout, "udl")
+    layout, tree = parse(source, "udl")
     return _ModelBuilder(layout).file(tree)
 
 

@@ -30,19 +30,15 @@ from .ast import (
     Uniform,
 )
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
-from .diagnose import diagnose
 from .diagnostic import Label, fail
-from .grammar import Node, Refusal, grammar, parse_tree
-from .layout import lay_out
+from .grammar import Node
+from .parse import parse
 from .span import Source, Span
 
 
 def parse_ops(source: Source) -> OpsFile:
     """The declarations of a `.uop` text. Raises InputError, codes E005 to E029."""
-    layout = lay_out(source, grammar("uop"))
-    tree = parse_tree(layout, "uop")
-    if isinstance(tree, Refusal):
-        raise diagnose(tree, layout, "uop")
+    layout, tree = parse(source, "uop")
     declarations = tuple(_OpsBuilder(layout).build_all(tree.children))
     return OpsFile(declarations, span=Span(source, 0, len(source.text)))
 

@@ -10,10 +10,10 @@ from lark import Token, Tree
 
 from .ast import Apply, Expr, Name, Number
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
-from .diagnose import diagnose
 from .diagnostic import fail
-from .grammar import Node, Refusal, grammar, parse_tree
-from .layout import Layout, lay_out
+from .grammar import Node
+from .layout import Layout
+from .parse import parse
 from .span import Source, Span
 
 
@@ -92,10 +92,7 @@ INFIX = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 
 def parse_rules(source: Source) -> RulesFile:
     """The rules of a `.rules` text. Raises E005 to E029."""
-    layout = lay_out(source, grammar("rules"))
-    tree = parse_tree(layout, "rules")
-    if isinstance(tree, Refusal):
-        raise diagnose(tree, layout, "rules")
+    layout, tree = parse(source, "rules")
     rules = tuple(_RulesBuilder(layout).build_all(tree.children))
     return RulesFile(rules, span=Span(source, 0, len(source.text)))
 

@@ -1,0 +1,18 @@
+"""A text to the concrete tree of its language, or to the diagnostic of its first fault."""
+
+from __future__ import annotations
+
+from .grammar import Node, Refusal, grammar, parse_tree
+from .layout import Layout, lay_out
+from .span import Source
+
+
+def parse(source: Source, language: str) -> tuple[Layout, Node]:
+    """The laid out text and its tree. Raises InputError, codes E005 to E029."""
+    layout = lay_out(source, grammar(language))
+    tree = parse_tree(layout, language)
+    if isinstance(tree, Refusal):
+        from .diagnose import diagnose  # only a faulty text has to wait for what knows of mistakes
+
+        raise diagnose(tree, layout, language)
+    return layout, tree
