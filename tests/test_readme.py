@@ -85,7 +85,7 @@ def test_every_block_is_of_a_known_kind() -> None:
 # ---------------------------------------------------------------------------------------------- commands
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the named files of the documents, and links to those of the checkout."""
     folder = tmp_path_factory.mktemp("reader")
@@ -105,8 +105,15 @@ def commands(block: Block) -> list[str]:
     return [line for line in block.text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("block", of_kind("sh"), ids=str)
-def test_the_commands_of_the_documents_run(block: Block, workplace: Path) -> None:
+@pytest.mark.parametrize("document", sorted({block.document for block in of_kind("sh")}))
+def test_the_commands_of_a_document_run(document: str, workplace: Path) -> None:
+    """All of them in their order: one uses what another has written."""
+    for block in of_kind("sh"):
+        if block.document == document:
+            run_block(block, workplace)
+
+
+def run_block(block: Block, workplace: Path) -> None:
     for command in commands(block):
         if any(command.startswith(start) for start in NOT_RUN):
             if command.startswith("make "):
