@@ -18,8 +18,8 @@ from unity_dsl.rules.certificate import (
     certificates_path,
     certified,
     certify,
-    declaration_hash,
     known_certificates,
+    reached_hashes,
     read_certificates,
     render_certificates,
     stale_reason,
@@ -176,15 +176,15 @@ def test_another_prover_is_asked_again(proved: Pair, monkeypatch: pytest.MonkeyP
 # ---------------------------------------------------------------------------------------------- hashes
 
 
-def test_the_hash_of_names_is_that_of_all_they_reach() -> None:
+def test_the_hashes_of_names_are_those_of_all_they_reach() -> None:
     known = library_with()
-    whole = declaration_hash(["gate", "part"], known)
-    assert whole == declaration_hash(["part", "gate", "gate"], known)
-    assert whole != declaration_hash(["gate"], known)
-    assert whole != declaration_hash(["gate", "part", "nothing"], known)
+    whole = reached_hashes(["gate", "part"], known)
+    assert whole == reached_hashes(["part", "gate", "gate"], known)
+    assert whole != reached_hashes(["gate"], known)
+    assert whole != reached_hashes(["gate", "part", "nothing"], known)
     for old, new in (("a / 2", "a / 4"), ("@p * |e| + j", "j * p + @p")):
-        assert whole != declaration_hash(["gate", "part"], library_with(OPERATORS.replace(old, new)))
-    assert whole == declaration_hash(["gate", "part"], library_with(OPERATORS.replace("2 * x", "5 * x")))
+        assert whole != reached_hashes(["gate", "part"], library_with(OPERATORS.replace(old, new)))
+    assert whole == reached_hashes(["gate", "part"], library_with(OPERATORS.replace("2 * x", "5 * x")))
 
 
 # ---------------------------------------------------------------------------------------------- files

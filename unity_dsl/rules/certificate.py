@@ -90,11 +90,6 @@ def rule_declarations(rule: RuleDecl, library: Library) -> dict[str, str]:
     return {RULE: _hash(canonical_text(rule)), **reached_hashes(called_names(rule), library)}
 
 
-def declaration_hash(names: Iterable[str], library: Library) -> str:
-    """One hash of the declarations of these names and of all that they reach. Other operators do not matter."""
-    return _hash(json.dumps(sorted(reached_hashes(names, library).items())))
-
-
 def called_names(rule: RuleDecl) -> frozenset[str]:
     """The operators and parallel ops that a rule calls. A view by itself is a call of `rearrange`."""
     nodes = list(_nodes(rule))

@@ -16,6 +16,7 @@ from ..prove.arithmetic import Arithmetic
 from ..prove.build import (
     Ranks,
     attribute_value,
+    call_pattern,
     claim_of,
     declaration,
     input_dims,
@@ -199,8 +200,7 @@ class _Shapes:
 
     def _call(self, call: GraphCall) -> _Value:
         decl = declaration(call, self.library)
-        views = [part for part in call.arguments if isinstance(part, GraphView)]
-        pattern = views[0] if len(views) == len(call.arguments) == 1 else None
+        pattern = call_pattern(call)
         operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
         own = taken(call, decl)
         devices = self._mapped(call, operands, own)
