@@ -1,4 +1,4 @@
-"""A user's own cuts, as their `.uop` text, for tests of layouts that overlap or interleave."""
+"""A user's own cuts, and operators that read around an axis, as their `.uop` text."""
 
 from __future__ import annotations
 
@@ -24,6 +24,22 @@ CYCLIC = """
 parallel cyclic[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
   where rank(f) == dim, d == p * e
   y[@p, f.., j, g..] = x[f.., j * |p| + @p, g..]
+"""
+
+WINDOWED = """
+## Sums over windows of the last axis, zeros outside.
+op conv1d(x: [n, c, l], w: [o, c, r]; stride = 1, pad = 0) -> y: [n, o, q]
+  where q == (l + 2 * pad - r) // stride + 1
+  y[n, o, q] = sum(c, r) x[n, c, q * stride + r - pad else 0] * w[o, c, r]
+
+## The greatest of every window, of what lies inside.
+op pool(x: [b.., l]; size, stride, pad = 0) -> y: [b.., q]
+  where r == size, q == (l + 2 * pad - size) // stride + 1
+  y[b.., q] = max(r) x[b.., q * stride + r - pad else -inf]
+
+## Each position with its two neighbours; outside of the axis everything is 1.
+op blur(x: [b.., l]) -> y: [b.., l]
+  y[b.., i] = x[b.., i - 1 else 1] / 4 + x[b.., i] / 2 + x[b.., i + 1 else 1] / 4
 """
 
 

@@ -13,31 +13,10 @@ from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.syntax.diagnostic import InputError
 
+from ..graph.overlapping import HALO, WINDOWED
+
 Compile = Callable[..., Path]
 THIN = str(Path(__file__).parent / "thin.toml")
-
-HALO = """
-## Device @p gets its slice and `before` / `after` positions of its neighbours, zeros outside.
-parallel halo[p; dim, before, after](x: [f.., d, g..]) -> y: [@p, f.., l, g..]
-  where rank(f) == dim, d == p * e, l == e + before + after
-  y[@p, f.., j, g..] = x[f.., @p * |e| + j - before, g.. else 0]
-"""
-
-OPERATORS = """
-## Sums over windows of the last axis, zeros outside.
-op conv1d(x: [n, c, l], w: [o, c, r]; stride = 1, pad = 0) -> y: [n, o, q]
-  where q == (l + 2 * pad - r) // stride + 1
-  y[n, o, q] = sum(c, r) x[n, c, q * stride + r - pad else 0] * w[o, c, r]
-
-## The greatest of every window, of what lies inside.
-op pool(x: [b.., l]; size, stride, pad = 0) -> y: [b.., q]
-  where r == size, q == (l + 2 * pad - size) // stride + 1
-  y[b.., q] = max(r) x[b.., q * stride + r - pad else -inf]
-
-## Each position with its two neighbours; outside of the axis everything is 1.
-op blur(x: [b.., l]) -> y: [b.., l]
-  y[b.., i] = x[b.., i - 1 else 1] / 4 + x[b.., i] / 2 + x[b.., i + 1 else 1] / 4
-"""
 
 LONG = """model long[b = 1, c = 4, l = 256]
   input x: f32[b, c, l]
@@ -92,7 +71,7 @@ SHRINKING = """model shrinking[b = 1, c = 2, l = 18]
 def folder(tmp_path: Path) -> Path:
     own = tmp_path / "my_ops"
     own.mkdir()
-    (own / "windows.uop").write_text(OPERATORS)
+    (own / "windows.uop").write_text(WINDOWED)
     (own / "halo.uop").write_text(HALO)
     return own
 

@@ -10,15 +10,12 @@ import pytest
 
 from unity_dsl.emit.rank_pool import RankPool
 
+from ..graph.overlapping import STRIDED
+
 Compile = Callable[..., Path]
 THIN = str(Path(__file__).parent / "thin.toml")
 
-STRIDED = """
-## Blocks of `block` positions dealt out in turn: device @p gets every |p|-th block.
-parallel strided[p; dim, block](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
-  where rank(f) == dim, d == p * e
-  y[@p, f.., j, g..] = x[f.., (j // block * |p| + @p) * block + j % block, g..]
-
+MIX = """
 ## Every head a sum of heads.
 op mix(x: [b, h, k], m: [g, h]) -> y: [b, g, k]
   y[b, g, k] = sum(h) tanh(x[b, h, k]) * m[g, h]
@@ -55,7 +52,7 @@ LINEAR = """model heads[b = 2, d = 8, h = 3, k = 8]
 def folder(tmp_path: Path) -> Path:
     own = tmp_path / "my_ops"
     own.mkdir()
-    (own / "strided.uop").write_text(STRIDED)
+    (own / "strided.uop").write_text(STRIDED + MIX)
     return own
 
 

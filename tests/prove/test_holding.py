@@ -11,21 +11,12 @@ from unity_dsl.prove.holding import prove_holding
 from unity_dsl.prove.prove import Answer, NotProved, Proved, prove_rule
 from unity_dsl.prove.subject import generalise
 
-from ..graph.overlapping import HALO, STRIDED, library_with
+from ..graph.overlapping import HALO, STRIDED, WINDOWED, library_with
 from .cases import rule_of
 
-OPERATORS = """
-op conv1d(x: [n, c, l], w: [o, c, r]; stride = 1, pad = 0) -> y: [n, o, q]
-  where q == (l + 2 * pad - r) // stride + 1
-  y[n, o, q] = sum(c, r) x[n, c, q * stride + r - pad else 0] * w[o, c, r]
-
-op pool(x: [b.., l]; size, stride, pad = 0) -> y: [b.., q]
-  where r == size, q == (l + 2 * pad - size) // stride + 1
-  y[b.., q] = max(r) x[b.., q * stride + r - pad else -inf]
-
-op blur(x: [b.., l]) -> y: [b.., l]
-  y[b.., i] = x[b.., i - 1 else 1] / 4 + x[b.., i] / 2 + x[b.., i + 1 else 1] / 4
-
+OPERATORS = (
+    WINDOWED
+    + """
 op total(x: [b.., l]) -> y: [b..]
   y[b..] = sum(l) x[b.., l - 1 else 0] * x[b.., l]
 
@@ -49,6 +40,7 @@ parallel unhalo[p; dim, before, after](y: [@p, f.., l, g..]) -> x: [f.., d, g..]
   where rank(f) == dim, e == l - before - after, d == p * e + 0
   x[f.., i, g..] = sum(@p, j) [i == @p * |e| + j - before] * y[@p, f.., j, g..]
 """
+)
 
 FIXED = """
 parallel fixed[p; dim](x: [f.., d, g..]) -> y: [@p, f.., l, g..]
