@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -18,7 +17,6 @@ from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.index.library import Library, load_library
 from unity_dsl.resources import folder
-from unity_dsl.syntax.ast import ModelFile
 from unity_dsl.syntax.codes import CODES
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
@@ -387,19 +385,6 @@ def test_float_types_follow_the_declarations() -> None:
           loss mse(linear(x, w), x)
     """)
     assert {value.dtype for value in values(model.graph)} == {"bf16"}
-
-
-def test_building_the_full_models_takes_milliseconds() -> None:
-    for name in ("gpt2", "bert_large"):
-        file = parse_model(read_source(folder("examples") / f"{name}.udl"))
-        best = min(_seconds(file) for _ in range(3))
-        assert best < 0.2, f"{name}: {best:.3f} s"
-
-
-def _seconds(file: ModelFile) -> float:
-    start = time.perf_counter()
-    build_model(file, LIBRARY)
-    return time.perf_counter() - start
 
 
 # ---------------------------------------------------------------------------------------------- faults
