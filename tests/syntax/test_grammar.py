@@ -72,11 +72,11 @@ COLD_START = """
 import sys
 from pathlib import Path
 from unity_dsl.syntax import tables
+tables.build = None
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.parse_ops import parse_ops
 from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.span import Source
-tables.build = None
 for path in Path(sys.argv[1]).glob("*.uop"):
     parse_ops(read_source(path))
 parse_model(Source("m.udl", "model m[d = 4]\\n  loss x\\n"))
