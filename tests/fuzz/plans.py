@@ -75,6 +75,8 @@ class _Draw:
         ]
         for value, layout in wanted:
             values.want(value, layout)
+        for update in graph.updates:
+            values.want(update.value, values.produced[update.buffer.name][1])
         planned = {
             name: PlannedValue(value, layout, self.chain(layout, list(values.wanted.get(name, ()))))
             for name, (value, layout) in values.produced.items()
@@ -83,9 +85,8 @@ class _Draw:
 
     def node(self, node: Node, weights: frozenset[str], values: _Values) -> PlannedNode:
         stored = [value.name in weights for value in node.arguments]
-        gradients = [value.needs_gradient for value in node.arguments]
         groups: dict[frozenset[str], list[TypedOperator]] = {}
-        for typed in configurations(node.instance, self.mesh, self.library, gradients, stored, self.theorems):
+        for typed in configurations(node.instance, self.mesh, self.library, node.gradients, stored, self.theorems):
             groups.setdefault(frozenset(role_names(typed)), []).append(typed)
         chosen = self.rng.choice(self.rng.choice(list(groups.values())))
         for value, layout in zip(node.arguments, chosen.arguments, strict=True):

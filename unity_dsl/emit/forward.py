@@ -1,11 +1,14 @@
-"""The forward of a planned graph as text: operators in order, conversions before the first use of what they make."""
+"""The forward of a planned graph as text: operators in order, conversions before the first use of what they make.
+
+What only updates of buffers need comes last, and runs in training alone, without gradients.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..graph.graph import Value
+from ..graph.graph import Graph, Node, Segment, Value
 from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
 from ..graph.typing import Along, Configuration, Linearly, Uniformly
@@ -98,6 +101,7 @@ class ForwardText:
         self.module = module
         self.names = names
         self.state = state
+        self.detached = False
         self.held: dict[str, Held] = {}
         for name, held in outside.items():
             self.held[name] = held
@@ -121,12 +125,50 @@ class ForwardText:
         sources = {made.layout: made.source for made in planned.materialised} if planned else {}
         self.held[value.name] = Held(value, layout, {layout: variable}, sources, parameter)
 
-    def write(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
+    def write(self, wanted: Sequence[tuple[Value, Layout]]) -> list[str]:
+        """All steps and updates. Returns the variables that hold these values, as they are before the updates."""
+        late = only_updating(self.planned.graph, [value for value, _ in wanted])
+        self.steps(step for number, step in enumerate(self.planned.steps) if number not in late)
+        results = [self.before_updates(value, layout) for value, layout in wanted]
+        if self.planned.graph.updates or late:
+            self.updates([step for number, step in enumerate(self.planned.steps) if number in late])
+        return results
+
+    def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
         for step in steps:
             if isinstance(step, PlannedNode):
                 self.node(step)
             else:
                 self.segment(step)
+
+    # ------------------------------------------------------------------------------------------ updates
+
+    def updates(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """The buffers' new values, all from the old ones.
+
+        A buffer is another tensor from then on: what the backward pass keeps of the old one stays what it was.
+        """
+        before, self.module.lines = self.module.lines, []
+        self.detached = True
+        self.steps(steps)
+        updates = self.planned.graph.updates
+        layouts = [self.planned.values[update.buffer.name].produced for update in updates]
+        values = [self.before_updates(update.value, layout) for update, layout in zip(updates, layouts, strict=True)]
+        for update, value in zip(updates, values, strict=True):
+            code = f"{path('self', update.buffer.name, '_buffers')} = {value}.clone()"
+            self.module.lines += statement(code, f"{where(update.span)}update")
+        inner = [f"        {line}" for line in self.module.lines]
+        self.module.lines = [*before, f"if {self.state}.training:", "    with torch.no_grad():", *inner]
+
+    def before_updates(self, value: Value, layout: Layout) -> str:
+        """The variable of a value; where that is a buffer which is updated, one that keeps the old tensor."""
+        variable = self.variable(value, layout)
+        updated = {path("self", update.buffer.name, "_buffers") for update in self.planned.graph.updates}
+        if variable not in updated:
+            return variable
+        name = self.names.fresh(f"{value.name}_before")
+        self.module.lines += statement(f"{name} = {variable}")
+        return name
 
     # ------------------------------------------------------------------------------------------ values
 
@@ -150,10 +192,9 @@ class ForwardText:
         produced = held.produced if value.needs_gradient else without_copies(held.produced)
         source = held.sources.get(layout, produced)
         given = self.variable(value, source)
-        parameter = held.parameter and source == produced
-        found = self.program.collectives.conversion(
-            source, layout, value.shape, gradient=value.needs_gradient, parameter=parameter
-        )
+        gradient = value.needs_gradient and not self.detached
+        parameter = held.parameter and source == produced and gradient
+        found = self.program.collectives.conversion(source, layout, value.shape, gradient=gradient, parameter=parameter)
         if found is None:
             return given
         name = self.names.fresh(f"{value.name}_{layout_word(layout)}")
@@ -235,9 +276,7 @@ class ForwardText:
         module.parameters[:0] = entries
         for value, name in zip(segment.entry, entries, strict=True):
             body.add(value, name, run.body.values[value.name].produced)
-        body.write(run.body.steps)
-        layouts = self.left(step, number)
-        module.results = [body.variable(value, layout) for value, layout in zip(segment.exit, layouts, strict=True)]
+        module.results = body.write(list(zip(segment.exit, self.left(step, number), strict=True)))
         program.modules.append(module)
         return module
 
@@ -254,19 +293,35 @@ class ForwardText:
     ) -> None:
         segment = step.segment
         modules = path("self", segment.name, "_modules")
-        targets = ", ".join(carried)
+        targets = f"{', '.join(carried)} = " if carried else ""
         count = f"{where(segment.span)}repeat {segment.count} as {segment.name}"
         if run.count == 1:
             call = f"{modules}[{run.first}]({', '.join([*current, *captured, self.state])})"
-            self.module.lines += statement(f"{targets} = {call}", count)
+            self.module.lines += statement(f"{targets}{call}", count)
             return
         if list(carried) != list(current):
-            self.module.lines += statement(f"{targets} = {', '.join(current)}")
+            self.module.lines += statement(f"{targets}{', '.join(current)}")
         bounds = "" if run.count == segment.count else f"[{run.first}:{run.first + run.count}]"
         variable = self.names.fresh(segment.name.rpartition(".")[2])
         self.module.lines += statement(f"for {variable} in {modules}{bounds}:", count)
         call = f"{variable}({', '.join([*carried, *captured, self.state])})"
-        self.module.lines += statement(f"{targets} = {call}", indent="    ")
+        self.module.lines += statement(f"{targets}{call}", indent="    ")
+
+
+def only_updating(graph: Graph, wanted: Iterable[Value]) -> frozenset[int]:
+    """The numbers of the steps that none of the wanted values is computed from: buffers are updated by them."""
+    needed = {value.name for value in wanted}
+    late = set()
+    for number, step in reversed(list(enumerate(graph.steps))):
+        if needed.isdisjoint(value.name for value in step.results):
+            late.add(number)
+        else:
+            needed.update(value.name for value in _sources(step))
+    return frozenset(late)
+
+
+def _sources(step: Node | Segment) -> Iterable[Value]:
+    return step.arguments if isinstance(step, Node) else (*step.initial, *step.captured)
 
 
 # ---------------------------------------------------------------------------------------------- words

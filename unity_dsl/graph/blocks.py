@@ -21,6 +21,7 @@ from ..syntax.ast import (
     Repeat,
     Return,
     StorageDecl,
+    UpdateStatement,
     View,
 )
 from ..syntax.diagnostic import Label, fail
@@ -116,7 +117,7 @@ def _check_cycle(call: Call, blocks: Mapping[str, BlockDecl], path: tuple[str, .
 def expressions(statement: ModelStatement) -> tuple[ModelExpr, ...]:
     """The tensor expressions of one statement, those of a repeat's body left out."""
     match statement:
-        case Assign(value=value) | Loss(value=value) | Output(value=value):
+        case Assign(value=value) | UpdateStatement(value=value) | Loss(value=value) | Output(value=value):
             return (value,)
         case Return(values=values):
             return values
@@ -171,7 +172,7 @@ def _written(statements: Iterable[ModelStatement]) -> Iterator[str]:
             case Repeat(name=name, body=body):
                 yield name
                 yield from _written(body)
-            case Return() | Loss() | Output():
+            case UpdateStatement() | Return() | Loss() | Output():
                 pass
 
 

@@ -14,16 +14,18 @@ from ..syntax.ast import (
     Loss,
     ModelFile,
     ModelStatement,
+    Name,
     Output,
     Repeat,
     Return,
     StorageDecl,
+    UpdateStatement,
 )
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .blocks import assignments, blocks_by_name, written_names
 from .expression import Draft, Place, Program, apply, call, find_operator, tensor
-from .graph import Graph, Model, Segment, Value
+from .graph import Graph, Model, Segment, Update, Value
 from .parameters import Numeric, Setting, evaluate, fold, model_parameters, whole
 from .prune import finish
 from .scope import Names, Scope
@@ -86,7 +88,8 @@ def _scalar(statement: Loss, value: Value) -> Value:
 
 
 def _graph(draft: Draft) -> Graph:
-    return Graph(tuple(draft.inputs), tuple(draft.weights), tuple(draft.buffers), tuple(draft.steps))
+    stored = tuple(draft.inputs), tuple(draft.weights), tuple(draft.buffers)
+    return Graph(*stored, tuple(draft.steps), tuple(draft.updates))
 
 
 def run(place: Place, statement: ModelStatement) -> None:
@@ -96,6 +99,8 @@ def run(place: Place, statement: ModelStatement) -> None:
             store(place, statement)
         case Assign():
             _assign(place, statement)
+        case UpdateStatement():
+            _update(place, statement)
         case Repeat():
             _repeat(place, statement)
         case _:
@@ -120,6 +125,45 @@ def _assign(place: Place, statement: Assign) -> None:
         raise fail("E212", _count(len(names), "name") + " for " + _count(len(results), "tensor"), statement.span)
     for target, result in zip(statement.targets, results, strict=True):
         scope.tensors[target] = result
+
+
+# ---------------------------------------------------------------------------------------------- updates
+
+
+def _update(place: Place, statement: UpdateStatement) -> None:
+    """Note what a buffer becomes.
+
+    Raises E230 (no buffer of this graph), E231 (a second time) or E232 (another type).
+    """
+    buffer = _updated(place, statement)
+    for other in place.draft.updates:
+        if other.buffer is buffer:
+            message = f"`{buffer.name}` is updated twice in one step"
+            raise fail("E231", message, statement.span, notes=_note(other.span))
+    value = tensor(place, statement.value, buffer.name)
+    if _type_text(value) != _type_text(buffer):
+        notes = _note(buffer.span, f"`{buffer.name}` is {_type_text(buffer)}")
+        message = f"buffer `{buffer.name}` is {_type_text(buffer)}, its new value {_type_text(value)}"
+        raise fail("E232", message, statement.value.span, notes=notes)
+    place.draft.updates.append(Update(buffer, value, statement.span))
+
+
+def _updated(place: Place, statement: UpdateStatement) -> Value:
+    name, draft = statement.target, place.draft
+    found = place.scope.look_up(Name(name, span=statement.span))
+    if any(buffer.value is found for buffer in draft.buffers):
+        assert isinstance(found, Value)
+        return found
+    help = f"declare `buffer {name}: … ~ zeros`, or assign: `{name} = …`"
+    if isinstance(found, Value):
+        around = draft.around
+        while around is not None:
+            if any(buffer.value is found for buffer in around.buffers):
+                message = f"`{name}` is a buffer from outside the repeat: every iteration would update it"
+                help = "declare it in the repeat, once per iteration, or carry a tensor and update it after the repeat"
+                raise fail("E230", message, statement.span, help=help, notes=_note(found.span, "it is declared here"))
+            around = around.around
+    raise fail("E230", f"`{name}` is no buffer", statement.span, help=help)
 
 
 # ---------------------------------------------------------------------------------------------- blocks
@@ -191,7 +235,7 @@ def _repeat(place: Place, statement: Repeat) -> None:
         if (value := outer.find(target)) is not None
     }
     seen = {value.name for word, value in outer.visible().items() if word not in initial}
-    draft = Draft(Names(place.program.written, seen))
+    draft = Draft(Names(place.program.written, seen), place.draft)
     scope = Scope(outer.numbers, outer.declared, parent=outer, block=outer.block, statements=statement.body)
     body = Place(place.program, draft, scope)
     entry = {word: replace(value, name=draft.names.after(word)) for word, value in initial.items()}
@@ -224,15 +268,16 @@ def _repeat(place: Place, statement: Repeat) -> None:
 
 def _check_carried(word: str, entry: Value, exit: Value, initial: Value) -> None:
     """Raises E216: what an iteration leaves must be what the next one takes."""
+    before, after = _type_text(entry), _type_text(exit)
+    if before != after:
+        notes = _note(initial.span, f"`{word}` is {before} before the repeat")
+        message = f"`{word}` is carried through the repeat but changes from {before} to {after}"
+        raise fail("E216", message, exit.span, label=f"{after} after an iteration", notes=notes)
 
-    def text(value: Value) -> str:
-        kind = value.dtype if value.integer_range is None else f"int<{value.integer_range}>"
-        return f"{kind}{shape_text(value.shape)}"
 
-    if text(entry) != text(exit):
-        notes = _note(initial.span, f"`{word}` is {text(entry)} before the repeat")
-        message = f"`{word}` is carried through the repeat but changes from {text(entry)} to {text(exit)}"
-        raise fail("E216", message, exit.span, label=f"{text(exit)} after an iteration", notes=notes)
+def _type_text(value: Value) -> str:
+    kind = value.dtype if value.integer_range is None else f"int<{value.integer_range}>"
+    return f"{kind}{shape_text(value.shape)}"
 
 
 def _made_by_nodes(body: Place, exits: Mapping[str, Value]) -> dict[str, Value]:

@@ -12,7 +12,7 @@ from ..index.shape import Binding, Shape
 from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, Name, Number, OperatorDecl, View
 from ..syntax.diagnostic import Label, fail, suggest
 from ..syntax.span import Span
-from .graph import Buffer, Input, Node, Segment, Value, Weight
+from .graph import Buffer, Input, Node, Segment, Update, Value, Weight
 from .parameters import Numeric, calculate, fold, whole
 from .pattern import bind, lost_axes
 from .scope import Names, Scope
@@ -32,13 +32,15 @@ class Program:
 
 @dataclass
 class Draft:
-    """A graph that is being built."""
+    """A graph that is being built. `around` is the one that a repeat's body stands in."""
 
     names: Names
+    around: Draft | None = None
     inputs: list[Input] = field(default_factory=list)
     weights: list[Weight] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     steps: list[Node | Segment] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
     paths: dict[str, Span | None] = field(default_factory=dict)
 
     def claim(self, path: str, span: Span | None) -> None:

@@ -374,6 +374,15 @@ class Assign:
 
 
 @dataclass(frozen=True)
+class UpdateStatement:
+    """`update m = expr`: what a buffer is from the next training step on. The value carries no gradient."""
+
+    target: str
+    value: ModelExpr
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
 class Repeat:
     """`repeat 24 as l`: the body once per iteration, weights inside are per iteration, named `l.0.w`, `l.1.w`, …"""
 
@@ -408,7 +417,7 @@ class Output:
     span: Span | None = _span()
 
 
-ModelStatement = StorageDecl | Assign | Repeat | Return | Loss | Output
+ModelStatement = StorageDecl | Assign | UpdateStatement | Repeat | Return | Loss | Output
 
 
 @dataclass(frozen=True)

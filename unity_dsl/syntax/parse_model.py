@@ -26,6 +26,7 @@ from .ast import (
     Storage,
     StorageDecl,
     TypeExpr,
+    UpdateStatement,
     View,
 )
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
@@ -46,9 +47,9 @@ INITIALISERS = {
 }
 # Which statements a body may hold, by the rule that the body belongs to.
 ALLOWED = {
-    "model": frozenset({"preset", "storage", "assign", "repeat", "loss", "output"}),
-    "block": frozenset({"storage", "assign", "repeat", "return_"}),
-    "repeat": frozenset({"storage", "assign", "repeat"}),
+    "model": frozenset({"preset", "storage", "assign", "update", "repeat", "loss", "output"}),
+    "block": frozenset({"storage", "assign", "update", "repeat", "return_"}),
+    "repeat": frozenset({"storage", "assign", "update", "repeat"}),
 }
 
 
@@ -195,6 +196,9 @@ class _ModelBuilder(Builder):
 
     def assign(self, node: Node) -> Assign:
         return Assign(self.names(tree_at(node, 0)), self.build(tree_at(node, 2)), span=self.span(node))
+
+    def update(self, node: Node) -> UpdateStatement:
+        return UpdateStatement(str(token_at(node, 1)), self.build(tree_at(node, 3)), span=self.span(node))
 
     def repeat(self, node: Node) -> Repeat:
         statements = self.body(tree_at(node, -1), "repeat")
