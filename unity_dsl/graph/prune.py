@@ -34,10 +34,17 @@ def finish(model: Model, loss_span: Span | None) -> Model:
     if not any(number in reaches_loss for number, kind, _ in flow.stored if kind == "weight"):
         help = "declare a `weight` that it is computed from"
         raise fail("E222", "the loss depends on no weight: nothing can be trained", loss_span, help=help)
-    marking = _Marking(flow, live, flow.trained() & returned, count(1))
+    marking = _Marking(flow, live, flow.trained() - _detached(flow, live, returned), count(1))
     graph, _ = marking.graph(model.graph, known, "")
     loss, *outputs = (marking.value(value, known) for value in (model.loss, *model.outputs))
     return replace(model, graph=graph, loss=loss, outputs=tuple(outputs))
+
+
+def _detached(flow: _Flow, live: set[int], returned: set[int]) -> set[int]:
+    """What only updates need. What a repeat carries and nothing reads after it is as it is inside."""
+    found = live - returned
+    unread = (number for number in range(len(flow.values)) if number not in live and flow.sources[number])
+    return found | {number for number in unread if found.issuperset(flow.sources[number])}
 
 
 def _check_read(flow: _Flow, live: set[int], reaches_loss: set[int]) -> None:
