@@ -12,8 +12,9 @@ from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_oper
 from ..index.classify import gradient_free
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
+from ..index.native import TRAINING, asks_for_training
 from ..index.term import free_axes, interval
-from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
+from ..syntax.ast import Apply, Expr, Name, NativeCall, NativeSteps, Number, Read, ReductionKind, Size
 from .cuts import Cut, global_positions
 from .names import Names
 from .piece import Binding, Piece, Sort, align, number, permute, reshape
@@ -57,14 +58,13 @@ def operator_text(
     instance: Instance, typed: TypedOperator, arguments: Sequence[str], results: Sequence[str], place: Place
 ) -> list[str]:
     """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
-    if typed.native and instance.native and instance.operator.torch is not None:
-        named = {name: number(value).code for name, value in instance.attributes.items()}
-        named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
-        call = native_text(instance.operator.torch, named, lambda size: _size(instance, typed, size))
-        return [f"{', '.join(results)} = {call}"]
-    if not instance.evaluation:
-        return _Equations(instance, typed, arguments, results, place).lines(instance.equations)
-    training = _Equations(instance, typed, arguments, results, place).lines(instance.equations)
+    native = instance.operator.torch if typed.native and instance.native else None
+    if native is None:
+        training = _Equations(instance, typed, arguments, results, place).lines(instance.equations)
+    else:
+        training = _native_lines(native, instance, typed, arguments, results, place)
+    if not instance.evaluation or (native is not None and asks_for_training(native)):
+        return training
     evaluated = replace(instance, equations=instance.evaluation, evaluation=())
     evaluation = _Equations(evaluated, _typed_again(evaluated, typed, place), arguments, results, place)
     return [
@@ -73,6 +73,33 @@ def operator_text(
         "else:",
         *(f"    {line}" for line in evaluation.lines(evaluated.equations)),
     ]
+
+
+def _native_lines(
+    native: NativeCall | NativeSteps,
+    instance: Instance,
+    typed: TypedOperator,
+    arguments: Sequence[str],
+    results: Sequence[str],
+    place: Place,
+) -> list[str]:
+    """The declaration's own calls."""
+    named = {TRAINING: f"{place.state}.training"} if instance.evaluation else {}
+    named |= {name: number(value).code for name, value in instance.attributes.items()}
+    named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
+
+    def text(call: NativeCall) -> str:
+        return native_text(call, named, lambda size: _size(instance, typed, size))
+
+    if isinstance(native, NativeCall):
+        return [f"{', '.join(results)} = {text(native)}"]
+    made = {output.name: name for output, name in zip(instance.outputs, results, strict=True)}
+    lines = []
+    for name, call in native.steps:
+        variable = made.get(name) or place.names.fresh(f"{results[0]}_{name}")
+        lines.append(f"{variable} = {text(call)}")
+        named[name] = variable
+    return lines
 
 
 def _typed_again(instance: Instance, typed: TypedOperator, place: Place) -> TypedOperator:

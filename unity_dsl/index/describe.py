@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..syntax.ast import DimDecl, FunctionDecl, OperatorDecl, ParallelDecl, TensorDecl
+from ..syntax.ast import DimDecl, FunctionDecl, NativeCall, NativeSteps, OperatorDecl, ParallelDecl, TensorDecl
 from ..syntax.diagnostic import InputError
 from ..syntax.span import Span
 from .adjoint import adjoint
@@ -185,7 +185,10 @@ def _product(count: int, axes: Axes, found: Representative) -> str:
 
 
 def _native(operator: OperatorDecl) -> Iterator[str]:
-    if operator.torch is None or operator.torch.span is None:
-        yield "from its statements"
-    else:
-        yield operator.torch.span.text
+    match operator.torch:
+        case NativeSteps(steps=steps):
+            yield from (f"{name} = {call.span.text}" for name, call in steps if call.span is not None)
+        case NativeCall(span=span) if span is not None:
+            yield span.text
+        case _:
+            yield "from its statements"

@@ -14,6 +14,7 @@ from ..syntax.ast import (
     FactDecl,
     FunctionDecl,
     Name,
+    NativeSteps,
     Number,
     OperatorDecl,
     ParallelDecl,
@@ -27,7 +28,7 @@ from ..syntax.ast import (
 )
 from ..syntax.diagnostic import InputError, fail, suggest
 from .instantiate import parallel_operator
-from .native import NUMPY_CALLS, TORCH_CALLS, check_native
+from .native import NUMPY_CALLS, TORCH_CALLS, TRAINING, check_native, check_steps
 from .solving import defined_sizes, keys, leaves
 from .term import ARITHMETIC, COMPARISONS, children, free_axes, is_rest, walk
 
@@ -158,7 +159,12 @@ def check_operator(operator: OperatorDecl, functions: Functions) -> None:
             _Body(operator, functions, dims).check(statements)
     if operator.torch is not None:
         names = [tensor.name for tensor in operator.inputs] + [attribute.name for attribute in operator.attributes]
-        check_native(operator.torch, TORCH_CALLS, names, [name for name, rest in dims.items() if not rest])
+        names += [TRAINING] if operator.evaluation else []
+        sizes = [name for name, rest in dims.items() if not rest]
+        if isinstance(operator.torch, NativeSteps):
+            check_steps(operator.torch, names, sizes, [output.name for output in operator.outputs])
+        else:
+            check_native(operator.torch, TORCH_CALLS, names, sizes)
 
 
 def _device_dims(operator: OperatorDecl) -> Iterable[DimDecl]:

@@ -178,6 +178,14 @@ class NativeList:
     span: Span | None = _span()
 
 
+@dataclass(frozen=True)
+class NativeSteps:
+    """Calls one after the other, each bound to a name that those below may use; outputs go by their own names."""
+
+    steps: tuple[tuple[str, NativeCall], ...]
+    span: Span | None = _span()
+
+
 NativeArgument = Number | Name | Size | NativeCall | NativeList
 
 
@@ -195,7 +203,7 @@ class OperatorDecl:
     conditions: tuple[Expr, ...]
     statements: tuple[Statement, ...]
     evaluation: tuple[Statement, ...] = ()
-    torch: NativeCall | None = None
+    torch: NativeCall | NativeSteps | None = None
     doc: str = ""
     span: Span | None = _span()
 
