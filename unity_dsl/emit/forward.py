@@ -6,7 +6,7 @@ What only updates of buffers need comes last, and runs in training alone, withou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..graph.graph import Graph, Node, Segment, Value
 from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
@@ -206,7 +206,7 @@ class ForwardText:
     # ------------------------------------------------------------------------------------------ operators
 
     def node(self, step: PlannedNode) -> None:
-        node, typed = step.node, step.typed
+        node, typed = step.node, replace(step.typed, native=step.native)
         arguments = [
             self.variable(value, layout) for value, layout in zip(node.arguments, typed.arguments, strict=True)
         ]

@@ -23,7 +23,7 @@ _FUNCTIONAL = """
     scaled_dot_product_attention silu smooth_l1_loss softplus
 """
 _TORCH = """
-    abs add amax amin argsort bmm cat clamp clone cos cumsum div erf exp expm1 flip floor gather log log1p logsumexp
+    abs add amax amin argsort bmm cat clamp clone cos cumsum detach div erf exp expm1 flip floor gather log log1p logsumexp
     matmul maximum mean minimum mul narrow neg permute pow prod relu reshape rsqrt scatter_add select sigmoid
     sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
 """
@@ -159,3 +159,11 @@ def asks_for_training(native: NativeCall | NativeSteps) -> bool:
         part.name == TRAINING if isinstance(part, Name) else isinstance(part, NativeCall) and asks_for_training(part)
         for part in parts
     )
+
+
+def changed_in_place(native: NativeCall | NativeSteps | None) -> frozenset[str]:
+    """The names that a later call of a native lowering changes in place: no gradient flows through what they become."""
+    if not isinstance(native, NativeSteps):
+        return frozenset()
+    changed = (call.arguments[place] for _, call in native.steps for place in IN_PLACE.get(call.function, ()))
+    return frozenset(argument.name for argument in changed if isinstance(argument, Name))
