@@ -13,15 +13,15 @@ from ..syntax.ast import Name, NativeArgument, NativeCall, NativeList, Number, S
 from ..syntax.diagnostic import fail, suggest
 
 _FUNCTIONAL = """
-    adaptive_avg_pool2d avg_pool1d avg_pool2d batch_norm binary_cross_entropy binary_cross_entropy_with_logits conv1d conv2d
-    cross_entropy elu embedding embedding_bag gelu group_norm hardtanh huber_loss l1_loss layer_norm leaky_relu linear
-    log_softmax max_pool1d max_pool2d mse_loss nll_loss one_hot pad rms_norm scaled_dot_product_attention silu smooth_l1_loss
-    softplus
+    adaptive_avg_pool2d avg_pool1d avg_pool2d batch_norm binary_cross_entropy binary_cross_entropy_with_logits
+    conv1d conv2d cross_entropy elu embedding embedding_bag gelu group_norm hardtanh huber_loss l1_loss
+    layer_norm leaky_relu linear log_softmax max_pool1d max_pool2d mse_loss nll_loss one_hot pad rms_norm
+    scaled_dot_product_attention silu smooth_l1_loss softplus
 """
 _TORCH = """
-    abs add amax amin argsort bmm cat clamp cos cumsum div erf exp expm1 flip floor gather log log1p logsumexp matmul maximum
-    mean minimum mul narrow neg permute pow prod relu reshape rsqrt scatter_add select sigmoid sign sin softmax sort sqrt
-    square sub sum tan tanh topk transpose unsqueeze where
+    abs add amax amin argsort bmm cat clamp cos cumsum div erf exp expm1 flip floor gather log log1p logsumexp
+    matmul maximum mean minimum mul narrow neg permute pow prod relu reshape rsqrt scatter_add select sigmoid
+    sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
 """
 TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch.{name}" for name in _TORCH.split()})
 """Pure functions of tensors and numbers. `F` is torch.nn.functional."""
