@@ -17,8 +17,8 @@ def positive(reference: Reference, **attributes: float) -> Callable[[Random], Ca
 
 
 def wide(reference: Reference, **attributes: float) -> Callable[[Random], Case]:
-    """Also where an exponential overflows."""
-    return lambda random: Case([400 * normal(random, *any_shape(random))], reference, attributes)
+    """Also where nothing is left of an exponential."""
+    return lambda random: Case([100 * normal(random, *any_shape(random))], reference, attributes)
 
 
 def pair(reference: Reference, scale: float = 1, **attributes: float) -> Callable[[Random], Case]:
@@ -102,7 +102,7 @@ SIMPLE_CASES: dict[str, Callable[[Random], Case]] = {
     "l1": pair(F.l1_loss),
     "huber": pair(lambda x, y: F.huber_loss(x, y, delta=1), scale=3, delta=1),
     "smooth_l1": pair(lambda x, y: F.smooth_l1_loss(x, y, beta=2), scale=3, beta=2),
-    "binary_cross_entropy_with_logits": pair(F.binary_cross_entropy_with_logits, scale=300),
+    "binary_cross_entropy_with_logits": pair(F.binary_cross_entropy_with_logits, scale=100),
     "binary_cross_entropy": probabilities,
     "embedding_bag": bag("sum"),
     "embedding_bag_mean": bag("mean"),

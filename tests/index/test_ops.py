@@ -33,6 +33,7 @@ from unity_dsl.syntax.ast import (
 from .operand_cases import Case, Random, any_shape, broadcast, normal, sizes, unary
 from .simple_cases import SIMPLE_CASES, WITHOUT_NATIVE_CALL
 
+
 def linear(random: Random) -> Case:
     i, o = sizes(random, 2)
     return Case([normal(random, *any_shape(random), i), normal(random, o, i)], F.linear)
