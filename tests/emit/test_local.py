@@ -100,7 +100,7 @@ op ones_like(x: [b, c]) -> y: [b, c]
 op weigh(x: [b, c], w: [k]) -> y: [b]
   y[b] = sum(c, k) x[b, c] + 0 * w[0]
 
-op clamp(x: [b..]) -> y: [b..]
+op bounded(x: [b..]) -> y: [b..]
   y[b..] = minimum(maximum(x[b..], -1), 0.5)
 
 op kink(x: [b..]) -> y: [b..]
@@ -193,7 +193,7 @@ OTHERS = [
     Case("spread", ((4,),), {}),
     Case("ones_like", ((2, 3),), {}),
     Case("weigh", ((2, 3), (4,)), {}),
-    Case("clamp", ((6,),), {}),
+    Case("bounded", ((6,),), {}),
     Case("kink", ((6,),), {}),
     Case("noise", ((2, 3),), {}),
 ]

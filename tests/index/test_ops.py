@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 import torch.nn.functional as F
 
 from unity_dsl.index.evaluate import evaluate
-from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
 from unity_dsl.index.term import call, substitute
@@ -32,51 +30,8 @@ from unity_dsl.syntax.ast import (
     TensorDecl,
 )
 
-Random = np.random.Generator
-Tensors = list[torch.Tensor]
-
-
-@dataclass
-class Case:
-    """Operands of one call, and what torch makes of them. `ranges` are the bounds of integer operands, by position."""
-
-    inputs: Tensors
-    reference: Callable[..., torch.Tensor]
-    attributes: Mapping[str, int | float] = field(default_factory=dict)
-    ranges: Mapping[int, int] = field(default_factory=dict)
-    binding: Binding | None = None
-
-    def instance(self, operator: OperatorDecl) -> Instance:
-        shapes = [Shape(tuple(t.shape), self.ranges.get(n)) for n, t in enumerate(self.inputs)]
-        return instantiate(operator, shapes, self.attributes, binding=self.binding)
-
-
-def normal(random: Random, *shape: int) -> torch.Tensor:
-    return torch.from_numpy(random.standard_normal(shape))
-
-
-def sizes(random: Random, count: int) -> list[int]:
-    return [int(size) for size in random.integers(1, 5, count)]
-
-
-def any_shape(random: Random) -> list[int]:
-    return sizes(random, int(random.integers(0, 4)))
-
-
-def unary(reference: Callable[..., torch.Tensor], **attributes: float) -> Callable[[Random], Case]:
-    return lambda random: Case([normal(random, *any_shape(random))], reference, attributes)
-
-
-def broadcast(reference: Callable[..., torch.Tensor]) -> Callable[[Random], Case]:
-    def made(random: Random) -> Case:
-        full = any_shape(random)
-        shapes = []
-        for _ in range(2):
-            kept = full[int(random.integers(0, len(full) + 1)) :]
-            shapes.append([size if random.random() < 0.6 else 1 for size in kept])
-        return Case([normal(random, *shape) for shape in shapes], reference)
-
-    return made
+from .operand_cases import Case, Random, any_shape, broadcast, normal, sizes, unary
+from .simple_cases import SIMPLE_CASES, WITHOUT_NATIVE_CALL
 
 
 def linear(random: Random) -> Case:
@@ -224,11 +179,13 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "reduce_sum": pattern(lambda x: x.sum(-1)),
     "reduce_mean": pattern(lambda x: x.mean(-1)),
     "reduce_max": pattern(lambda x: x.amax(-1)),
+    **SIMPLE_CASES,
 }
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
     *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale"),
+    *WITHOUT_NATIVE_CALL,
 }
 """Operators without a native line."""
 SEEDS = range(8)
@@ -284,7 +241,7 @@ def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, 
 
 POSITIVE = {"log", "sqrt", "rsqrt", "pow"}
 FUNCTIONS = (
-    *("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "sin", "cos", "abs"),
+    *("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "softplus", "sin", "cos", "abs"),
     *("maximum", "minimum", "relu", "pow"),
 )
 
