@@ -400,9 +400,10 @@ def list_machines() -> list[tuple[str, str]]:
 
 def list_strategies() -> list[tuple[str, str]]:
     """Strategies with what each does."""
-    from .search.solve import STRATEGIES
+    from .search.solve import RANDOM, STRATEGIES, random
 
-    return [(name, first_line(strategy.__doc__ or "")) for name, strategy in STRATEGIES.items()]
+    strategies = {**STRATEGIES, RANDOM: random}
+    return [(name, first_line(strategy.__doc__ or "")) for name, strategy in strategies.items()]
 
 
 def list_examples() -> list[tuple[str, str]]:
