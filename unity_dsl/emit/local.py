@@ -95,10 +95,10 @@ def _size(instance: Instance, typed: TypedOperator, size: Size) -> int:
 def _rest_axes(instance: Instance, name: str) -> Iterator[str]:
     """The axes of a rest group, in an instance that no pattern has renamed."""
     for declared, operand in zip(instance.operator.inputs, instance.inputs, strict=True):
-        rests = [dim for dim in declared.dims if dim.rest]
-        if len(rests) == 1 and rests[0].name == name:
-            before = declared.dims.index(rests[0])
-            after = len(declared.dims) - before - 1
+        names = [axes[0].name if axes[0].rest else None for axes in declared.dimensions]
+        if names.count(None) == len(names) - 1 and name in names:
+            before = names.index(name)
+            after = len(names) - before - 1
             yield from (axis for dim in operand.dims[before : len(operand.dims) - after] for axis in dim)
             return
     raise ValueError(f"{instance.name}: no input says which axes `{name}..` stands for")

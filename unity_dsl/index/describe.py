@@ -10,6 +10,7 @@ from ..syntax.span import Span
 from .adjoint import adjoint
 from .classify import AxisClass, classify, gradient_free, linear_operands
 from .derivative import dependents
+from .frame import dims_text
 from .instance import Instance
 from .library import Library
 from .lowering import lowering_class
@@ -69,7 +70,7 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _shapes(operator: OperatorDecl) -> Iterator[str]:
     for output in operator.outputs:
-        yield f"{output.name}: [{', '.join(map(_dim, output.dims))}]"
+        yield f"{output.name}: {dims_text(output)}"
     for name in dict.fromkeys(dim.name for tensor in operator.inputs for dim in tensor.dims if not dim.broadcast):
         holders = [tensor for tensor in operator.inputs if any(dim.name == name for dim in tensor.dims)]
         if len(holders) > 1:

@@ -83,6 +83,20 @@ def evaluate_native(call: NativeCall, bound: Mapping[str, Any]) -> Any:
     return NUMPY_CALLS[call.function](*(_argument_value(argument, bound) for argument in call.arguments))
 
 
+def native_names(argument: NativeArgument) -> set[str]:
+    """The operands and attributes that a native call names."""
+    match argument:
+        case NativeCall(arguments=positional, keywords=keywords):
+            parts: tuple[NativeArgument, ...] = (*positional, *(value for _, value in keywords))
+        case NativeList(items):
+            parts = items
+        case Name(name):
+            return {name}
+        case _:
+            return set()
+    return {name for part in parts for name in native_names(part)}
+
+
 def _argument_value(argument: NativeArgument, bound: Mapping[str, Any]) -> Any:
     match argument:
         case Number(number):

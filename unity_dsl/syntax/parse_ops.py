@@ -124,21 +124,21 @@ class _OpsBuilder(Builder):
         dims = tree_of(node, "dims")
         return TensorDecl(
             str(name),
-            () if dims is None else tuple(self.build_all(dims.children)),
+            () if dims is None else tuple(dim for part in self.build_all(dims.children) for dim in part),
             str(integer_range[0]) if integer_range else None,
             span=self.span(node),
         )
 
-    def dim(self, node: Node) -> DimDecl:
+    def dim(self, node: Node) -> tuple[DimDecl]:
         (name,) = tokens_of(node, "NAME")
         broadcast = bool(tokens_of(node, "BROADCAST"))
-        return DimDecl(
-            str(name),
-            rest=broadcast or bool(tokens_of(node, "REST")),
-            broadcast=broadcast,
-            device=name is not node.children[0],
-            span=self.span(node),
-        )
+        rest = broadcast or bool(tokens_of(node, "REST"))
+        return (DimDecl(str(name), rest, broadcast, device=name is not node.children[0], span=self.span(node)),)
+
+    def merged(self, node: Node) -> tuple[DimDecl, ...]:
+        """The axes of one dimension, major first."""
+        names = tokens_of(node, "NAME")
+        return tuple(DimDecl(str(name), joined=place > 0, span=self.at(name)) for place, name in enumerate(names))
 
     def names(self, node: Node) -> tuple[str, ...]:
         names = tokens_of(node, "NAME")
