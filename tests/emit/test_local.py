@@ -156,7 +156,10 @@ SHIPPED = [
     Case("scale", ((2, 3),), {"factor": -0.5}),
     Case("shift", ((2, 3),), {"by": 1.5}),
     *(Case(name, ((3, 2),), {}) for name in ("relu", "gelu", "gelu_tanh", "tanh", "sigmoid", "exp")),
+    Case("silu", ((3, 2),), {}),
+    Case("rms_norm", ((2, 3, 5), (5,)), {"eps": 1e-3}),
     Case("root_scale", ((3, 2, 4),), {}),
+    Case("rope", ((2, 5, 6),), {"base": 500}),
     Case("causal_mask", ((2, 4, 4),), {}),
     Case("dropout", ((4, 3),), {"p": 0.3}),
     Case("rearrange", ((2, 12, 3),), {}, pattern("b, h*k, c", "b, h, c, k", b=2, h=3, k=4, c=3)),
@@ -275,7 +278,7 @@ def test_text_equals_numpy(case: Case, library: Library) -> None:
 
 WITHOUT_NATIVE_CALL = {
     "gelu_tanh", "root_scale", "causal_mask", "dropout", "project", "rearrange",
-    "reduce_sum", "reduce_mean", "reduce_max",
+    "reduce_sum", "reduce_mean", "reduce_max", "rope",
 }  # fmt: skip
 
 

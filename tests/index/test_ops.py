@@ -113,6 +113,24 @@ def root_scale(random: Random) -> Case:
     return Case([normal(random, *any_shape(random), k)], lambda x: x / k**0.5)
 
 
+def rms_norm(random: Random) -> Case:
+    (c,) = sizes(random, 1)
+    inputs = [normal(random, *any_shape(random), c), normal(random, c)]
+    return Case(inputs, lambda x, g: F.rms_norm(x, [c], g, 0.01), {"eps": 0.01})
+
+
+def rope(random: Random) -> Case:
+    s, half = sizes(random, 2)
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        """Elements i and i + half are a complex number, turned by position * base^(-i / half)."""
+        angles = torch.outer(torch.arange(s), 500.0 ** (-torch.arange(half, dtype=x.dtype) / half))
+        turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
+        return torch.cat([turned.real, turned.imag], -1)
+
+    return Case([normal(random, *any_shape(random), s, 2 * half)], reference, {"base": 500})
+
+
 def concat(random: Random) -> Case:
     shape = sizes(random, int(random.integers(1, 4)))
     dim = int(random.integers(-len(shape), len(shape)))
@@ -157,6 +175,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "relu": unary(F.relu),
     "gelu": unary(F.gelu),
     "gelu_tanh": unary(lambda x: F.gelu(x, approximate="tanh")),
+    "silu": unary(F.silu),
     "tanh": unary(torch.tanh),
     "sigmoid": unary(torch.sigmoid),
     "exp": unary(torch.exp),
@@ -171,6 +190,8 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "root_scale": root_scale,
     "softmax": softmax,
     "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "rope": rope,
     "mse": mse,
     "cross_entropy": cross_entropy,
     "concat": concat,
@@ -184,7 +205,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
-    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale"),
+    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope"),
     *WITHOUT_NATIVE_CALL,
 }
 """Operators without a native line."""
@@ -241,7 +262,7 @@ def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, 
 
 POSITIVE = {"log", "sqrt", "rsqrt", "pow"}
 FUNCTIONS = (
-    *("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "softplus", "sin", "cos", "abs"),
+    *("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "softplus", "silu", "sin", "cos", "abs"),
     *("maximum", "minimum", "relu", "pow"),
 )
 
