@@ -14,6 +14,7 @@ from ..syntax.diagnostic import fail, suggest
 
 TORCH_CALLS = frozenset(
     {f"F.{name}" for name in ("cross_entropy", "embedding", "gelu", "layer_norm", "linear", "mse_loss", "silu")}
+    | {f"F.{name}" for name in ("avg_pool2d", "conv1d", "conv2d", "max_pool2d")}
     | {f"torch.{name}" for name in ("abs", "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "neg", "pow")}
     | {f"torch.{name}" for name in ("relu", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tan", "tanh")}
     | {f"torch.{name}" for name in ("add", "div", "maximum", "minimum", "mul", "sub", "where")}
