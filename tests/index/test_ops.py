@@ -165,6 +165,45 @@ def pattern(reference: Callable[[torch.Tensor], torch.Tensor], keeps: bool = Fal
     return made
 
 
+def window(random: Random) -> tuple[int, int, dict[str, int]]:
+    """A length, a kernel that fits into it, and how it moves."""
+    stride, dilation, pad, width = (int(random.integers(low, 4)) for low in (1, 1, 0, 1))
+    reach = dilation * (width - 1) + 1
+    length = max(1, reach - 2 * pad) + int(random.integers(0, 5))
+    return length, width, {"stride": stride, "dilation": dilation, "pad": pad}
+
+
+def conv1d(random: Random) -> Case:
+    (n, c, o), (length, width, moves) = sizes(random, 3), window(random)
+    inputs = [normal(random, n, c, length), normal(random, o, c, width)]
+    return Case(inputs, lambda x, k: F.conv1d(x, k, None, moves["stride"], moves["pad"], moves["dilation"]), moves)
+
+
+def conv2d(random: Random) -> Case:
+    (n, c, o), (height, r, moves) = sizes(random, 3), window(random)
+    stride, dilation, pad_h, pad_w = moves["stride"], moves["dilation"], moves["pad"], int(random.integers(0, 3))
+    s = int(random.integers(1, 4))
+    width = max(1, dilation * (s - 1) + 1 - 2 * pad_w) + int(random.integers(0, 5))
+    inputs = [normal(random, n, c, height, width), normal(random, o, c, r, s)]
+    attributes = {"stride": stride, "dilation": dilation, "pad_h": pad_h, "pad_w": pad_w}
+    return Case(inputs, lambda x, k: F.conv2d(x, k, None, stride, (pad_h, pad_w), dilation), attributes)
+
+
+def pool2d(reference: Callable[..., torch.Tensor]) -> Callable[[Random], Case]:
+    def made(random: Random) -> Case:
+        size, stride = (int(number) for number in random.integers(1, 4, 2))
+        pads = [int(number) for number in random.integers(0, size // 2 + 1, 2)]
+        shape = [*sizes(random, 2), *(max(1, size - 2 * pad) + int(random.integers(0, 5)) for pad in pads)]
+        attributes = {"size": size, "stride": stride, "pad_h": pads[0], "pad_w": pads[1]}
+        return Case([normal(random, *shape)], lambda x: reference(x, size, stride, pads), attributes)
+
+    return made
+
+
+def global_avg_pool2d(random: Random) -> Case:
+    return Case([normal(random, *sizes(random, 4))], lambda x: F.adaptive_avg_pool2d(x, 1)[:, :, 0, 0])
+
+
 CASES: dict[str, Callable[[Random], Case]] = {
     "add": broadcast(torch.add),
     "sub": broadcast(torch.sub),
@@ -194,6 +233,11 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "rope": rope,
     "mse": mse,
     "cross_entropy": cross_entropy,
+    "conv1d": conv1d,
+    "conv2d": conv2d,
+    "max_pool2d": pool2d(F.max_pool2d),
+    "avg_pool2d": pool2d(F.avg_pool2d),
+    "global_avg_pool2d": global_avg_pool2d,
     "concat": concat,
     "slice": cut,
     "rearrange": pattern(lambda x: x, keeps=True),

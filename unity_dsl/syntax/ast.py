@@ -99,6 +99,13 @@ class ReductionKind(StrEnum):
     MIN = "min"
 
 
+class Ties(StrEnum):
+    """To which of several equal elements the gradient of a max or min goes: to all alike, or to the first in order."""
+
+    SHARE = "share"
+    FIRST = "first"
+
+
 @dataclass(frozen=True)
 class Reduce:
     """`sum(i, j) body`: body is the product that follows. Axes may be rest axes or device axes."""
@@ -106,6 +113,7 @@ class Reduce:
     kind: ReductionKind
     axes: tuple[Name | DeviceName, ...]
     body: Expr
+    ties: Ties = Ties.SHARE
     span: Span | None = _span()
 
 
