@@ -62,6 +62,8 @@ def operator_text(
         named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
         call = native_text(instance.operator.torch, named, lambda size: _size(instance, typed, size))
         return [f"{', '.join(results)} = {call}"]
+    if instance.extern:
+        raise ValueError(f"{instance.name} is its native call, which does not stand for it here")
     if not instance.evaluation:
         return _Equations(instance, typed, arguments, results, place).lines(instance.equations)
     training = _Equations(instance, typed, arguments, results, place).lines(instance.equations)

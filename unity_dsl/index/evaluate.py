@@ -24,6 +24,7 @@ from ..syntax.ast import (
     Size,
     Uniform,
 )
+from .extern import evaluate_extern
 from .instance import Equation, Instance, Operand
 from .library import Library
 from .native import ARITHMETIC_CALLS, COMPARISON_CALLS, evaluate_native
@@ -72,6 +73,8 @@ def evaluate_all(
         operand.name: _input(instance, operand, np.asarray(value))
         for operand, value in zip(instance.inputs, inputs, strict=True)
     }
+    if instance.extern:
+        return values | {instance.outputs[0].name: evaluate_extern(instance, values)}
     equations = instance.equations if training or not instance.evaluation else instance.evaluation
     for equation in equations:
         with np.errstate(all="ignore"):
