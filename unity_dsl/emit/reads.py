@@ -225,14 +225,34 @@ def _gathered(space: Space, piece: Piece, indices: Sequence[_Index], gathers: Se
         if not set(rows.axes) & set(plain) and rows.axes:
             parts = [":"] * dim + [rows.code]
             return Piece(f"{piece.atom}[{', '.join(parts)}]", (*plain[:dim], *rows.axes, *plain[dim:]), piece.sort)
-        if rows.axes and set(rows.axes) <= set(plain):
-            own = [*plain[:dim], "", *plain[dim:]]
-            rows = align(permute(rows, [axis for axis in plain if axis in rows.axes]), own, leading=True)
+        new = [axis for axis in rows.axes if axis not in plain]
+        if set(plain) <= set(rows.axes) and len(new) <= 1:
+            rows = permute(rows, [*plain[:dim], *new, *plain[dim:]])
+            if new:
+                return Piece(f"{piece.atom}.take_along_dim({rows.code}, {dim})", rows.axes, piece.sort)
+            rows = align(rows, [*plain[:dim], "", *plain[dim:]], leading=True)
             return Piece(f"{piece.atom}.take_along_dim({rows.code}, {dim}).squeeze({dim})", tuple(plain), piece.sort)
+    return _indexed(space, piece, indices)
+
+
+def _indexed(space: Space, piece: Piece, indices: Sequence[_Index]) -> Piece:
+    """Index tensors for all dimensions but those that only their own axis runs over: rows are moved as they are."""
     places = [_place(space, index) for index in indices]
-    axes = union(places, space.order)
-    text = ", ".join(align(place, axes).code for place in places)
-    return Piece(f"{piece.atom}[{text}]", axes, piece.sort)
+    found = [axis for place in places for axis in place.axes]
+    alone = [isinstance(index, _Plain) and found.count(index.axes[0]) == 1 for index in indices]
+    if any(not place.axes for place in places):
+        alone = [False] * len(places)  # torch takes out a dimension that is read at one number before the others
+    axes = union([place for place, own in zip(places, alone, strict=True) if not own], space.order)
+    parts = [":" if own else align(place, axes).code for place, own in zip(places, alone, strict=True)]
+    before, after = alone.index(False), alone[::-1].index(False)
+    rows = [place.axes[0] if own else None for place, own in zip(places, alone, strict=True)]
+    kept = [row for row in rows if row is not None]
+    while parts[-1] == ":":
+        parts.pop()
+    text = f"{piece.atom}[{', '.join(parts)}]"
+    if any(alone[before : len(alone) - after]):
+        return Piece(text, (*axes, *kept), piece.sort)
+    return Piece(text, (*kept[:before], *axes, *kept[before:]), piece.sort)
 
 
 def _place(space: Space, index: _Index) -> Piece:

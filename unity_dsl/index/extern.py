@@ -61,7 +61,9 @@ def evaluate_extern(instance: Instance, values: Mapping[str, Array]) -> Array:
         shape = f"{found.dtype} of shape {found.shape}"
         raise ValueError(f"{output.name} is {shape}, declared are integers of shape {instance.shape(output)}")
     if found.size and not 0 <= found.min() <= found.max() < output.integer_range:
-        raise ValueError(f"{output.name} has values {found.min()} to {found.max()}, outside [0, {output.integer_range})")
+        raise ValueError(
+            f"{output.name} has values {found.min()} to {found.max()}, outside [0, {output.integer_range})"
+        )
     return found.astype(np.int64)
 
 
@@ -98,8 +100,8 @@ def contradiction(operator: OperatorDecl, samples: int) -> Contradiction | None:
         values = {operand.name: _draw(instance, operand, random) for operand in instance.inputs}
         try:
             whole = evaluate_extern(instance, values)
-        except (ValueError, IndexError, TypeError) as reason:
-            return Contradiction(instance.sizes, str(reason))
+        except (ValueError, IndexError, TypeError) as error:
+            return Contradiction(instance.sizes, str(error))
         for axis, name in instance.declared.items():
             for degree in DEGREES:
                 reason = None if instance.sizes[axis] % degree else _differs(instance, axis, degree, values, whole)

@@ -18,7 +18,23 @@ TORCH_CALLS = frozenset(
     | {f"torch.{name}" for name in ("relu", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tan", "tanh")}
     | {f"torch.{name}" for name in ("add", "div", "maximum", "minimum", "mul", "sub", "where")}
     | {f"torch.{name}" for name in ("amax", "amin", "logsumexp", "mean", "prod", "softmax", "sum")}
-    | {f"torch.{name}" for name in ("argsort", "bmm", "cat", "cumsum", "flip", "gather", "matmul", "narrow", "permute", "reshape", "scatter_add", "transpose")}
+    | {
+        f"torch.{name}"
+        for name in (
+            "argsort",
+            "bmm",
+            "cat",
+            "cumsum",
+            "flip",
+            "gather",
+            "matmul",
+            "narrow",
+            "permute",
+            "reshape",
+            "scatter_add",
+            "transpose",
+        )
+    }
 )
 """Pure functions of tensors and numbers. `F` is torch.nn.functional."""
 
@@ -50,7 +66,8 @@ ARRAY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "np.negative": np.negative,
     "np.take": np.take,
 }
-"""What the `numpy:` line of an extern operator may call. np.lexsort sorts along the last axis, equal elements by position."""
+"""What an extern operator's `numpy:` line may call. np.lexsort sorts along the last axis, equal elements stay in order.
+"""
 
 LITERALS: Mapping[str, bool] = {"True": True, "False": False}
 

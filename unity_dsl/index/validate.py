@@ -26,12 +26,12 @@ from ..syntax.ast import (
     Uniform,
 )
 from ..syntax.diagnostic import InputError, fail, suggest
-from .instantiate import parallel_operator
 from .extern import check_extern
+from .instantiate import parallel_operator
 from .native import ARRAY_CALLS, NUMPY_CALLS, TORCH_CALLS, check_native
-from .whole import check_results
 from .solving import defined_sizes, keys, leaves
 from .term import ARITHMETIC, COMPARISONS, children, free_axes, is_rest, walk
+from .whole import check_results
 
 Functions = Mapping[str, FunctionDecl]
 Slots = tuple[tuple[str, bool], ...]

@@ -186,9 +186,9 @@ class _OpsBuilder(Builder):
         return FactDecl(claim, tuple(conditions), span=self.span(node))
 
     def declared(self, node: Node) -> tuple[Name | DeviceName, ...]:
-        axes = self.axes(tree_at(node, 2))
-        self.distinct([token for axis in trees_of(tree_at(node, 2), "axis") for token in tokens_of(axis, "NAME")], "the axis")
-        return axes
+        listed = tree_at(node, 2)
+        self.distinct([name for axis in trees_of(listed, "axis") for name in tokens_of(axis, "NAME")], "the axis")
+        return self.axes(listed)
 
     def torch(self, node: Node) -> NativeCall:
         return self.call(tree_at(node, 2))
