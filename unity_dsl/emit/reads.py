@@ -237,22 +237,34 @@ def _gathered(space: Space, piece: Piece, indices: Sequence[_Index], gathers: Se
 
 def _indexed(space: Space, piece: Piece, indices: Sequence[_Index]) -> Piece:
     """Index tensors for all dimensions but those that only their own axis runs over: rows are moved as they are."""
-    places = [_place(space, index) for index in indices]
-    found = [axis for place in places for axis in place.axes]
-    alone = [isinstance(index, _Plain) and found.count(index.axes[0]) == 1 for index in indices]
-    if any(not place.axes for place in places):
-        alone = [False] * len(places)  # torch takes out a dimension that is read at one number before the others
-    axes = union([place for place, own in zip(places, alone, strict=True) if not own], space.order)
-    parts = [":" if own else align(place, axes).code for place, own in zip(places, alone, strict=True)]
+    axes_of = [_axes_of(index) for index in indices]
+    found = [axis for axes in axes_of for axis in axes]
+    # torch takes out a dimension that is read at one number before the others: then all are index tensors.
+    alone = [
+        all(axes_of) and isinstance(index, _Plain) and found.count(axes[0]) == 1
+        for index, axes in zip(indices, axes_of, strict=True)
+    ]
+    places = {n: _place(space, index) for n, (index, own) in enumerate(zip(indices, alone, strict=True)) if not own}
+    axes = union(places.values(), space.order)
+    parts = [align(places[n], axes).code if n in places else ":" for n in range(len(indices))]
+    kept = [of[0] for of, own in zip(axes_of, alone, strict=True) if own]
     before, after = alone.index(False), alone[::-1].index(False)
-    rows = [place.axes[0] if own else None for place, own in zip(places, alone, strict=True)]
-    kept = [row for row in rows if row is not None]
     while parts[-1] == ":":
         parts.pop()
     text = f"{piece.atom}[{', '.join(parts)}]"
     if any(alone[before : len(alone) - after]):
         return Piece(text, (*axes, *kept), piece.sort)
     return Piece(text, (*kept[:before], *axes, *kept[before:]), piece.sort)
+
+
+def _axes_of(index: _Index) -> tuple[str, ...]:
+    match index:
+        case _Plain(axes=axes):
+            return axes
+        case _Slice(axis=axis):
+            return () if axis is None else (axis,)
+        case _Gather(place=place):
+            return place.axes
 
 
 def _place(space: Space, index: _Index) -> Piece:

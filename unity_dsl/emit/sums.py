@@ -159,11 +159,19 @@ class Sum:
                 self.scale.append(("*", self.typed.local_sizes[axis]))
         apart = len(pieces) > 1 and summed and not all(set(piece.axes) >= {*free, *summed} for piece in pieces)
         if apart and not self.whole:
-            return _einsum([space.tensor(piece) for piece in pieces], free)
+            return _einsum([space.tensor(piece) for piece in self._grouped(pieces)], free)
         total = number(1) if not pieces else pieces[0]
         for piece in pieces[1:]:
             total = space.arithmetic("*", [total, piece])
         return reduced(space.tensor(total), "sum", summed) if summed else total
+
+    def _grouped(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Pieces over the same axes as one, so that no product of others is made for each."""
+        found: dict[tuple[str, ...], Piece] = {}
+        for piece in pieces:
+            before = found.get(piece.axes)
+            found[piece.axes] = piece if before is None else self.space.arithmetic("*", [before, piece])
+        return list(found.values())
 
     def scaled(self, total: Piece) -> Piece:
         """Times the numbers that the product has, and the lengths of axes that it has not."""
@@ -178,6 +186,8 @@ class Sum:
         at = {axis for place in bound.values() for axis in place.axes}
         rest = [axis for axis in target if axis not in placed and axis not in at]
         first = [axis for axis in target if axis not in rest]
+        if len(placed) == 1 and len(at) == len(target) and not rest:
+            return self._added_along(total, placed[0], bound[placed[0]])
         sources = [axis for axis in space.order if axis in at]
         places = [bound[axis] if axis in bound else space.offset(axis) for axis in first]
         indices = ", ".join(align(place, sources).code for place in places)
@@ -187,6 +197,18 @@ class Sum:
         comma = "," if len(first) == 1 else ""
         code = f"{zeros}.index_put(({indices}{comma}), {values.code}, accumulate=True)"
         return permute(Piece(code, (*first, *rest)), target)
+
+    def _added_along(self, total: Piece, axis: str, place: Piece) -> Piece:
+        """The same where one axis is set and every other one stays: torch's own call."""
+        space, local, target = self.space, self.typed.local_sizes, self.equation.target.axes
+        (source,) = set(place.axes) - set(target)
+        sources = [source if name == axis else name for name in target]
+        index = permute(place, sources)
+        values = align(space.tensor(total), sources, leading=True)
+        held = values.code if len(total.axes) == len(target) else f"{values.atom}.expand_as({index.code})"
+        zeros = f"torch.zeros({', '.join(str(local[name]) for name in target)}, dtype={space.dtype}, "
+        code = f"{zeros}device={space.device}).scatter_add({target.index(axis)}, {index.code}, {held})"
+        return Piece(code, target)
 
     # ------------------------------------------------------------------------------------------ running sums
 

@@ -71,13 +71,14 @@ def classify(instance: Instance, library: Library, held: Places = ()) -> dict[st
         for axis in equation.over
         if equation.target.name not in outputs or equation.kind is not ReductionKind.SUM
     }
-    given = {axis for operand in instance.inputs for axis in operand.axes} | _counted(instance)
+    given = _counted(instance) | {axis for operand in instance.inputs for axis in operand.axes}
+    given |= {axis for e in equations for read in reads(e.value) for part in read.index for axis in free_axes(part)}
     found = {}
     for axis in dict.fromkeys((*instance.axes, *(axis for operand in operands.values() for axis in operand.axes))):
         why_not = blocked.get(axis)
         if why_not is None and axis not in run_over:
             why_not = f"no statement runs over `{axis}`"
-        if why_not is None and axis not in given:
+        if why_not is None and axis in positional and axis not in given:
             why_not = f"no operand has `{axis}`: its size is what a condition says, on every device"
         kind, reason = _kind(axis, axis in in_outputs, axis in inner, why_not)
         found[axis] = AxisClass(axis, kind, reason, axis in positional, axis in sized, axis in inner)

@@ -13,8 +13,8 @@ from ..syntax.diagnostic import Label, fail
 from ..syntax.parse_ops import parse_ops
 from ..syntax.read import read_source
 from ..syntax.span import Source
-from .extern import check_declared
 from .facts import check_facts
+from .samples import check_samples
 from .validate import check_function, check_operator, check_parallel
 
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
@@ -59,8 +59,8 @@ def library_of(sources: Iterable[Source]) -> Library:
     for operator in operators:
         check_operator(operator, library.functions)
     for operator in operators:
-        if operator.extern and not _is_shipped(operator):
-            check_declared(operator)
+        if any(output.integer_range is not None for output in operator.outputs) and not _is_shipped(operator):
+            check_samples(operator, library)
     for parallel in parallels:
         check_parallel(parallel, library.functions)
     return library

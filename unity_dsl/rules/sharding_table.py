@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ..graph.typing import Along, Linearly, Role
 from ..index.classify import AxisKind, classify, linear_operands
-from ..index.extern import SAMPLES, contradiction
 from ..index.instance import Instance
 from ..index.library import Library
 from ..index.representative import representative
+from ..index.samples import SAMPLES, contradiction
 from ..prove.prove import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError
@@ -43,7 +43,7 @@ def table_of(operator: OperatorDecl, theorems: ShardingTheorems) -> Iterator[Row
     found = representative(operator)
     instance = found.instance
     claims = claims_of(instance, library)
-    contradicted = contradiction(operator, SAMPLES) if operator.extern else None
+    contradicted = contradiction(operator, library, SAMPLES) if operator.extern else None
     for axis, entry in classify(instance, library).items():
         name = found.names.get(axis, axis)
         if entry.kind is AxisKind.DECLARED and contradicted is not None:
