@@ -123,7 +123,7 @@ def _gradients(found: Representative, library: Library) -> Iterator[str]:
     instance = found.instance
     written = set(instance.equations)
     for position, operand in enumerate(instance.inputs):
-        if operand.integer_range is None:
+        if operand.integer_range is None and not instance.whole:
             made = adjoint(instance, library, position)
             names = {**found.names, **_cotangents(instance, [e.target.name for e in made.equations])}
             for equation in made.equations:
@@ -140,6 +140,9 @@ def _cotangents(instance: Instance, made: Sequence[str]) -> dict[str, str]:
 
 
 def _free(instance: Instance) -> Iterator[str]:
+    if instance.whole:
+        yield "none: the result holds integers"
+        return
     floats = frozenset(operand.name for operand in instance.inputs if operand.integer_range is None)
     varying = dependents(instance, floats)
     for name in sorted(gradient_free(instance)):
@@ -153,7 +156,7 @@ def _free(instance: Instance) -> Iterator[str]:
 def _flops(found: Representative) -> Iterator[str]:
     instance = found.instance
     yield f"forward   {_polynomial(forward_tally(instance).flops, found)}"
-    if any(operand.integer_range is None for operand in instance.inputs):
+    if any(operand.integer_range is None for operand in instance.inputs) and not instance.whole:
         backward = [tally.flops for tally, _ in backward_tallies(instance, [True] * len(instance.inputs))]
         yield f"backward  {_polynomial(total(backward), found)}"
 
@@ -187,6 +190,9 @@ def _product(count: int | Fraction, axes: Axes, found: Representative) -> str:
 
 
 def _native(operator: OperatorDecl) -> Iterator[str]:
+    for line in (operator.numpy,):
+        if line is not None and line.span is not None:
+            yield f"{line.span.text}  (the reference)"
     if operator.torch is None or operator.torch.span is None:
         yield "from its statements"
     else:

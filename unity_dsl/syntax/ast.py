@@ -213,6 +213,9 @@ class OperatorDecl:
     """`op name(inputs; attributes) -> outputs where conditions`, statements, then clauses.
 
     `evaluation` are the statements of `eval` (what the operator computes outside training), empty where the same.
+
+    An `extern op` has no statements: `torch` and `numpy` compute it, and it may be divided along the axes `declared`,
+    which is assumed.
     """
 
     name: str
@@ -223,6 +226,9 @@ class OperatorDecl:
     statements: tuple[Statement, ...]
     evaluation: tuple[Statement, ...] = ()
     torch: NativeCall | None = None
+    numpy: NativeCall | None = None
+    declared: tuple[Name, ...] = ()
+    extern: bool = False
     doc: str = ""
     span: Span | None = _span()
 

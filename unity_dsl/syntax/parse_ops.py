@@ -65,6 +65,25 @@ class _OpsBuilder(Builder):
             span=self.span(node),
         )
 
+    def extern(self, node: Node) -> OperatorDecl:
+        clauses = [tree_at(clause, 0) for clause in trees_of(node, "extern_clause")]
+        self._check_clauses(trees_of(node, "extern_clause"))
+        found = {str(clause.data): self.build(clause) for clause in clauses}
+        return OperatorDecl(
+            str(tokens_of(node, "NAME")[0]),
+            inputs=self.operands(tree_of(node, "operands")),
+            attributes=self.attributes(tree_of(node, "attributes")),
+            outputs=self.tensors(tree_of(node, "tensors")),
+            conditions=self._conditions(node),
+            statements=(),
+            torch=found.get("torch"),
+            numpy=found.get("numpy"),
+            declared=found.get("declared", ()),
+            extern=True,
+            doc=self.doc(node),
+            span=self.span(node),
+        )
+
     def parallel(self, node: Node) -> ParallelDecl:
         names = tree_of(node, "names")
         assert names is not None
@@ -166,6 +185,11 @@ class _OpsBuilder(Builder):
         wheres = trees_of(node, "where")
         conditions = [self.comparison(part) for where in wheres for part in trees_of(where, "comparison")]
         return FactDecl(claim, tuple(conditions), span=self.span(node))
+
+    def declared(self, node: Node) -> tuple[Name | DeviceName, ...]:
+        listed = tree_at(node, 2)
+        self.distinct([name for axis in trees_of(listed, "axis") for name in tokens_of(axis, "NAME")], "the axis")
+        return self.axes(listed)
 
     def torch(self, node: Node) -> NativeCall:
         return self.call(tree_at(node, 2))
