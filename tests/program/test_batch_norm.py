@@ -131,6 +131,8 @@ model shared[b = 4, c = 4, h = 4, w = 3]
 def test_statistics_are_over_the_whole_batch(name: str, compile_program: Compile, pool: RankPool) -> None:
     ranks, pins, collective = PINS[name]
     out = compile_program(SHARED, devices=ranks, pins=pins)
-    assert ("parallel.reduce_" in (out / "model.py").read_text().split("batch_norm")[1].split("torch.relu")[0]) is collective
+    assert (
+        "parallel.reduce_" in (out / "model.py").read_text().split("batch_norm")[1].split("torch.relu")[0]
+    ) is collective
     report = pool.check(out)
     assert report.ok, report

@@ -6,30 +6,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..index.library import Library
-from ..index.shape import Binding, shape_text
+from ..index.shape import shape_text
 from ..syntax.ast import (
     Assign,
     BlockDecl,
     Call,
+    Cond,
     Loss,
     ModelFile,
     ModelStatement,
-    Name,
     Output,
     Repeat,
     Return,
+    Scan,
     StorageDecl,
     UpdateStatement,
 )
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
-from .blocks import assignments, blocks_by_name, written_names
-from .expression import Draft, Place, Program, apply, call, find_operator, tensor
-from .graph import Graph, Model, Segment, Update, Value
-from .parameters import Numeric, Setting, evaluate, fold, model_parameters, whole
+from .blocks import blocks_by_name, written_names
+from .expression import Draft, Place, Program, call, tensor
+from .graph import Model, Value
+from .loops import add_loop
+from .parameters import Numeric, Setting, evaluate, fold, model_parameters
 from .prune import finish
 from .scope import Names, Scope
 from .storage import default_dtype, store
+from .updates import add_update
 
 
 def build_model(
@@ -74,7 +77,7 @@ def build_model(
         raise fail("E220", f"model `{declared.name}` has no loss", declared.span, help="end it with `loss VALUE`")
     loss = _scalar(*losses[0])
     returned = tuple(value for _, value in outputs.values())
-    model = Model(declared.name, _graph(draft), loss, returned, parameters, tuple(outputs), declared.span)
+    model = Model(declared.name, draft.graph(), loss, returned, parameters, tuple(outputs), declared.span)
     return finish(model, losses[0][0].span)
 
 
@@ -87,22 +90,17 @@ def _scalar(statement: Loss, value: Value) -> Value:
     return value
 
 
-def _graph(draft: Draft) -> Graph:
-    stored = tuple(draft.inputs), tuple(draft.weights), tuple(draft.buffers)
-    return Graph(*stored, tuple(draft.steps), tuple(draft.updates))
-
-
 def run(place: Place, statement: ModelStatement) -> None:
-    """Add a statement of a model, a block or a repeat to its graph."""
+    """Add a statement of a model, a block or a body to its graph."""
     match statement:
         case StorageDecl():
             store(place, statement)
         case Assign():
             _assign(place, statement)
         case UpdateStatement():
-            _update(place, statement)
-        case Repeat():
-            _repeat(place, statement)
+            add_update(place, statement)
+        case Repeat() | Scan() | Cond():
+            add_loop(place, statement, run)
         case _:
             raise AssertionError(f"{type(statement).__name__} is handled by its owner")
 
@@ -125,45 +123,6 @@ def _assign(place: Place, statement: Assign) -> None:
         raise fail("E212", _count(len(names), "name") + " for " + _count(len(results), "tensor"), statement.span)
     for target, result in zip(statement.targets, results, strict=True):
         scope.tensors[target] = result
-
-
-# ---------------------------------------------------------------------------------------------- updates
-
-
-def _update(place: Place, statement: UpdateStatement) -> None:
-    """Note what a buffer becomes.
-
-    Raises E230 (no buffer of this graph), E231 (a second time) or E232 (another type).
-    """
-    buffer = _updated(place, statement)
-    for other in place.draft.updates:
-        if other.buffer is buffer:
-            message = f"`{buffer.name}` is updated twice in one step"
-            raise fail("E231", message, statement.span, notes=_note(other.span))
-    value = tensor(place, statement.value, buffer.name)
-    if _type_text(value) != _type_text(buffer):
-        notes = _note(buffer.span, f"`{buffer.name}` is {_type_text(buffer)}")
-        message = f"buffer `{buffer.name}` is {_type_text(buffer)}, its new value {_type_text(value)}"
-        raise fail("E232", message, statement.value.span, notes=notes)
-    place.draft.updates.append(Update(buffer, value, statement.span))
-
-
-def _updated(place: Place, statement: UpdateStatement) -> Value:
-    name, draft = statement.target, place.draft
-    found = place.scope.look_up(Name(name, span=statement.span))
-    if any(buffer.value is found for buffer in draft.buffers):
-        assert isinstance(found, Value)
-        return found
-    help = f"declare `buffer {name}: … ~ zeros`, or assign: `{name} = …`"
-    if isinstance(found, Value):
-        around = draft.around
-        while around is not None:
-            if any(buffer.value is found for buffer in around.buffers):
-                message = f"`{name}` is a buffer from outside the repeat: every iteration would update it"
-                help = "declare it in the repeat, once per iteration, or carry a tensor and update it after the repeat"
-                raise fail("E230", message, statement.span, help=help, notes=_note(found.span, "it is declared here"))
-            around = around.around
-    raise fail("E230", f"`{name}` is no buffer", statement.span, help=help)
 
 
 # ---------------------------------------------------------------------------------------------- blocks
@@ -217,82 +176,6 @@ def _block_parameters(place: Place, block: BlockDecl, expr: Call) -> dict[str, N
             raise fail("E211", f"block `{block.name}` has no parameter `{name}`", value.span or expr.span, help=help)
     given = {name: fold(value, place.scope.numbers) for name, value in expr.attributes}
     return evaluate(block.parameters, given, place.program.parameters, f"block `{block.name}`", expr.span)
-
-
-# ---------------------------------------------------------------------------------------------- repeats
-
-
-def _repeat(place: Place, statement: Repeat) -> None:
-    """Add a segment: names of outside that the body rebinds are carried from one iteration to the next."""
-    outer = place.scope
-    count = whole(statement.count, outer.numbers, "the number of iterations")
-    name = outer.prefix + statement.name
-    place.draft.claim(name, statement.span)
-    initial = {
-        target: value
-        for assign in assignments(statement.body)
-        for target in assign.targets
-        if (value := outer.find(target)) is not None
-    }
-    seen = {value.name for word, value in outer.visible().items() if word not in initial}
-    draft = Draft(Names(place.program.written, seen), place.draft)
-    scope = Scope(outer.numbers, outer.declared, parent=outer, block=outer.block, statements=statement.body)
-    body = Place(place.program, draft, scope)
-    entry = {word: replace(value, name=draft.names.after(word)) for word, value in initial.items()}
-    scope.tensors |= entry
-    for inner in statement.body:
-        run(body, inner)
-    exits = {word: scope.tensors[word] for word in entry if scope.tensors[word].name != entry[word].name}
-    for word in exits:
-        _check_carried(word, entry[word], exits[word], initial[word])
-    exits = _made_by_nodes(body, exits)
-    results = {}
-    for word, value in exits.items():
-        results[word] = replace(value, name=place.draft.names.after(outer.prefix + word))
-        outer.tensors[word] = results[word]
-    outer.hidden |= {word: value.span for word, value in scope.tensors.items() if word not in entry}
-    place.draft.steps.append(
-        Segment(
-            name=name,
-            count=count,
-            body=_graph(draft),
-            initial=tuple(initial[word] for word in exits),
-            entry=tuple(entry[word] for word in exits),
-            exit=tuple(exits.values()),
-            results=tuple(results.values()),
-            captured=(),
-            span=statement.span,
-        )
-    )
-
-
-def _check_carried(word: str, entry: Value, exit: Value, initial: Value) -> None:
-    """Raises E216: what an iteration leaves must be what the next one takes."""
-    before, after = _type_text(entry), _type_text(exit)
-    if before != after:
-        notes = _note(initial.span, f"`{word}` is {before} before the repeat")
-        message = f"`{word}` is carried through the repeat but changes from {before} to {after}"
-        raise fail("E216", message, exit.span, label=f"{after} after an iteration", notes=notes)
-
-
-def _type_text(value: Value) -> str:
-    kind = value.dtype if value.integer_range is None else f"int<{value.integer_range}>"
-    return f"{kind}{shape_text(value.shape)}"
-
-
-def _made_by_nodes(body: Place, exits: Mapping[str, Value]) -> dict[str, Value]:
-    """Exits that are each made in the body, by copying what comes from elsewhere or leaves under two names."""
-    made = {value.name for step in body.draft.steps for value in step.results}
-    found: dict[str, Value] = {}
-    for word, value in exits.items():
-        if value.name in made:
-            made.remove(value.name)
-            found[word] = value
-        else:
-            axes = tuple(((f"d{dim}", size),) for dim, size in enumerate(value.shape))
-            operator = find_operator(body, "rearrange", value.span)
-            (found[word],) = apply(body, operator, (value,), {}, value.span, (word,), Binding(axes, axes))
-    return found
 
 
 def _count(number: int, noun: str) -> str:

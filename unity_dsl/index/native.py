@@ -23,9 +23,9 @@ _FUNCTIONAL = """
     scaled_dot_product_attention silu smooth_l1_loss softplus
 """
 _TORCH = """
-    abs add amax amin argsort bmm cat clamp clone cos cumsum detach div erf exp expm1 flip floor gather log log1p logsumexp
-    matmul maximum mean minimum mul narrow neg permute pow prod relu reshape rsqrt scatter_add select sigmoid
-    sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
+    abs add amax amin argsort bmm cat clamp clone cos cumsum detach div erf exp expm1 flip floor gather log log1p
+    logsumexp masked_fill matmul maximum mean minimum mul narrow ne neg permute pow prod relu reshape rsqrt scatter_add
+    select sigmoid sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
 """
 TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch.{name}" for name in _TORCH.split()})
 """Functions of tensors and numbers, pure save for those of `IN_PLACE`. `F` is torch.nn.functional."""
@@ -51,7 +51,19 @@ NUMPY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "np.tan": np.tan,
     "np.tanh": np.tanh,
 }
+ARRAY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
+    **NUMPY_CALLS,
+    "np.arange": np.arange,
+    "np.cumsum": np.cumsum,
+    "np.flip": np.flip,
+    "np.lexsort": np.lexsort,
+    "np.negative": np.negative,
+    "np.take": np.take,
+}
+"""What an extern operator's `numpy:` line may call. np.lexsort sorts along the last axis, equal elements stay in order.
+"""
 
+LITERALS: Mapping[str, bool] = {"True": True, "False": False}
 
 ARITHMETIC_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "+": np.add,
@@ -113,19 +125,44 @@ def check_native(
 
 
 def evaluate_native(call: NativeCall, bound: Mapping[str, Any]) -> Any:
-    """A checked `numpy:` line at these values of its names."""
-    return NUMPY_CALLS[call.function](*(_argument_value(argument, bound) for argument in call.arguments))
+    """A checked `numpy:` line of an element function at these values of its names."""
+    return evaluate_array(call, bound, {})
 
 
-def _argument_value(argument: NativeArgument, bound: Mapping[str, Any]) -> Any:
+def native_names(argument: NativeArgument | NativeSteps) -> set[str]:
+    """The operands and attributes that a native call names, or calls one after the other."""
     match argument:
-        case Number(number):
-            return number
+        case NativeSteps(steps):
+            return {name for _, call in steps for name in native_names(call)}
+        case NativeCall(arguments=positional, keywords=keywords):
+            parts: tuple[NativeArgument, ...] = (*positional, *(value for _, value in keywords))
+        case NativeList(items):
+            parts = items
         case Name(name):
-            return bound[name]
-        case NativeCall():
-            return evaluate_native(argument, bound)
-    raise TypeError(f"{type(argument).__name__} in a `numpy:` line")
+            return {name}
+        case _:
+            return set()
+    return {name for part in parts for name in native_names(part)}
+
+
+def evaluate_array(call: NativeCall, bound: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+    """A checked `numpy:` line at these values of its names, and these lengths of axes."""
+
+    def value(argument: NativeArgument) -> Any:
+        match argument:
+            case Number(number):
+                return number
+            case Name(name):
+                return LITERALS[name] if name in LITERALS else bound[name]
+            case Size(name):
+                return sizes[name]
+            case NativeList(items):
+                return [value(item) for item in items]
+            case NativeCall():
+                return evaluate_array(argument, bound, sizes)
+
+    keywords = {key: value(argument) for key, argument in call.keywords}
+    return ARRAY_CALLS[call.function](*map(value, call.arguments), **keywords)
 
 
 def _check_argument(
@@ -137,7 +174,7 @@ def _check_argument(
         case NativeList(items):
             for item in items:
                 _check_argument(item, allowed, names, sizes)
-        case Name(name) if name not in names:
+        case Name(name) if name not in names and name not in LITERALS:
             help = suggest(name, names)
             raise fail("E109", f"`{name}` is neither an operand nor an attribute", argument.span, help=help)
         case Size(name) if name not in sizes:
@@ -152,13 +189,7 @@ TRAINING = "training"
 
 def asks_for_training(native: NativeCall | NativeSteps) -> bool:
     """Whether a native lowering is told if it is run in training."""
-    if isinstance(native, NativeSteps):
-        return any(asks_for_training(call) for _, call in native.steps)
-    parts = (*native.arguments, *(value for _, value in native.keywords))
-    return any(
-        part.name == TRAINING if isinstance(part, Name) else isinstance(part, NativeCall) and asks_for_training(part)
-        for part in parts
-    )
+    return TRAINING in native_names(native)
 
 
 def changed_in_place(native: NativeCall | NativeSteps | None) -> frozenset[str]:
