@@ -6,7 +6,17 @@ from collections.abc import Mapping
 
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Shard, invariant, nest
-from unity_dsl.graph.plan import Cost, Materialised, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from unity_dsl.graph.plan import (
+    Cost,
+    Materialised,
+    Memory,
+    Plan,
+    PlannedGraph,
+    PlannedNode,
+    PlannedSegment,
+    PlannedValue,
+    Run,
+)
 from unity_dsl.graph.typing import TypedOperator, configurations
 from unity_dsl.index.library import Library
 from unity_dsl.rules.theorems import ShardingTheorems
@@ -22,7 +32,7 @@ def batch_plan(model: Model, mesh: Mesh, library: Library) -> Plan:
     """Weights Invariant, and whatever has the batch as its first dimension cut along it."""
     wanted = {value.name: invariant(mesh) for value in (model.loss, *model.outputs)}
     graph = _graph(model.graph, {}, wanted, mesh, library)
-    cost = Cost(compute=2e-3, communication=1e-3, update=5e-4, memory=3 * 2.0**20)
+    cost = Cost(compute=2e-3, communication=1e-3, update=5e-4, memory=Memory(parameters=3 * 2.0**20))
     return Plan(model, mesh, "test bench", "by rule", graph, cost)
 
 

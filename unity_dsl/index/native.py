@@ -22,6 +22,11 @@ TORCH_CALLS = frozenset(
 )
 """Pure functions of tensors and numbers. `F` is torch.nn.functional."""
 
+RESULT_CALLS = frozenset(
+    {"torch.exp", "torch.relu", "torch.rsqrt", "torch.sigmoid", "torch.softmax", "torch.sqrt", "torch.tanh"}
+)
+"""Those that keep their result for the backward pass, and no operand."""
+
 NUMPY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "math.erf": np.vectorize(math.erf, otypes=[np.float64]),
     "np.abs": np.abs,

@@ -7,7 +7,7 @@ from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh, invariant
 from ..graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ..machine.machine import Machine
-from ..machine.price import STATE_COPIES, held_fraction, price_inner, price_operator, price_steps, price_update
+from ..machine.price import held_fraction, price_inner, price_operator, price_steps, price_update
 from .options import float_type
 from .problem import Meaning
 
@@ -15,9 +15,7 @@ _NOTHING = Cost()
 
 
 def plan_cost(graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machine, loss: Value | None = None) -> Cost:
-    """Seconds of one step, and bytes held by each device: parameters, gradients and moments, and what operators made,
-    which is kept for the backward pass. `loss` is read whole at the end.
-    """
+    """Seconds of one step; what each device holds is left out. `loss` is read whole at the end."""
     total = _NOTHING
     reads: dict[str, set[Layout]] = {}
     if loss is not None:
@@ -34,7 +32,7 @@ def plan_cost(graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machin
             for run in step.runs:
                 total = _sum(total, plan_cost(run.body, body, mesh, machine), run.count)
     for stored in graph.graph.weights:
-        total = _sum(total, _kept_cost(graph.values[stored.value.name], mesh, machine))
+        total = _sum(total, _update_cost(graph.values[stored.value.name], mesh, machine))
     for name, planned in graph.values.items():
         if name not in meaning.free:
             seconds = _conversion_seconds(planned, reads.get(name, set()), mesh, machine)
@@ -47,7 +45,6 @@ def _sum(first: Cost, second: Cost, times: int = 1) -> Cost:
         first.compute + times * second.compute,
         first.communication + times * second.communication,
         first.update + times * second.update,
-        first.memory + times * second.memory,
     )
 
 
@@ -57,17 +54,12 @@ def _node_cost(planned: PlannedNode, mesh: Mesh, machine: Machine) -> Cost:
     dtype = float_type(node)
     seconds = price_operator(node.instance, typed, dtype, mesh, machine, gradients)
     inner = price_inner(node.instance, typed, dtype, mesh, machine, any(gradients))
-    kept = sum(
-        value.bytes * held_fraction(layout, mesh)
-        for value, layout in zip(node.results, typed.results, strict=True)
-        if value.needs_gradient
-    )
-    return Cost(compute=seconds - inner, communication=inner, memory=kept)
+    return Cost(compute=seconds - inner, communication=inner)
 
 
-def _kept_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
+def _update_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
     count = planned.value.bytes * held_fraction(planned.produced, mesh)
-    return Cost(update=price_update(count, machine), memory=STATE_COPIES * count)
+    return Cost(update=price_update(count, machine))
 
 
 def _conversion_seconds(planned: PlannedValue, reads: set[Layout], mesh: Mesh, machine: Machine) -> float:
