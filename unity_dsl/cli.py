@@ -188,6 +188,7 @@ def parse_mesh(text: str | None) -> tuple[int, ...] | None:
 def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]:
     """What was chosen, as plain data: seconds, bytes per device, and the layout of every weight and buffer."""
     from .emit.plan_file import describe_cost
+    from .emit.proofs import list_declared
 
     plan = compilation.plan
     return {
@@ -200,6 +201,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
         "cost": describe_cost(plan.cost),
         "layouts": stored_layouts(compilation),
         "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
+        "declared": list_declared(plan),
         "notes": list(plan.notes),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "files": [str(path) for path in files],
@@ -219,6 +221,9 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             runs = [(part, _stored(part.body)) for part in step.runs]
+            if step.segment.predicate is not None:
+                found |= {f"{step.segment.name}.{name}": layout for name, layout in runs[0][1].items()}
+                continue
             for name in runs[0][1]:
                 if len({layouts[name] for _, layouts in runs}) == 1:
                     found[f"{step.segment.name}.*.{name}"] = runs[0][1][name]
@@ -232,6 +237,8 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
 
 def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     """A few lines for people."""
+    from .emit.proofs import list_declared
+
     plan, cost = compilation.plan, compilation.plan.cost
     axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
     devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
@@ -248,6 +255,9 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     for name, layout in stored_layouts(compilation).items():
         by_layout.setdefault(layout, []).append(name)
     lines += [(f"weights {layout}", ", ".join(names)) for layout, names in sorted(by_layout.items()) if layout]
+    declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
+    if declared:
+        lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))
     lines += [("note", note) for note in plan.notes]
     lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
     show_lines(lines)
