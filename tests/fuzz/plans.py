@@ -13,6 +13,7 @@ from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.holding import only_holds
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
 from unity_dsl.graph.plan import (
+    Border,
     Cost,
     Materialised,
     Plan,
@@ -95,21 +96,36 @@ class _Draw:
         return PlannedNode(node, chosen)
 
     def segment(self, segment: Segment, weights: frozenset[str], values: _Values) -> PlannedSegment:
+        """What crosses the border of a body does so in any layout; what is carried, in another after each run."""
         entries = [self.layout(value) for value in segment.entry]
-        for value, layout in zip(segment.initial, entries, strict=True):
+        border = self.border(segment, entries)
+        for value, layout in (*zip(segment.initial, entries, strict=True), *border.reads(segment)):
             values.want(value, layout)
-        captured = {value.name: values.produced[value.name] for value in segment.captured}
-        outside = weights & captured.keys()
+        crossing = {v.name: (v, layout) for v, layout in zip(segment.captured, border.captured, strict=True)}
+        crossing |= {s.part.name: (s.part, layout) for s, layout in zip(segment.sliced, border.sliced, strict=True)}
         runs = []
         for first, count in self.cut(segment.count):
-            exits = entries if count > 1 else [self.layout(value) for value in segment.exit]
+            kept = count > 1 or segment.predicate is not None
+            exits = entries if kept else [self.layout(value) for value in segment.exit]
             given = {v.name: (v, layout) for v, layout in zip(segment.entry, entries, strict=True)}
-            wanted = list(zip(segment.exit, exits, strict=True))
-            runs.append(Run(first, count, self.graph(segment.body, {**captured, **given}, outside, wanted)))
+            wanted = [*zip(segment.exit, exits, strict=True), *border.leaves(segment)]
+            body = self.graph(segment.body, {**crossing, **given}, weights & crossing.keys(), wanted)
+            runs.append(Run(first, count, body))
             entries = exits
         for value, layout in zip(segment.results, entries, strict=True):
             values.make(value, layout)
-        return PlannedSegment(segment, tuple(runs))
+        for series, layout in zip(segment.stacked, border.stacked, strict=True):
+            values.make(series.whole, layout.inserted(series.dim))
+        return PlannedSegment(segment, tuple(runs), border)
+
+    def border(self, segment: Segment, entries: Sequence[Layout]) -> Border:
+        captured, sliced, stacked = (
+            tuple(map(self.layout, values))
+            for values in (segment.captured, [s.part for s in segment.sliced], [s.part for s in segment.stacked])
+        )
+        if segment.predicate is None:
+            return Border(captured, sliced, stacked)
+        return Border(captured, sliced, stacked, tuple(entries), invariant(self.mesh))
 
     def cut(self, count: int) -> Iterator[tuple[int, int]]:
         """Consecutive runs: first iteration and number of iterations."""
