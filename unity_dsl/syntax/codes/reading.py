@@ -59,14 +59,14 @@ READING: dict[str, Code] = {
     "E012": Code(
         "a keyword used as a name",
         "Some words are reserved by the language and cannot name a tensor, an axis or a parameter: choose another "
-        "name. In `.uop`: op, parallel, fn, where, eval, derivative, fact, torch, numpy, sum, prod, max, min, select, "
-        "uniform, else, inf, int. In `.udl`: model, block, preset, input, weight, buffer, repeat, scan, in, "
-        "along, collect, cond, expect, as, return, loss, output, int. In `.rules`: rule, where, int.",
+        "name. In `.uop`: op, extern, parallel, fn, where, eval, axes, derivative, fact, torch, numpy, sum, prod, "
+        "max, min, select, uniform, else, inf, int. In `.udl`: model, block, preset, input, weight, buffer, repeat, "
+        "scan, in, along, collect, cond, expect, as, return, loss, output, int. In `.rules`: rule, where, int.",
     ),
     "E013": Code(
         "a declaration without a body",
-        "An operator, parallel operator, model, block, rule, `repeat`, `scan`, `cond` or `eval` is followed by its lines, "
-        "indented by two spaces. A comment is not a body.",
+        "An operator, parallel operator, model, block, rule, `repeat`, `scan`, `cond` or `eval` is followed by its "
+        "lines, indented by two spaces. A comment is not a body.",
     ),
     "E014": Code(
         "unexpected indentation",
