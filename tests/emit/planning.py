@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Shard, invariant, nest
 from unity_dsl.graph.plan import (
+    Border,
     Cost,
     Materialised,
     Memory,
@@ -69,7 +70,8 @@ def _segment(
     wanted = {value.name: _batch(mesh) for value in segment.exit}
     body = _graph(segment.body, {**captured, **entry}, wanted, mesh, library)
     produced |= {value.name: (value, _batch(mesh)) for value in segment.results}
-    return PlannedSegment(segment, (Run(0, segment.count, body),))
+    border = Border(captured=tuple(layout for _, layout in captured.values()))
+    return PlannedSegment(segment, (Run(0, segment.count, body),), border)
 
 
 def _batch(mesh: Mesh) -> Layout:

@@ -114,6 +114,9 @@ class _Activations:
                     shared |= {(begin[number], layout): entered} if entered else {}
                     shared |= {(end[number], layout): left} if left else {}
                     inside += (run.count - 1) * max(entered, left)
+            for series, layout in zip(segment.sliced, planned.border.sliced, strict=True):
+                if count := own.pop((series.part.name, _stored_as(layout)), 0.0):
+                    shared[series.whole.name, _stored_as(layout.inserted(series.dim))] = segment.count * count
             whole = {key for key in own if key[0] in outside and self.is_whole(key, run.body)}
             shared |= {key: own.pop(key) for key in whole}
             inside += run.count * (more + sum(own.values()))
