@@ -79,7 +79,7 @@ def operator_text(
     evaluated = replace(instance, equations=instance.evaluation, evaluation=())
     evaluation = _Equations(evaluated, _typed_again(evaluated, typed, place), arguments, results, place)
     return [
-        "if self.training:",
+        f"if {place.state}.training:",
         *(f"    {line}" for line in training),
         "else:",
         *(f"    {line}" for line in evaluation.lines(evaluated.equations)),

@@ -164,7 +164,7 @@ def _facts(plan: Plan) -> Iterator[str]:
         f"Predicted: {cost.seconds * 1e3:.3g} ms a step (compute {cost.compute * 1e3:.3g}, communication "
         f"{cost.communication * 1e3:.3g},"
     )
-    yield f"update {cost.update * 1e3:.3g}), {cost.memory / 2**20:.3g} MiB a device."
+    yield f"update {cost.update * 1e3:.3g}), {cost.memory.total / 2**20:.3g} MiB a device."
     command = "python train.py" if mesh.size == 1 else f"torchrun --nproc-per-node {mesh.size} train.py"
     yield f"Run: {command}"
     yield from (docstring_text(note) for note in plan.notes)

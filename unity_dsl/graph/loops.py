@@ -65,7 +65,8 @@ def _close(place: Place, statement: Nested, body: _Body, segment: Segment) -> No
     exits = _made_by_nodes(body.place, exits)
     results = {word: replace(value, name=place.draft.names.after(outer.prefix + word)) for word, value in exits.items()}
     outer.tensors |= results
-    outer.hidden |= {word: value.span for word, value in inner.tensors.items() if word not in body.entry}
+    kind = _kind(statement)
+    outer.hidden |= {word: (kind, value.span) for word, value in inner.tensors.items() if word not in body.entry}
     draft = body.place.draft
     place.draft.steps.append(
         replace(
@@ -104,7 +105,7 @@ def _cond(place: Place, statement: Cond, run: Run) -> None:
     predicate = tensor(place, statement.predicate)
     if predicate.shape or predicate.integer_range != 2:
         message = f"a cond is decided by an int<2> of shape [], this is {type_text(predicate)}"
-        help = "one number for the whole batch: the body is executed or not; `where` chooses element by element"
+        help = "one number for the whole batch; to choose per sample, compute both and combine them"
         raise fail("E241", message, statement.predicate.span, help=help)
     probability = 1.0 if statement.probability is None else float(fold(statement.probability, place.scope.numbers))
     if not 0 < probability <= 1:
@@ -161,7 +162,8 @@ def _scan(place: Place, statement: Scan, run: Run) -> None:
         if collect.dim is not None:
             dim = _dimension(body.place, collect.dim, len(value.shape) + 1, collect.span)
         elif dim > len(value.shape):
-            message = f"`{word}` would be stacked along dimension {dim}, and has {len(value.shape) + 1} dimensions"
+            rank = _count(len(value.shape) + 1, "dimension")
+            message = f"`{word}` would be stacked along dimension {dim}, and has {rank}"
             raise fail("E240", message, collect.span, help=f"say which one: `collect … as {word} along 0`")
         shape = (*value.shape[:dim], count, *value.shape[dim:])
         if prod(shape) > LARGEST // 8:
@@ -204,10 +206,16 @@ def _dimension(place: Place, expr: Expr, rank: int, span: Span | None) -> int:
 def _check_carried(word: str, statement: Nested, entry: Value, exit: Value, initial: Value) -> None:
     """Raises E216: what an iteration leaves must be what the next one takes."""
     if type_text(entry) != type_text(exit):
-        kind = type(statement).__name__.lower()
+        kind = _kind(statement)
         notes = _note(initial.span, f"`{word}` is {type_text(entry)} before the {kind}")
         message = f"`{word}` is carried through the {kind} but changes from {type_text(entry)} to {type_text(exit)}"
-        raise fail("E216", message, exit.span, label=f"{type_text(exit)} after an iteration", notes=notes)
+        after = "after it" if kind == "cond" else "after an iteration"
+        raise fail("E216", message, exit.span, label=f"{type_text(exit)} {after}", notes=notes)
+
+
+def _kind(statement: Nested) -> str:
+    """The word that a statement begins with."""
+    return type(statement).__name__.lower()
 
 
 def _made_by_nodes(body: Place, exits: Mapping[str, Value]) -> dict[str, Value]:

@@ -32,6 +32,11 @@ TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch
 IN_PLACE: Mapping[str, tuple[int, ...]] = {"F.batch_norm": (1, 2)}
 """Which arguments a function changes: they have to be copies."""
 
+RESULT_CALLS = frozenset(
+    {"torch.exp", "torch.relu", "torch.rsqrt", "torch.sigmoid", "torch.softmax", "torch.sqrt", "torch.tanh"}
+)
+"""Those that keep their result for the backward pass, and no operand."""
+
 NUMPY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "math.erf": np.vectorize(math.erf, otypes=[np.float64]),
     "np.abs": np.abs,

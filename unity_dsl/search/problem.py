@@ -337,7 +337,9 @@ class _Builder:
         carried = range(len(segment.entry))
         whole = {i for i in carried if segment.initial[i].name in free and not segment.entry[i].needs_gradient}
         inside = {value.name for value in segment.captured if value.name in free}
-        inside |= {series.part.name for series in segment.sliced if series.whole.name in free}
+        pinned, prefix = self.context.restriction.produced, f"{self.prefix}{segment.name}."
+        parts = {series.part.name for series in segment.sliced if series.whole.name in free}
+        inside |= {name for name in parts if prefix + name not in pinned}
         while True:
             open_ = [i for i in carried if i not in whole]
             body = self._body(segment, inside | {segment.entry[i].name for i in whole}, whole)
