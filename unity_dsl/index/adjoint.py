@@ -41,6 +41,8 @@ def adjoint_by(instance: Instance, slope: Slope, wrt: int) -> Instance:
     operand = instance.inputs[wrt]
     if operand.integer_range is not None:
         raise ValueError(f"{instance.name}: `{operand.name}` holds integers, which have no cotangent")
+    if instance.whole:
+        raise ValueError(f"{instance.name} returns integers, which have no cotangent")
     return _Adjoint(instance, slope, operand).build()
 
 

@@ -105,6 +105,8 @@ def backward_work(
 
 def forward_tally(instance: Instance) -> Tally:
     """The forward computation at any sizes."""
+    if instance.extern:
+        return _extern_tally(instance)
     inputs = {operand.name for operand in instance.inputs}
     outputs = {operand.name for operand in instance.outputs}
     return Tally(
@@ -112,6 +114,15 @@ def forward_tally(instance: Instance) -> Tally:
         _read(instance, instance.equations, inputs),
         tuple(_written(equation) for equation in instance.equations if equation.target.name in outputs),
     )
+
+
+def _extern_tally(instance: Instance) -> Tally:
+    """Nothing is known but what must be moved: its comparisons count as addressing."""
+    read, written = (
+        tuple(Extent(operand.name, operand.axes, None, operand.integer_range is None) for operand in operands)
+        for operands in (instance.inputs, instance.outputs)
+    )
+    return Tally(Polynomial(), read, written)
 
 
 @dataclass(frozen=True)
@@ -136,7 +147,7 @@ def _backward_tallies(same: _Same, needs: tuple[bool, ...]) -> tuple[tuple[Tally
     done = set(instance.equations)
     found = []
     for position, operand in enumerate(instance.inputs):
-        if not needs[position] or operand.integer_range is not None:
+        if not needs[position] or operand.integer_range is not None or instance.whole:
             continue
         made = adjoint_by(instance, _one_operation, position)
         new = [equation for equation in made.equations if equation not in done]
@@ -303,7 +314,8 @@ def _written(equation: Equation) -> Extent:
     """All elements of a result; of one that is scattered to, those that are added to."""
     axes = resolved(equation)[0]
     scattered = not set(equation.target.axes) <= set(axes)
-    return Extent(equation.target.name, equation.target.axes, _polynomial([axes]) if scattered else None, True)
+    real = equation.target.integer_range is None
+    return Extent(equation.target.name, equation.target.axes, _polynomial([axes]) if scattered else None, real)
 
 
 # ---------------------------------------------------------------------------------------------- polynomials
