@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ..graph.holding import HeldWindow
 from ..graph.layout import PARTITION, Mesh
+from ..graph.local_call import local_call
 from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
-from ..graph.window_call import window_call
 from ..index.classify import gradient_free
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
@@ -59,9 +59,7 @@ def operator_text(
     instance: Instance, typed: TypedOperator, arguments: Sequence[str], results: Sequence[str], place: Place
 ) -> list[str]:
     """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
-    if typed.native and instance.native and instance.operator.torch is not None:
-        return [_native(instance, typed, instance.attributes, arguments, results)]
-    if (found := window_call(instance, typed, place.library)) is not None:
+    if (found := local_call(instance, typed, place.library)) is not None:
         windows = _Equations(instance, typed, arguments, results, place)
         held = windows.filled(found.outside)
         return [*windows.text, _native(instance, typed, found.attributes, held, results)]
