@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ..graph.holding import HeldWindow
 from ..graph.layout import PARTITION, Mesh
+from ..graph.local_call import local_call
 from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
-from ..graph.window_call import window_call
 from ..index.classify import gradient_free
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
@@ -60,16 +60,14 @@ def operator_text(
     instance: Instance, typed: TypedOperator, arguments: Sequence[str], results: Sequence[str], place: Place
 ) -> list[str]:
     """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
-    if typed.native and instance.native and (native := instance.operator.torch) is not None:
-        training = _native(native, instance, typed, instance.attributes, arguments, results, place)
-        if asks_for_training(native):
-            return training
-    elif (found := window_call(instance, typed, place.library)) is not None:
+    native = instance.operator.torch
+    if (found := local_call(instance, typed, place.library)) is not None:
+        assert native is not None
         windows = _Equations(instance, typed, arguments, results, place)
         held = windows.filled(found.outside)
-        assert instance.operator.torch is not None
-        call = _native(instance.operator.torch, instance, typed, found.attributes, held, results, place)
-        return [*windows.text, *call]
+        training = [*windows.text, *_native(native, instance, typed, found.attributes, held, results, place)]
+        if asks_for_training(native):
+            return training
     elif instance.extern:
         raise ValueError(f"{instance.name} is its native call, which does not stand for it here")
     else:
