@@ -26,24 +26,32 @@ from .reference_gpt2 import Gpt2
 from .reference_gpt2 import places as gpt2_places
 from .reference_mlp import Mlp
 from .reference_mlp import places as mlp_places
+from .reference_resnext50 import ResNext50
+from .reference_resnext50 import buffers as resnext50_buffers
+from .reference_resnext50 import places as resnext50_places
 
 Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Example:
-    """A model's reference. `count` is the number of parameters at full size; `settings` switch randomness off."""
+    """A model's reference. `count` is the number of parameters at full size; `settings` switch randomness off.
+
+    `buffers` are those of the module by the names of the model's.
+    """
 
     module: Callable[[Sizes], nn.Module]
     places: Callable[[Sizes], Places]
     count: int
     settings: Mapping[str, int]
+    buffers: Callable[[Sizes], Mapping[str, str]] = lambda sizes: {}
 
 
 EXAMPLES = {
     "digits": Example(Digits, digits_places, 26_122, {}),
     "mlp": Example(Mlp, mlp_places, 109_081_600, {}),
     "gpt2": Example(Gpt2, gpt2_places, 124_439_808, {"dropout": 0}),
+    "resnext50": Example(ResNext50, resnext50_places, 25_028_904, {}, resnext50_buffers),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),
 }
 
@@ -64,14 +72,20 @@ def sizes_of(model: Model) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Reference:
-    """The same weights and data for both sides, and what the reference makes of them in float64."""
+    """The same weights, buffers and data for both sides, and what the reference makes of them in float64."""
 
     model: Model
     weights: dict[str, Tensor]
+    buffers: dict[str, Tensor]
     inputs: dict[str, Tensor]
     loss: float
     outputs: dict[str, Tensor]
     gradients: dict[str, Tensor]
+    updated: dict[str, Tensor]
+
+    @property
+    def stored(self) -> dict[str, Tensor]:
+        return {**self.weights, **self.buffers}
 
 
 def run_reference(name: str, library: Library) -> Reference:
@@ -94,10 +108,17 @@ def run_reference(name: str, library: Library) -> Reference:
     module = example.module(sizes).double()
     places = example.places(sizes)
     copy_into(module, weights, places)
+    state = dict(module.named_buffers())
+    names = example.buffers(sizes)
+    for theirs in names.values():
+        state[theirs].copy_(torch.rand(state[theirs].shape, generator=random, dtype=torch.float64) + 0.5)
+    buffers = {ours: state[theirs].clone() for ours, theirs in names.items()}
     loss, outputs = module(**inputs)
     loss.backward()
     found = dict(gradients(module, weights, places))
-    return Reference(model, weights, inputs, loss.item(), {k: v.detach() for k, v in outputs.items()}, found)
+    updated = {ours: state[theirs].clone() for ours, theirs in names.items()}
+    results = {name: value.detach() for name, value in outputs.items()}
+    return Reference(model, weights, buffers, inputs, loss.item(), results, found, updated)
 
 
 def error(found: Tensor, expected: Tensor, floor: float = 0.0) -> float:
