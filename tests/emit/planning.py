@@ -6,7 +6,17 @@ from collections.abc import Mapping
 
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Shard, invariant, nest
-from unity_dsl.graph.plan import Border, Cost, Materialised, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from unity_dsl.graph.plan import (
+    Border,
+    Cost,
+    Materialised,
+    Plan,
+    PlannedGraph,
+    PlannedNode,
+    PlannedSegment,
+    PlannedValue,
+    Run,
+)
 from unity_dsl.graph.typing import TypedOperator, configurations
 from unity_dsl.index.library import Library
 from unity_dsl.rules.theorems import ShardingTheorems

@@ -353,7 +353,7 @@ class ForwardText:
 
 @dataclass(frozen=True)
 class Passed:
-    """The variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack."""
+    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack."""
 
     carried: Sequence[str]
     current: Sequence[str]
