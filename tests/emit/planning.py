@@ -10,6 +10,7 @@ from unity_dsl.graph.plan import (
     Border,
     Cost,
     Materialised,
+    Memory,
     Plan,
     PlannedGraph,
     PlannedNode,
@@ -32,7 +33,7 @@ def batch_plan(model: Model, mesh: Mesh, library: Library) -> Plan:
     """Weights Invariant, and whatever has the batch as its first dimension cut along it."""
     wanted = {value.name: invariant(mesh) for value in (model.loss, *model.outputs)}
     graph = _graph(model.graph, {}, wanted, mesh, library)
-    cost = Cost(compute=2e-3, communication=1e-3, update=5e-4, memory=3 * 2.0**20)
+    cost = Cost(compute=2e-3, communication=1e-3, update=5e-4, memory=Memory(parameters=3 * 2.0**20))
     return Plan(model, mesh, "test bench", "by rule", graph, cost)
 
 
@@ -79,7 +80,7 @@ def _batch(mesh: Mesh) -> Layout:
 
 def _choose(node: Node, produced: Layouts, mesh: Mesh, library: Library) -> TypedOperator:
     """The configuration that follows the batch: cut results (or terms of a sum), as few other cuts as can be."""
-    gradients = [value.needs_gradient for value in node.arguments]
+    gradients = node.gradients
     options = configurations(
         node.instance, mesh, library, gradients, [False] * len(gradients), ShardingTheorems(library)
     )

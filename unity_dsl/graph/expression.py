@@ -12,7 +12,7 @@ from ..index.shape import Binding, Shape
 from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, Name, Number, OperatorDecl, View
 from ..syntax.diagnostic import Label, fail, suggest
 from ..syntax.span import Span
-from .graph import Buffer, Input, Node, Segment, Value, Weight
+from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
 from .parameters import Numeric, calculate, fold, whole
 from .pattern import bind, lost_axes
 from .scope import Names, Scope
@@ -44,18 +44,24 @@ class Keeper:
 
 @dataclass
 class Draft:
-    """A graph that is being built. `keeper` stores what is declared in it, if it does not itself; names inside the
-    paths of `shared` may be claimed.
+    """A graph that is being built, `around` the one that a body stands in. `keeper` stores what is declared in it, if
+    it does not itself; names inside the paths of `shared` may be claimed.
     """
 
     names: Names
+    around: Draft | None = None
     inputs: list[Input] = field(default_factory=list)
     weights: list[Weight] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     steps: list[Node | Segment] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
     paths: dict[str, Span | None] = field(default_factory=dict)
     keeper: Keeper | None = None
     shared: set[str] = field(default_factory=set)
+
+    def graph(self) -> Graph:
+        stored = tuple(self.inputs), tuple(self.weights), tuple(self.buffers)
+        return Graph(*stored, tuple(self.steps), tuple(self.updates))
 
     def claim(self, path: str, span: Span | None, *, shared: bool = False) -> None:
         """Reserve the dotted name of a stored tensor or of a repeat: names are the leaves of a tree of modules.

@@ -232,6 +232,7 @@ class _Builder:
                 self._add_node(step)
             else:
                 self._add_segment(step)
+        self._add_updates()
         for entry, exit_, initial in zip(ends.entries, ends.exits, ends.initial, strict=True):
             possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
             self._limit_entry(self.produced[entry.name], possible)
@@ -260,13 +261,15 @@ class _Builder:
         self.costs[port.variable] = np.where(np.isin(port.layouts, possible), 0.0, np.inf)
 
     def _add_stored(self) -> None:
-        """A weight with one reader is part of the reader's choice; any other is a variable."""
+        """A weight with one reader is part of the reader's choice; any other, and what is updated, is a variable."""
         readers = Counter(_reads(self.graph))
+        updated = {update.buffer.name for update in self.graph.updates}
         for value in stored_values(self.graph):
             layouts = self.context.storage(self.prefix + value.name, value)
             seconds = self.context.keeping(value, layouts)
             nodes = (step for step in self.graph.steps if isinstance(step, Node))
-            if readers[value.name] != 1 or not any(value in node.arguments for node in nodes):
+            alone = readers[value.name] == 1 and any(value in node.arguments for node in nodes)
+            if not alone or value.name in updated:
                 self.choose(value, layouts, seconds)
                 continue
             reached = seconds[:, None] + self.context.spaces.conversions(value).cheapest[layouts]
@@ -297,6 +300,15 @@ class _Builder:
             made = self._numbers(value, options.results[position])
             self.values[value.name] = value
             self.produced[value.name] = self._port(variable, value, made)
+
+    def _add_updates(self) -> None:
+        """What a buffer becomes is read in the layout in which the buffer is kept."""
+        for update in self.graph.updates:
+            if update.value.name not in self.meaning.free:
+                kept = self.produced[update.buffer.name]
+                layouts = self.context.spaces.of(update.buffer).layouts
+                asked = self.context.spaces.of(update.value).numbers(layouts[number] for number in kept.layouts)
+                self.reads.setdefault(update.value.name, []).append(self._port(kept.variable, update.value, asked))
 
     def _allowed(self, path: str, node: Node, typed: TypedOperator) -> bool:
         restriction = self.context.restriction
@@ -488,3 +500,4 @@ def _reads(graph: Graph) -> Iterator[str]:
     """Names of the values that steps read, as often as they do."""
     for step in graph.steps:
         yield from (value.name for value in step.reads)
+    yield from (update.value.name for update in graph.updates)

@@ -30,6 +30,7 @@ from .ast import (
     Storage,
     StorageDecl,
     TypeExpr,
+    UpdateStatement,
     View,
 )
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
@@ -201,6 +202,9 @@ class _ModelBuilder(Builder):
 
     def assign(self, node: Node) -> Assign:
         return Assign(self.names(tree_at(node, 0)), self.build(tree_at(node, 2)), span=self.span(node))
+
+    def update(self, node: Node) -> UpdateStatement:
+        return UpdateStatement(str(token_at(node, 1)), self.build(tree_at(node, 3)), span=self.span(node))
 
     def repeat(self, node: Node) -> Repeat:
         body = self._inner(tree_at(node, -1), "repeat")
