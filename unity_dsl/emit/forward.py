@@ -291,13 +291,14 @@ class ForwardText:
         pairs = zip(segment.initial, border.carried, strict=True)
         current = [self.variable(value, layout) for value, layout in pairs]
         self.keep(segment, [(module, 0, 1)])
-        targets = ", ".join(carried)
-        self.module.lines += statement(f"{targets} = {', '.join(current)}")
+        targets = f"{', '.join(carried)} = " if carried else ""
+        if targets:
+            self.module.lines += statement(f"{targets}{', '.join(current)}")
         self.module.lines += statement(f"if {decides}.item():", f"{where(segment.span)}cond as {segment.name}")
         index = "0" if self.state == "self" else self.index
         called = path("self", segment.name, "_modules") if module.stores else module.name
         given = [*carried, *captured, self.state, *([index] if module.sites and not module.stores else [])]
-        self.module.lines += statement(f"{targets} = {called}({', '.join(given)})", indent="    ")
+        self.module.lines += statement(f"{targets}{called}({', '.join(given)})", indent="    ")
         for value, name, layout in zip(segment.results, carried, border.carried, strict=True):
             self.add(value, name, layout)
 

@@ -257,14 +257,14 @@ def _cuts(text: ProgramText) -> set[str]:
 
 
 def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
-    arguments = ", ".join(f"{name}: Tensor" for name in module.parameters)
+    arguments = ", ".join([*(f"{name}: Tensor" for name in module.parameters), "model: Model"])
     kind = f"tuple[{', '.join('Tensor' for _ in module.results)}]" if len(module.results) > 1 else "Tensor"
     kind = kind if module.results else "None"
     if module.stores:
-        head = f"def forward(self, {arguments}, model: Model) -> {kind}:"
+        head = f"def forward(self, {arguments}) -> {kind}:"
     else:
         index = ", index: int" if module.sites else ""
-        head = f"def {module.name}({arguments}, model: Model{index}) -> {kind}:"
+        head = f"def {module.name}({arguments}{index}) -> {kind}:"
     return {
         "name": module.name,
         "words": docstring_text(module.words),
