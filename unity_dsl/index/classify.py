@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..syntax.ast import Expr, Name, Read, ReductionKind, Size, Uniform
+from ..syntax.ast import Apply, Expr, Name, Read, ReductionKind, Size, Ties, Uniform
 from .independence import gradient_free
 from .instance import Equation, Instance, Operand
 from .library import Library
 from .linearity import linear_operands
+from .native import native_names
 from .term import children, dim_axes, free_axes, reads, walk
 
 __all__ = ["AxisClass", "AxisKind", "classify", "gradient_free", "linear_operands", "local_native"]
@@ -136,6 +137,9 @@ def _blocked(
                         yield axis, _why_not(axis, read, index)
             yield from _diagonal(operands[read.tensor])
             yield from _used_again(equations, read, outputs)
+        if equation.ties is Ties.FIRST:
+            for axis in equation.over:
+                yield axis, f"of equal elements the first along `{axis}` has the gradient: a slice may have a later one"
 
 
 def _diagonal(operand: Operand) -> Iterator[tuple[str, str]]:
@@ -201,12 +205,20 @@ def local_native(instance: Instance, library: Library, divided: tuple[str, ...])
     """Whether the declaration's torch call, on the slices that divide these axes, computes what the equations do there.
 
     It does where it stands for the equations at all and knows of no position, length or reduction of a divided axis. A
-    length that a condition ties to others is known to the call too.
+    length that a condition ties to others is known to the call too, unless it is all of an attribute that the call does
+    not name (`g == groups` where it names `|g|`).
     """
     if not instance.native or instance.operator.torch is None:
         return False
     classes = classify(instance, library)
-    tied = {name for condition in instance.operator.conditions for name in free_axes(condition)}
+    named = native_names(instance.operator.torch)
+    unnamed = {attribute.name for attribute in instance.operator.attributes} - named
+    tied = set[str]()
+    for condition in instance.operator.conditions:
+        match condition:
+            case Apply("==", (Name(left), Name(right))) if unnamed & {left, right}:
+                continue
+        tied.update(free_axes(condition))
     return not any(
         classes[axis].positional or classes[axis].sized or classes[axis].inner or axis in tied for axis in divided
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 
 from ..syntax.ast import DimDecl, FunctionDecl, OperatorDecl, ParallelDecl, TensorDecl
 from ..syntax.diagnostic import InputError
@@ -10,6 +11,7 @@ from ..syntax.span import Span
 from .adjoint import adjoint
 from .classify import AxisClass, classify, gradient_free, linear_operands
 from .derivative import dependents
+from .frame import dims_text
 from .instance import Instance
 from .library import Library
 from .lowering import lowering_class
@@ -69,7 +71,7 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _shapes(operator: OperatorDecl) -> Iterator[str]:
     for output in operator.outputs:
-        yield f"{output.name}: [{', '.join(map(_dim, output.dims))}]"
+        yield f"{output.name}: {dims_text(output)}"
     for name in dict.fromkeys(dim.name for tensor in operator.inputs for dim in tensor.dims if not dim.broadcast):
         holders = [tensor for tensor in operator.inputs if any(dim.name == name for dim in tensor.dims)]
         if len(holders) > 1:
@@ -182,7 +184,7 @@ def _polynomial(polynomial: Polynomial, found: Representative) -> str:
     return " + ".join(_product(count, axes, found) for axes, count in terms) or "0"
 
 
-def _product(count: int, axes: Axes, found: Representative) -> str:
+def _product(count: int | Fraction, axes: Axes, found: Representative) -> str:
     sizes = [f"|{found.names.get(axis, axis)}|" for axis in axes]
     return " * ".join(sizes if count == 1 and sizes else [str(count), *sizes])
 

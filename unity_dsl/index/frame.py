@@ -59,7 +59,8 @@ class Frame:
 def dims_text(tensor: TensorDecl) -> str:
     """A declared shape as it is written: `[b.., i]`."""
     integers = "" if tensor.integer_range is None else f"int<{tensor.integer_range}>"
-    return f"{integers}[{', '.join(dim.name + '..' * dim.rest + '~' * dim.broadcast for dim in tensor.dims)}]"
+    names = [" ".join(dim.name + ".." * dim.rest + "~" * dim.broadcast for dim in axes) for axes in tensor.dimensions]
+    return f"{integers}[{', '.join(f'({name})' if ' ' in name else name for name in names)}]"
 
 
 def frame(site: Site, given: Mapping[str, Value], degrees: Mapping[str, int]) -> Frame:

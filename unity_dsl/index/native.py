@@ -12,30 +12,18 @@ import numpy.typing as npt
 from ..syntax.ast import Name, NativeArgument, NativeCall, NativeList, Number, Size
 from ..syntax.diagnostic import fail, suggest
 
-TORCH_CALLS = frozenset(
-    {f"F.{name}" for name in ("cross_entropy", "embedding", "gelu", "layer_norm", "linear", "mse_loss", "silu")}
-    | {f"torch.{name}" for name in ("abs", "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "neg", "pow")}
-    | {f"torch.{name}" for name in ("relu", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tan", "tanh")}
-    | {f"torch.{name}" for name in ("add", "div", "maximum", "minimum", "mul", "sub", "where")}
-    | {f"torch.{name}" for name in ("amax", "amin", "logsumexp", "mean", "prod", "softmax", "sum")}
-    | {
-        f"torch.{name}"
-        for name in (
-            "argsort",
-            "bmm",
-            "cat",
-            "cumsum",
-            "flip",
-            "gather",
-            "matmul",
-            "narrow",
-            "permute",
-            "reshape",
-            "scatter_add",
-            "transpose",
-        )
-    }
-)
+_FUNCTIONAL = """
+    adaptive_avg_pool2d avg_pool1d avg_pool2d batch_norm binary_cross_entropy binary_cross_entropy_with_logits
+    conv1d conv2d cross_entropy elu embedding embedding_bag gelu group_norm hardtanh huber_loss l1_loss
+    layer_norm leaky_relu linear log_softmax max_pool1d max_pool2d mse_loss nll_loss one_hot pad rms_norm
+    scaled_dot_product_attention silu smooth_l1_loss softplus
+"""
+_TORCH = """
+    abs add amax amin argsort bmm cat clamp cos cumsum div erf exp expm1 flip floor gather log log1p logsumexp
+    masked_fill matmul maximum mean minimum mul narrow ne neg permute pow prod relu reshape rsqrt scatter_add select
+    sigmoid sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
+"""
+TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch.{name}" for name in _TORCH.split()})
 """Pure functions of tensors and numbers. `F` is torch.nn.functional."""
 
 NUMPY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
@@ -105,6 +93,20 @@ def check_native(call: NativeCall, allowed: Collection[str], names: Collection[s
 def evaluate_native(call: NativeCall, bound: Mapping[str, Any]) -> Any:
     """A checked `numpy:` line of an element function at these values of its names."""
     return evaluate_array(call, bound, {})
+
+
+def native_names(argument: NativeArgument) -> set[str]:
+    """The operands and attributes that a native call names."""
+    match argument:
+        case NativeCall(arguments=positional, keywords=keywords):
+            parts: tuple[NativeArgument, ...] = (*positional, *(value for _, value in keywords))
+        case NativeList(items):
+            parts = items
+        case Name(name):
+            return {name}
+        case _:
+            return set()
+    return {name for part in parts for name in native_names(part)}
 
 
 def evaluate_array(call: NativeCall, bound: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:

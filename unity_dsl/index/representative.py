@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import chain, islice, product
+from math import prod
 
 import numpy as np
 
@@ -80,15 +81,29 @@ def _dimensions(operator: OperatorDecl) -> list[str]:
 
 
 def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
-    names = _dimensions(operator)
-    missing = [attribute.name for attribute in operator.attributes if attribute.default is None]
+    counts = dict(_counts(operator))
+    missing = [a.name for a in operator.attributes if a.default is None or a.name in counts]
+    names = [name for name in _dimensions(operator) if name not in counts.values()]
     ranks = {name for name in missing if _counts_dimensions(operator, name)}
     choices = [_DIMENSIONS if name in ranks else (_NUMBERS[missing.index(name) % 4], 1) for name in missing]
     given = [dict(zip(missing, values, strict=True)) for values in product(*choices)]
     different = dict(zip(names, (_SIZES * (len(names) // len(_SIZES) + 1)), strict=False))
-    yield from ((different, attributes) for attributes in given)
-    for sizes in product(_RELATED, repeat=len(names)):
-        yield from ((dict(zip(names, sizes, strict=True)), attributes) for attributes in given)
+    related = (dict(zip(names, sizes, strict=True)) for sizes in product(_RELATED, repeat=len(names)))
+    for sizes in chain([different], related):
+        for attributes in given:
+            yield sizes | {size: attributes[name] for name, size in counts.items()}, attributes
+
+
+def _counts(operator: OperatorDecl) -> Iterator[tuple[str, str]]:
+    """Attributes that a condition sets equal to the size of an axis, each with that axis: `g == groups`."""
+    axes = {dim.name for tensor in operator.inputs for dim in tensor.dims}
+    attributes = {attribute.name for attribute in operator.attributes}
+    for condition in operator.conditions:
+        match condition:
+            case Apply("==", (Name(left), Name(right))) if left in axes and right in attributes:
+                yield right, left
+            case Apply("==", (Name(left), Name(right))) if right in axes and left in attributes:
+                yield left, right
 
 
 def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
@@ -114,9 +129,9 @@ def _instance(operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapp
 def _dims(tensor: TensorDecl, sizes: Mapping[str, int], rank: int) -> tuple[int, ...]:
     """The shape, the axes of a rest group of one size less each."""
     dims: list[int] = []
-    for dim in tensor.dims:
-        count = rank if dim.rest else 1
-        dims += [max(1, sizes[dim.name] - number) for number in range(count)]
+    for axes in tensor.dimensions:
+        count = rank if axes[0].rest else 1
+        dims += [max(1, prod(sizes[dim.name] for dim in axes) - number) for number in range(count)]
     return tuple(dims)
 
 

@@ -135,6 +135,9 @@ def check_parallel(parallel: ParallelDecl, functions: Functions) -> None:
             if dim.device and dim.name not in parallel.degrees:
                 help = suggest(dim.name, parallel.degrees) or f"`{parallel.name}[{dim.name}](…)`"
                 raise fail("E101", f"`{dim.name}` is no degree of `{parallel.name}`", dim.span, help=help)
+        if tensor.merged:
+            message = f"`{tensor.name}` of `{parallel.name}` has a dimension of several axes"
+            raise fail("E112", message, tensor.span, help="a parallel op spreads whole dimensions: name it by one axis")
     taken = {attribute.name for attribute in parallel.attributes} | {dim.name for dim in _plain_dims(parallel)}
     for name in parallel.degrees:
         if name in taken:
@@ -210,6 +213,11 @@ def _check_dims(operator: OperatorDecl) -> dict[str, bool]:
 
 def _check_groups(tensor: TensorDecl) -> None:
     groups = [dim for dim in tensor.dims if dim.rest]
+    if tensor.merged and (len(groups) > 1 or any(dim.broadcast for dim in groups)):
+        message = f"`{tensor.name}` has a dimension of several axes beside " + (
+            "two groups" if len(groups) > 1 else "a group that broadcasts"
+        )
+        raise fail("E112", message, tensor.span, help="one group `b..` at most: else nothing tells which is which")
     for dim in groups:
         if dim.broadcast and len(groups) > 1:
             raise fail("E112", "a broadcasting group must be the only group of its tensor", dim.span)

@@ -27,10 +27,11 @@ from .ast import (
     Size,
     Statement,
     TensorDecl,
+    Ties,
     Uniform,
 )
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
-from .diagnostic import Label, fail
+from .diagnostic import Label, fail, suggest
 from .grammar import Node
 from .parse import parse
 from .span import Source, Span
@@ -143,21 +144,21 @@ class _OpsBuilder(Builder):
         dims = tree_of(node, "dims")
         return TensorDecl(
             str(name),
-            () if dims is None else tuple(self.build_all(dims.children)),
+            () if dims is None else tuple(dim for part in self.build_all(dims.children) for dim in part),
             str(integer_range[0]) if integer_range else None,
             span=self.span(node),
         )
 
-    def dim(self, node: Node) -> DimDecl:
+    def dim(self, node: Node) -> tuple[DimDecl]:
         (name,) = tokens_of(node, "NAME")
         broadcast = bool(tokens_of(node, "BROADCAST"))
-        return DimDecl(
-            str(name),
-            rest=broadcast or bool(tokens_of(node, "REST")),
-            broadcast=broadcast,
-            device=name is not node.children[0],
-            span=self.span(node),
-        )
+        rest = broadcast or bool(tokens_of(node, "REST"))
+        return (DimDecl(str(name), rest, broadcast, device=name is not node.children[0], span=self.span(node)),)
+
+    def merged(self, node: Node) -> tuple[DimDecl, ...]:
+        """The axes of one dimension, major first."""
+        names = tokens_of(node, "NAME")
+        return tuple(DimDecl(str(name), joined=place > 0, span=self.at(name)) for place, name in enumerate(names))
 
     def names(self, node: Node) -> tuple[str, ...]:
         names = tokens_of(node, "NAME")
@@ -227,8 +228,22 @@ class _OpsBuilder(Builder):
         return Apply(condition.function, condition.arguments, span=self.span(node))
 
     def reduce(self, node: Node) -> Reduce:
-        axes = self.axes(tree_at(node, 2))
-        return Reduce(ReductionKind(token_at(node, 0)), axes, self.build(tree_at(node, 4)), span=self.span(node))
+        kind = ReductionKind(token_at(node, 0))
+        body = self.build(tree_at(node, len(node.children) - 1))
+        return Reduce(kind, self.axes(tree_at(node, 2)), body, self._ties(kind, node), span=self.span(node))
+
+    def _ties(self, kind: ReductionKind, node: Node) -> Ties:
+        """What stands after the axes: `; ties = first`."""
+        if not (names := tokens_of(node, "NAME")):
+            return Ties.SHARE
+        name, value = names
+        if kind not in (ReductionKind.MAX, ReductionKind.MIN) or name != "ties":
+            help = "`max` and `min` may say `ties = first` or `ties = share`"
+            raise fail("E010", f"`{kind}` has no `{name}`", self.at(name), help=help)
+        if value not in tuple(Ties):
+            help = suggest(value, tuple(Ties)) or "`first` or `share`"
+            raise fail("E010", f"ties are not broken by `{value}`", self.at(value), help=help)
+        return Ties(value)
 
     def infinity(self, node: Node) -> Number:
         return Number(float("inf"), span=self.span(node))
