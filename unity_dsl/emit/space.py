@@ -9,7 +9,7 @@ from math import prod
 from ..graph.holding import HeldWindow
 from ..index.instance import Operand
 from ..index.library import Library
-from ..index.native import NUMPY_CALLS
+from ..index.native import LITERALS, NUMPY_CALLS
 from ..index.term import ARITHMETIC, COMPARISONS
 from ..syntax.ast import (
     Apply,
@@ -224,7 +224,7 @@ def native_text(call: NativeCall, named: Mapping[str, str], sizes: Callable[[Siz
             case Number(value=value):
                 return number(value).code
             case Name(name=name):
-                return named[name]
+                return name if name in LITERALS else named[name]
             case Size():
                 return str(sizes(given))
             case NativeList(items=items):

@@ -20,7 +20,7 @@ _FUNCTIONAL = """
 """
 _TORCH = """
     abs add amax amin argsort bmm cat clamp cos cumsum div erf exp expm1 flip floor gather log log1p logsumexp
-    matmul maximum mean minimum mul narrow neg permute pow prod relu reshape rsqrt scatter_add select sigmoid
+    matmul maximum mean minimum mul narrow ne neg permute pow prod relu reshape rsqrt scatter_add select sigmoid
     sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
 """
 TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch.{name}" for name in _TORCH.split()})
@@ -46,6 +46,7 @@ NUMPY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "np.tanh": np.tanh,
 }
 
+LITERALS: Mapping[str, bool] = {"True": True, "False": False}
 
 ARITHMETIC_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "+": np.add,
@@ -117,7 +118,7 @@ def _check_argument(
         case NativeList(items):
             for item in items:
                 _check_argument(item, allowed, names, sizes)
-        case Name(name) if name not in names:
+        case Name(name) if name not in names and name not in LITERALS:
             help = suggest(name, names)
             raise fail("E109", f"`{name}` is neither an operand nor an attribute", argument.span, help=help)
         case Size(name) if name not in sizes:
