@@ -220,6 +220,9 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             runs = [(part, _stored(part.body)) for part in step.runs]
+            if step.segment.predicate is not None:
+                found |= {f"{step.segment.name}.{name}": layout for name, layout in runs[0][1].items()}
+                continue
             for name in runs[0][1]:
                 if len({layouts[name] for _, layouts in runs}) == 1:
                     found[f"{step.segment.name}.*.{name}"] = runs[0][1][name]
@@ -397,9 +400,10 @@ def list_machines() -> list[tuple[str, str]]:
 
 def list_strategies() -> list[tuple[str, str]]:
     """Strategies with what each does."""
-    from .search.solve import STRATEGIES
+    from .search.solve import RANDOM, STRATEGIES, random
 
-    return [(name, first_line(strategy.__doc__ or "")) for name, strategy in STRATEGIES.items()]
+    strategies = {**STRATEGIES, RANDOM: random}
+    return [(name, first_line(strategy.__doc__ or "")) for name, strategy in strategies.items()]
 
 
 def list_examples() -> list[tuple[str, str]]:

@@ -19,7 +19,9 @@ from unity_dsl.index.notation import equation_text
 from unity_dsl.index.uniform import uniform
 
 from .declare import declare
-from .test_ops import CASES, SEEDS, Case, Random, any_shape, normal
+from .operand_cases import Case, Random, any_shape, normal
+from .simple_cases import KINKED
+from .test_ops import CASES, SEEDS
 
 
 def dropout(random: Random) -> Case:
@@ -72,10 +74,10 @@ def test_integers_have_no_cotangent(library: Library) -> None:
         adjoint(instance, library, 0)
 
 
-@pytest.mark.parametrize("name", ["relu", "softmax", "reduce_max"])
+@pytest.mark.parametrize("name", ["relu", "softmax", "reduce_max", "max_pool2d", *KINKED])
 @pytest.mark.parametrize("seed", range(3))
 def test_gradient_at_kinks_and_ties_is_that_of_torch(name: str, seed: int, library: Library) -> None:
-    """relu'(0) = 0; equal maxima share, as in amax."""
+    """relu'(0) = 0; equal maxima share, as in amax, or leave it to the first, as in pooling."""
     case = ALL[name](np.random.default_rng(seed))
     for rounded in (torch.zeros_like, torch.round):
         check(name, replace(case, inputs=[rounded(t) for t in case.inputs]), library)

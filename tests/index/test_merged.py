@@ -33,6 +33,7 @@ op norm(x: [n, (g k), s..]; groups) -> y: [n, (g k), s..]
   m[n, g] = sum(k, s..) x[n, g, k, s..] / (|k| * |s..|)
   y[n, g, k, s..] = x[n, g, k, s..] - m[n, g]
 """
+OUTSIDE = "op f(x: [(a b)], z: [a]) -> y: [a]\n  y[a] = x[a, |b|] * z[a]\n"
 SWAP = """
 op swap(x: [b.., (two k)]) -> y: [b.., (two k)]
   where two == 2

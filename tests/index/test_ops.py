@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 import torch.nn.functional as F
 
 from unity_dsl.index.evaluate import evaluate
-from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
 from unity_dsl.index.native import LITERALS
@@ -33,51 +31,8 @@ from unity_dsl.syntax.ast import (
     TensorDecl,
 )
 
-Random = np.random.Generator
-Tensors = list[torch.Tensor]
-
-
-@dataclass
-class Case:
-    """Operands of one call, and what torch makes of them. `ranges` are the bounds of integer operands, by position."""
-
-    inputs: Tensors
-    reference: Callable[..., torch.Tensor]
-    attributes: Mapping[str, int | float] = field(default_factory=dict)
-    ranges: Mapping[int, int] = field(default_factory=dict)
-    binding: Binding | None = None
-
-    def instance(self, operator: OperatorDecl) -> Instance:
-        shapes = [Shape(tuple(t.shape), self.ranges.get(n)) for n, t in enumerate(self.inputs)]
-        return instantiate(operator, shapes, self.attributes, binding=self.binding)
-
-
-def normal(random: Random, *shape: int) -> torch.Tensor:
-    return torch.from_numpy(random.standard_normal(shape))
-
-
-def sizes(random: Random, count: int) -> list[int]:
-    return [int(size) for size in random.integers(1, 5, count)]
-
-
-def any_shape(random: Random) -> list[int]:
-    return sizes(random, int(random.integers(0, 4)))
-
-
-def unary(reference: Callable[..., torch.Tensor], **attributes: float) -> Callable[[Random], Case]:
-    return lambda random: Case([normal(random, *any_shape(random))], reference, attributes)
-
-
-def broadcast(reference: Callable[..., torch.Tensor]) -> Callable[[Random], Case]:
-    def made(random: Random) -> Case:
-        full = any_shape(random)
-        shapes = []
-        for _ in range(2):
-            kept = full[int(random.integers(0, len(full) + 1)) :]
-            shapes.append([size if random.random() < 0.6 else 1 for size in kept])
-        return Case([normal(random, *shape) for shape in shapes], reference)
-
-    return made
+from .operand_cases import Case, Random, any_shape, broadcast, normal, sizes, unary
+from .simple_cases import SIMPLE_CASES, WITHOUT_NATIVE_CALL
 
 
 def linear(random: Random) -> Case:
@@ -232,6 +187,45 @@ def pattern(reference: Callable[[torch.Tensor], torch.Tensor], keeps: bool = Fal
     return made
 
 
+def window(random: Random) -> tuple[int, int, dict[str, int]]:
+    """A length, a kernel that fits into it, and how it moves."""
+    stride, dilation, pad, width = (int(random.integers(low, 4)) for low in (1, 1, 0, 1))
+    reach = dilation * (width - 1) + 1
+    length = max(1, reach - 2 * pad) + int(random.integers(0, 5))
+    return length, width, {"stride": stride, "dilation": dilation, "pad": pad}
+
+
+def conv1d(random: Random) -> Case:
+    (n, c, o), (length, width, moves) = sizes(random, 3), window(random)
+    inputs = [normal(random, n, c, length), normal(random, o, c, width)]
+    return Case(inputs, lambda x, k: F.conv1d(x, k, None, moves["stride"], moves["pad"], moves["dilation"]), moves)
+
+
+def conv2d(random: Random) -> Case:
+    (n, c, o), (height, r, moves) = sizes(random, 3), window(random)
+    stride, dilation, pad_h, pad_w = moves["stride"], moves["dilation"], moves["pad"], int(random.integers(0, 3))
+    s = int(random.integers(1, 4))
+    width = max(1, dilation * (s - 1) + 1 - 2 * pad_w) + int(random.integers(0, 5))
+    inputs = [normal(random, n, c, height, width), normal(random, o, c, r, s)]
+    attributes = {"stride": stride, "dilation": dilation, "pad_h": pad_h, "pad_w": pad_w}
+    return Case(inputs, lambda x, k: F.conv2d(x, k, None, stride, (pad_h, pad_w), dilation), attributes)
+
+
+def pool2d(reference: Callable[..., torch.Tensor]) -> Callable[[Random], Case]:
+    def made(random: Random) -> Case:
+        size, stride = (int(number) for number in random.integers(1, 4, 2))
+        pads = [int(number) for number in random.integers(0, size // 2 + 1, 2)]
+        shape = [*sizes(random, 2), *(max(1, size - 2 * pad) + int(random.integers(0, 5)) for pad in pads)]
+        attributes = {"size": size, "stride": stride, "pad_h": pads[0], "pad_w": pads[1]}
+        return Case([normal(random, *shape)], lambda x: reference(x, size, stride, pads), attributes)
+
+    return made
+
+
+def global_avg_pool2d(random: Random) -> Case:
+    return Case([normal(random, *sizes(random, 4))], lambda x: F.adaptive_avg_pool2d(x, 1)[:, :, 0, 0])
+
+
 CASES: dict[str, Callable[[Random], Case]] = {
     "add": broadcast(torch.add),
     "sub": broadcast(torch.sub),
@@ -264,17 +258,24 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "masked_attention": attention("masked"),
     "mse": mse,
     "cross_entropy": cross_entropy,
+    "conv1d": conv1d,
+    "conv2d": conv2d,
+    "max_pool2d": pool2d(F.max_pool2d),
+    "avg_pool2d": pool2d(F.avg_pool2d),
+    "global_avg_pool2d": global_avg_pool2d,
     "concat": concat,
     "slice": cut,
     "rearrange": pattern(lambda x: x, keeps=True),
     "reduce_sum": pattern(lambda x: x.sum(-1)),
     "reduce_mean": pattern(lambda x: x.mean(-1)),
     "reduce_max": pattern(lambda x: x.amax(-1)),
+    **SIMPLE_CASES,
 }
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
     *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope"),
+    *WITHOUT_NATIVE_CALL,
 }
 """Operators without a native line."""
 SEEDS = range(8)
@@ -330,7 +331,7 @@ def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, 
 
 POSITIVE = {"log", "sqrt", "rsqrt", "pow"}
 FUNCTIONS = (
-    *("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "silu", "sin", "cos", "abs"),
+    *("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "softplus", "silu", "sin", "cos", "abs"),
     *("maximum", "minimum", "relu", "pow"),
 )
 

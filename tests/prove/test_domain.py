@@ -12,12 +12,6 @@ from unity_dsl.syntax.span import Source
 from .cases import rule_of
 
 OPERATORS = """\
-op log(x: [b..]) -> y: [b..]
-  y[b..] = log(x[b..])
-
-op sqrt(x: [b..]) -> y: [b..]
-  y[b..] = sqrt(x[b..])
-
 op over(x: [b..], y: [b..]) -> z: [b..]
   z[b..] = select(y[b..] > 0, x[b..] / y[b..], 0)
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
+from ..graph.holding import HeldWindow
 from ..graph.layout import PARTITION, Mesh
 from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
+from ..graph.window_call import window_call
 from ..index.classify import gradient_free
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
 from ..index.term import free_axes, interval
-from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
+from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size, Ties
 from .cuts import Cut, global_positions
 from .names import Names
 from .piece import Binding, Piece, Sort, align, number, permute, reshape
@@ -58,10 +60,11 @@ def operator_text(
 ) -> list[str]:
     """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
     if typed.native and instance.native and instance.operator.torch is not None:
-        named = {name: number(value).code for name, value in instance.attributes.items()}
-        named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
-        call = native_text(instance.operator.torch, named, lambda size: _size(instance, typed, size))
-        return [f"{', '.join(results)} = {call}"]
+        return [_native(instance, typed, instance.attributes, arguments, results)]
+    if (found := window_call(instance, typed, place.library)) is not None:
+        windows = _Equations(instance, typed, arguments, results, place)
+        held = windows.filled(found.outside)
+        return [*windows.text, _native(instance, typed, found.attributes, held, results)]
     if not instance.evaluation:
         return _Equations(instance, typed, arguments, results, place).lines(instance.equations)
     training = _Equations(instance, typed, arguments, results, place).lines(instance.equations)
@@ -73,6 +76,21 @@ def operator_text(
         "else:",
         *(f"    {line}" for line in evaluation.lines(evaluated.equations)),
     ]
+
+
+def _native(
+    instance: Instance,
+    typed: TypedOperator,
+    attributes: Mapping[str, int | float],
+    arguments: Sequence[str],
+    results: Sequence[str],
+) -> str:
+    """The declaration's own call."""
+    assert instance.operator.torch is not None
+    named = {name: number(value).code for name, value in attributes.items()}
+    named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
+    call = native_text(instance.operator.torch, named, lambda size: _size(instance, typed, size))
+    return f"{', '.join(results)} = {call}"
 
 
 def _typed_again(instance: Instance, typed: TypedOperator, place: Place) -> TypedOperator:
@@ -141,6 +159,24 @@ class _Equations:
         self.space.windows = {(window.operand, window.dim): window for window in typed.windows}
         for operand, text in zip(instance.inputs, arguments, strict=True):
             self.space.variables[operand.name] = text, operand
+
+    def filled(self, outside: Sequence[tuple[HeldWindow, int | float]]) -> list[str]:
+        """The operands, windows holding these numbers outside of their dimension, where an op leaves 0."""
+        found = {operand.name: self.space.variables[operand.name][0] for operand in self.instance.inputs}
+        for window, value in outside:
+            operand = self.instance.operand(window.operand)
+            extent = self.instance.shape(operand)[window.dim]
+            step = extent // self.instance.sizes[window.axis]
+            shift = f" {'-' if window.start < 0 else '+'} {abs(window.start)}" if window.start else ""
+            begins = f"{self.start(window.axis, step)}{shift}"
+            positions = f"torch.arange({window.held}, device={self.space.device}) + {begins}"
+            place = self.keep(operand.dims[window.dim][0], positions)
+            missing = ", None" * (len(operand.dims) - window.dim - 1)
+            mask = f"({place} < 0) | ({place} >= {extent})"
+            mask = f"({mask})[:{missing}]" if missing else mask
+            text = f"{found[window.operand]}.masked_fill({mask}, {number(value).code})"
+            found[window.operand] = self.keep(window.operand, text)
+        return [found[operand.name] for operand in self.instance.inputs]
 
     def lines(self, equations: Sequence[Equation]) -> list[str]:
         for count, equation in enumerate(equations):
@@ -345,6 +381,8 @@ class _Equations:
             count = prod(self.typed.local_sizes[axis] for axis in missing)
             piece = space.function("torch.pow", [piece, number(count)])
         over = [axis for axis in equation.over if axis in piece.axes]
+        if inner is None and equation.ties is Ties.FIRST:
+            return _first(piece, equation.kind.value, over) if over else piece
         if inner is None:
             return _reduced(piece, equation.kind.value, over) if over else piece
         collectives, kept = self.place.collectives, tuple(axis for axis in piece.axes if axis not in over)
@@ -396,6 +434,14 @@ def _einsum(pieces: Sequence[Piece], free: Sequence[str]) -> Piece:
     terms = ",".join("".join(letters[axis] for axis in piece.axes) for piece in pieces)
     result = "".join(letters[axis] for axis in free)
     return Piece(f'torch.einsum("{terms}->{result}", {", ".join(piece.code for piece in pieces)})', tuple(free))
+
+
+def _first(piece: Piece, kind: str, over: Sequence[str]) -> Piece:
+    """The extremum over axes, in their order, with the gradient to the first element that has it."""
+    kept = tuple(axis for axis in piece.axes if axis not in over)
+    piece = permute(piece, (*kept, *over))
+    flat = piece.atom if len(over) == 1 else f"{piece.atom}.flatten({-len(over)})"
+    return Piece(f"{flat}.{kind}(-1).values", kept, piece.sort)
 
 
 def _reduced(piece: Piece, kind: str, over: Sequence[str]) -> Piece:

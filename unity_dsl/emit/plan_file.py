@@ -210,7 +210,13 @@ def _describe_value(planned: PlannedValue) -> dict[str, Any]:
 def _describe_step(step: PlannedNode | PlannedSegment) -> dict[str, Any]:
     if isinstance(step, PlannedSegment):
         runs = [{"first": r.first, "count": r.count, "body": _describe_graph(r.body)} for r in step.runs]
-        return {"repeat": step.segment.name, "count": step.segment.count, "runs": runs}
+        segment = step.segment
+        kind = "cond" if segment.predicate is not None else "scan" if segment.sliced else "repeat"
+        described: dict[str, Any] = {kind: segment.name, "count": segment.count, "runs": runs}
+        border = [*step.border.reads(segment), *step.border.leaves(segment)]
+        if border:
+            described["border"] = [[value.name, str(layout)] for value, layout in border]
+        return described
     node, typed = step.node, step.typed
     return {
         "node": node.name,

@@ -120,7 +120,7 @@ def _windowed(space: Space, index: Expr, extent: int, window: HeldWindow, fill: 
     if filled:
         return _Gather(place)
     there = space.keep("at", space.piece(index).code)
-    return _Gather(place, Piece(f"({there} >= 0) & ({there} < {extent})", place.axes, Sort.BOOL))
+    return _Gather(place, Piece(f"({there} >= 0) & ({there} < {extent})", place.axes, Sort.BOOL, Binding.AND))
 
 
 def _merged(space: Space, axes: Sequence[str]) -> Piece:

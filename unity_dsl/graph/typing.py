@@ -312,11 +312,18 @@ class Typing:
     def _layout(
         self, kinds: Sequence[Kind], operand: Operand, divided: Mapping[str, tuple[int, ...]], holding: Holding
     ) -> Layout:
-        """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first."""
+        """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first.
+
+        A window that is a slice and nothing beyond it is a slice, whatever op holds it.
+        """
         placed = list(kinds)
-        around = {window.dim: (window.axis,) for window in holding.windows if window.operand == operand.name}
+        around = {window.dim: window for window in holding.windows if window.operand == operand.name}
         for dim, factors in enumerate(operand.dims):
-            nesting = [axis for name in around.get(dim, factors) for axis in divided.get(name, ())]
+            window = around.get(dim)
+            names = factors if window is None else (window.axis,)
+            nesting = [axis for name in names for axis in divided.get(name, ())]
+            if window is not None and window.is_slice(self.instance.shape(operand)[dim], self.mesh.degree(nesting)):
+                placed = [Shard(dim) if axis in nesting else kind for axis, kind in enumerate(placed)]
             for position, axis in enumerate(nesting):
                 kind = placed[axis]
                 assert isinstance(kind, Shard | Window) and kind.dim == dim

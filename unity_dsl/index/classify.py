@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..syntax.ast import Apply, Expr, Name, Read, ReductionKind, Size, Uniform
+from ..syntax.ast import Apply, Expr, Name, Read, ReductionKind, Size, Ties, Uniform
 from .independence import gradient_free
 from .instance import Equation, Instance, Operand
 from .library import Library
@@ -111,6 +111,9 @@ def _blocked(
                         yield axis, _why_not(axis, read, index)
             yield from _diagonal(operands[read.tensor])
             yield from _used_again(equations, read, outputs)
+        if equation.ties is Ties.FIRST:
+            for axis in equation.over:
+                yield axis, f"of equal elements the first along `{axis}` has the gradient: a slice may have a later one"
 
 
 def _diagonal(operand: Operand) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 
 from ..syntax.ast import DimDecl, FunctionDecl, OperatorDecl, ParallelDecl, TensorDecl
 from ..syntax.diagnostic import InputError
@@ -180,7 +181,7 @@ def _polynomial(polynomial: Polynomial, found: Representative) -> str:
     return " + ".join(_product(count, axes, found) for axes, count in terms) or "0"
 
 
-def _product(count: int, axes: Axes, found: Representative) -> str:
+def _product(count: int | Fraction, axes: Axes, found: Representative) -> str:
     sizes = [f"|{found.names.get(axis, axis)}|" for axis in axes]
     return " * ".join(sizes if count == 1 and sizes else [str(count), *sizes])
 

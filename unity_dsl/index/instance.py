@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ..syntax.ast import Expr, OperatorDecl, ReductionKind
+from ..syntax.ast import Expr, OperatorDecl, ReductionKind, Ties
 from ..syntax.span import Span
 
 Dim = tuple[str, ...]
@@ -34,6 +34,7 @@ class Operand:
 class Equation:
     """`target[axes] = reduce(kind, over) value`: one statement after cutting, with at most one reduction, outermost.
 
+    `ties` say which of several equal elements has the gradient of a max or min, `over` being their order, major first.
     `value` holds no Reduce. Its reads name operands of the instance or targets of earlier equations. A read's index has
     one expression per dimension of what it reads; a merged dimension is read as `h * |k| + k` when the axes are those
     of the dimension, major first (`dim_index` builds it, `dim_axes` recognises it).
@@ -43,6 +44,7 @@ class Equation:
     value: Expr
     kind: ReductionKind | None = None
     over: tuple[str, ...] = ()
+    ties: Ties = Ties.SHARE
     span: Span | None = None
 
     @property

@@ -20,8 +20,8 @@ _FUNCTIONAL = """
 """
 _TORCH = """
     abs add amax amin argsort bmm cat clamp cos cumsum div erf exp expm1 flip floor gather log log1p logsumexp
-    matmul maximum mean minimum mul narrow ne neg permute pow prod relu reshape rsqrt scatter_add select sigmoid
-    sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
+    masked_fill matmul maximum mean minimum mul narrow ne neg permute pow prod relu reshape rsqrt scatter_add select
+    sigmoid sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
 """
 TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch.{name}" for name in _TORCH.split()})
 """Pure functions of tensors and numbers. `F` is torch.nn.functional."""

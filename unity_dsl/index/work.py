@@ -3,23 +3,25 @@
 An operator is counted as one kernel: it reads its inputs and writes its outputs once, intermediates stay inside. Every
 arithmetic operation and element function counts one for each combination of the axes that it depends on, every term of
 a reduction one more; comparisons and indices are addressing. A guarded sum `sum(v) [v == ids[n]] * w[v, d]` is counted
-as what it is lowered to, one row per position; its adjoint adds one row per position.
+as what it is lowered to, one row per position; its adjoint adds one row per position. Where all but a few positions of
+an axis are left out, as in the adjoint of a window that moves in steps, those few count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..syntax.ast import Apply, Expr, Name, Read, Uniform
+from ..syntax.ast import Apply, Expr, Name, Number, Read, Select, Size, Uniform
 from .adjoint import adjoint_by
 from .instance import Equation, Instance, Operand
-from .term import COMPARISONS, call, children, free_axes, reads, substitute, walk
+from .term import COMPARISONS, affine, call, children, free_axes, reads, substitute, walk
 
 Count = Any
 """A number, or a NumPy array of numbers where sizes are arrays."""
@@ -42,10 +44,10 @@ class Work:
 class Polynomial:
     """A sum of products of sizes: per set of axes its coefficient."""
 
-    terms: tuple[tuple[Axes, int], ...] = ()
+    terms: tuple[tuple[Axes, Fraction], ...] = ()
 
     def at(self, sizes: Mapping[str, Count]) -> Count:
-        return sum(coefficient * _product(axes, sizes) for axes, coefficient in self.terms)
+        return sum(_number(coefficient) * _product(axes, sizes) for axes, coefficient in self.terms)
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,35 @@ def flops_of(equation: Equation) -> Polynomial:
     counted = [free_axes(node) for node in dict.fromkeys(_operations(value))]
     if set(axes) - set(equation.target.axes):
         counted.append(axes)
-    return _polynomial(counted)
+    return _polynomial(counted, dict(_confined(equation.over, value)))
+
+
+def _confined(over: Axes, value: Expr) -> Iterator[tuple[str, tuple[frozenset[str], Fraction]]]:
+    """Reduced axes of which a term leaves few positions, 0 elsewhere: the term's other axes, and how many on average.
+
+    0 <= b - 2 * a < 3 leaves 3 / 2 positions of a at every b.
+    """
+    conditions: list[Expr] = []
+    while isinstance(value, Select) and value.otherwise == Number(0):
+        conditions.append(value.condition)
+        value = value.then
+    for condition in conditions:
+        match condition:
+            case Apply("<", (term, Number(count))) if call(">=", term, Number(0)) in conditions and not any(
+                reads(term)
+            ):
+                steps = _steps(term)
+                axis = max(set(steps) & {*over}, key=lambda name: (abs(steps[name]), name), default=None)
+                if axis is not None and len(steps) > 1:
+                    yield axis, (frozenset(steps) - {axis}, Fraction(count) / abs(steps[axis]))
+
+
+def _steps(term: Expr) -> Mapping[str, int]:
+    """How far a term moves with each axis; nothing where it is more than that, or depends on sizes."""
+    if any(isinstance(node, Size) or (isinstance(node, Apply) and node.function in ("//", "%")) for node in walk(term)):
+        return {}
+    form = affine(term, {})
+    return {} if form is None else form.coefficients
 
 
 def resolved(equation: Equation) -> tuple[Axes, Expr, tuple[Expr, ...]]:
@@ -279,21 +309,31 @@ def _written(equation: Equation) -> Extent:
 # ---------------------------------------------------------------------------------------------- polynomials
 
 
-def _polynomial(products: Iterable[Axes]) -> Polynomial:
-    terms: dict[Axes, int] = {}
+def _polynomial(
+    products: Iterable[Axes], confined: Mapping[str, tuple[frozenset[str], Fraction]] | None = None
+) -> Polynomial:
+    terms: dict[Axes, Fraction] = {}
     for axes in products:
-        key = tuple(sorted(axes))
-        terms[key] = terms.get(key, 0) + 1
+        left, count = {*axes}, Fraction(1)
+        for axis, (others, positions) in (confined or {}).items():
+            if axis in left and others <= left:
+                left, count = left - {axis}, count * positions
+        key = tuple(sorted(left))
+        terms[key] = terms.get(key, Fraction(0)) + count
     return Polynomial(tuple(terms.items()))
 
 
 def total(parts: Iterable[Polynomial]) -> Polynomial:
     """The sum of polynomials, like terms collected."""
-    terms: dict[Axes, int] = {}
+    terms: dict[Axes, Fraction] = {}
     for part in parts:
         for axes, coefficient in part.terms:
-            terms[axes] = terms.get(axes, 0) + coefficient
+            terms[axes] = terms.get(axes, Fraction(0)) + coefficient
     return Polynomial(tuple(terms.items()))
+
+
+def _number(count: Fraction) -> int | float:
+    return int(count) if count.denominator == 1 else float(count)
 
 
 def _product(axes: Axes, sizes: Mapping[str, Count]) -> Count:

@@ -99,6 +99,13 @@ class ReductionKind(StrEnum):
     MIN = "min"
 
 
+class Ties(StrEnum):
+    """To which of several equal elements the gradient of a max or min goes: to all alike, or to the first in order."""
+
+    SHARE = "share"
+    FIRST = "first"
+
+
 @dataclass(frozen=True)
 class Reduce:
     """`sum(i, j) body`: body is the product that follows. Axes may be rest axes or device axes."""
@@ -106,6 +113,7 @@ class Reduce:
     kind: ReductionKind
     axes: tuple[Name | DeviceName, ...]
     body: Expr
+    ties: Ties = Ties.SHARE
     span: Span | None = _span()
 
 
@@ -403,6 +411,49 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class Slices:
+    """`x_t in x along 1`: the name of a tensor's slice at each position of a dimension."""
+
+    name: str
+    value: ModelExpr
+    dim: Expr
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Scan:
+    """`scan x_t in x along 1 as step`: the body once per position, in order, with the same weights each time."""
+
+    slices: tuple[Slices, ...]
+    name: str
+    body: tuple[ModelStatement, ...]
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Collect:
+    """`collect h as y along 0`: what the iterations of a scan make, stacked; along the first slices' dimension if none
+    is given.
+    """
+
+    value: ModelExpr
+    name: str
+    dim: Expr | None
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Cond:
+    """`cond gate expect 0.5 as skip`: the body, if the gate is 1; names of outside keep their tensors else."""
+
+    predicate: ModelExpr
+    probability: Expr | None
+    name: str
+    body: tuple[ModelStatement, ...]
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
 class Return:
     """`return y, z`: last line of a block."""
 
@@ -427,7 +478,9 @@ class Output:
     span: Span | None = _span()
 
 
-ModelStatement = StorageDecl | Assign | Repeat | Return | Loss | Output
+Nested = Repeat | Scan | Cond
+"""Statements with a body."""
+ModelStatement = StorageDecl | Assign | Repeat | Scan | Collect | Cond | Return | Loss | Output
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,11 @@ from .ast import (
     Size,
     Statement,
     TensorDecl,
+    Ties,
     Uniform,
 )
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
-from .diagnostic import Label, fail
+from .diagnostic import Label, fail, suggest
 from .grammar import Node
 from .parse import parse
 from .span import Source, Span
@@ -203,8 +204,22 @@ class _OpsBuilder(Builder):
         return Apply(condition.function, condition.arguments, span=self.span(node))
 
     def reduce(self, node: Node) -> Reduce:
-        axes = self.axes(tree_at(node, 2))
-        return Reduce(ReductionKind(token_at(node, 0)), axes, self.build(tree_at(node, 4)), span=self.span(node))
+        kind = ReductionKind(token_at(node, 0))
+        body = self.build(tree_at(node, len(node.children) - 1))
+        return Reduce(kind, self.axes(tree_at(node, 2)), body, self._ties(kind, node), span=self.span(node))
+
+    def _ties(self, kind: ReductionKind, node: Node) -> Ties:
+        """What stands after the axes: `; ties = first`."""
+        if not (names := tokens_of(node, "NAME")):
+            return Ties.SHARE
+        name, value = names
+        if kind not in (ReductionKind.MAX, ReductionKind.MIN) or name != "ties":
+            help = "`max` and `min` may say `ties = first` or `ties = share`"
+            raise fail("E010", f"`{kind}` has no `{name}`", self.at(name), help=help)
+        if value not in tuple(Ties):
+            help = suggest(value, tuple(Ties)) or "`first` or `share`"
+            raise fail("E010", f"ties are not broken by `{value}`", self.at(value), help=help)
+        return Ties(value)
 
     def infinity(self, node: Node) -> Number:
         return Number(float("inf"), span=self.span(node))
