@@ -147,7 +147,11 @@ def attention(kind: str) -> Callable[[Random], Case]:
             scores = (q @ key.transpose(-2, -1) / k**0.5).masked_fill(keep == 0, -torch.inf)
             return torch.softmax(scores, -1) @ value
 
-        inputs = [normal(random, b, heads * groups, s, k), normal(random, b, heads, t, k), normal(random, b, heads, t, v)]
+        inputs = [
+            normal(random, b, heads * groups, s, k),
+            normal(random, b, heads, t, k),
+            normal(random, b, heads, t, v),
+        ]
         return Case([*inputs, mask], reference, ranges={3: 2}) if kind == "masked" else Case(inputs, reference)
 
     return made
