@@ -24,6 +24,8 @@ from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
 from .reference_gpt2 import places as gpt2_places
+from .reference_mixtral_8x7b import Mixtral
+from .reference_mixtral_8x7b import places as mixtral_places
 from .reference_mlp import Mlp
 from .reference_mlp import places as mlp_places
 
@@ -44,6 +46,7 @@ EXAMPLES = {
     "digits": Example(Digits, digits_places, 26_122, {}),
     "mlp": Example(Mlp, mlp_places, 109_081_600, {}),
     "gpt2": Example(Gpt2, gpt2_places, 124_439_808, {"dropout": 0}),
+    "mixtral_8x7b": Example(Mixtral, mixtral_places, 46_702_792_704, {}),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),
 }
 
@@ -68,6 +71,7 @@ class Reference:
 
     model: Model
     weights: dict[str, Tensor]
+    buffers: dict[str, Tensor]
     inputs: dict[str, Tensor]
     loss: float
     outputs: dict[str, Tensor]
@@ -84,6 +88,7 @@ def run_reference(name: str, library: Library) -> Reference:
         key: 0.3 * torch.randn(weight.value.shape, generator=random, dtype=torch.float64)
         for key, weight in model.weights()
     }
+    buffers = {item.value.name: torch.zeros(item.value.shape, dtype=torch.float64) for item in model.graph.buffers}
     inputs = {}
     for item in model.graph.inputs:
         shape, bound = item.value.shape, item.value.integer_range
@@ -97,7 +102,7 @@ def run_reference(name: str, library: Library) -> Reference:
     loss, outputs = module(**inputs)
     loss.backward()
     found = dict(gradients(module, weights, places))
-    return Reference(model, weights, inputs, loss.item(), {k: v.detach() for k, v in outputs.items()}, found)
+    return Reference(model, weights, buffers, inputs, loss.item(), {k: v.detach() for k, v in outputs.items()}, found)
 
 
 def error(found: Tensor, expected: Tensor, floor: float = 0.0) -> float:

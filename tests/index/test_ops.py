@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from unity_dsl.index.evaluate import evaluate
 from unity_dsl.index.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
+from unity_dsl.index.native import LITERALS
 from unity_dsl.index.term import call, substitute
 from unity_dsl.syntax.ast import (
     DimDecl,
@@ -147,6 +148,31 @@ def rope(random: Random) -> Case:
         return torch.cat([turned.real, turned.imag], -1)
 
     return Case([normal(random, *any_shape(random), s, 2 * half)], reference, {"base": 500})
+
+
+def attention(kind: str) -> Callable[[Random], Case]:
+    """`causal`, `masked` or `full`, against matrix products and a softmax that are written out."""
+
+    def made(random: Random) -> Case:
+        b, heads, groups, s, t, k, v = sizes(random, 7)
+        seen = random.integers(0, 2, (b, s, t))
+        seen[..., 0] = 1  # at least one key for every query
+        mask = torch.as_tensor(seen)
+        keep = {"causal": torch.ones(s, t).tril(), "masked": mask[:, None], "full": torch.ones(s, t)}[kind]
+
+        def reference(q: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+            key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+            scores = (q @ key.transpose(-2, -1) / k**0.5).masked_fill(keep == 0, -torch.inf)
+            return torch.softmax(scores, -1) @ value
+
+        inputs = [
+            normal(random, b, heads * groups, s, k),
+            normal(random, b, heads, t, k),
+            normal(random, b, heads, t, v),
+        ]
+        return Case([*inputs, mask], reference, ranges={3: 2}) if kind == "masked" else Case(inputs, reference)
+
+    return made
 
 
 def concat(random: Random) -> Case:
@@ -385,6 +411,9 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "batch_norm": batch_norm,
     "rms_norm": rms_norm,
     "rope": rope,
+    "attention": attention("full"),
+    "causal_attention": attention("causal"),
+    "masked_attention": attention("masked"),
     "mse": mse,
     "cross_entropy": cross_entropy,
     "conv1d": conv1d,
@@ -478,7 +507,7 @@ def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, 
         case NativeList(items):
             return [run(item, names, sizes) for item in items]
         case Name(name):
-            return {"True": True, "False": False, **names}[name]
+            return LITERALS[name] if name in LITERALS else names[name]
         case Size(name):
             return sizes[name]
         case Number(value):

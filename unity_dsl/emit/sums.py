@@ -150,7 +150,9 @@ class Sum:
     ) -> Piece:
         """The product of the factors, summed over the axes `over`: those that it has not are counted."""
         space = self.space
-        pieces = [space.piece(factor) for factor in factors] + list(masks)
+        pieces = [space.piece(factor) for factor in factors]
+        if masks:
+            pieces.append(self._product_of(masks))
         pieces = [piece for piece in pieces if piece.value != 1 or piece.sort is not Sort.NUMBER]
         free = [axis for axis in kept if any(axis in piece.axes for piece in pieces)]
         summed = [axis for axis in over if any(axis in piece.axes for piece in pieces)]
@@ -160,10 +162,14 @@ class Sum:
         apart = len(pieces) > 1 and summed and not all(set(piece.axes) >= {*free, *summed} for piece in pieces)
         if apart and not self.whole:
             return _einsum([space.tensor(piece) for piece in self._grouped(pieces)], free)
-        total = number(1) if not pieces else pieces[0]
-        for piece in pieces[1:]:
-            total = space.arithmetic("*", [total, piece])
+        total = self._product_of(pieces) if pieces else number(1)
         return reduced(space.tensor(total), "sum", summed) if summed else total
+
+    def _product_of(self, pieces: Sequence[Piece]) -> Piece:
+        total = pieces[0]
+        for piece in pieces[1:]:
+            total = self.space.arithmetic("*", [total, piece])
+        return total
 
     def _grouped(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Pieces over the same axes as one, so that no product of others is made for each."""
