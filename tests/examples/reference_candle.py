@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from .correspondence import Place, Places
 def encoder(widths: list[int], bias: bool) -> nn.Sequential:
     """Dense layers from each width to the next, each followed by a relu."""
     parts: list[nn.Module] = []
-    for before, after in zip(widths[:-1], widths[1:], strict=True):
+    for before, after in pairwise(widths):
         parts += [nn.Linear(before, after, bias=bias), nn.ReLU()]
     return nn.Sequential(*parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ TABLES = 26
 def perceptron(widths: list[int], bias: bool) -> nn.Sequential:
     """Dense layers from each width to the next, with a relu between two of them."""
     parts: list[nn.Module] = []
-    for before, after in zip(widths[:-1], widths[1:], strict=True):
+    for before, after in pairwise(widths):
         parts += [nn.Linear(before, after, bias=bias), nn.ReLU()]
     return nn.Sequential(*parts[:-1])
 
