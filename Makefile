@@ -12,10 +12,10 @@ WORKERS ?= $(shell nproc)
 FUZZ_CASES ?= 200
 DEMO := build/demo
 
-.PHONY: help setup check format test demo fuzz bench clean
+.PHONY: help setup check format test demo fuzz check-examples bench clean
 
 help: ## print this help
-	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -nE 's/^([a-z-]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: $(VENV)/.ready ## make .venv with the pinned development environment
 
@@ -51,6 +51,9 @@ demo: setup ## compile examples/digits.udl for 2 devices, train it on 2 local ra
 
 fuzz: setup ## check random models under random plans on 1, 2 and 4 ranks (FUZZ_CASES=200)
 	UNITY_FUZZ_CASES=$(FUZZ_CASES) $(BIN)/python -m pytest -q tests/fuzz
+
+check-examples: setup ## check every example under every strategy on 1, 2 and 4 ranks; goes on where it stopped
+	$(BIN)/python bench/check_examples.py
 
 bench: setup ## measure again every figure that is quoted, into bench/results/
 	$(BIN)/python bench/startup_time.py

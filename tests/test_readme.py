@@ -34,7 +34,7 @@ DOCUMENTS = (
     "bench/README.md",
 )
 SHARED = ("README.md",)
-"""The documents whose named files (`my_ops/rms_norm.uop`, `tiny.udl`) every other document's commands may use."""
+"""The documents whose named files (`my_ops/length_norm.uop`, `tiny.udl`) every other document's commands may use."""
 
 NOT_RUN = {
     "make setup": "it would make an environment inside the test of an environment; the test runs in its result",

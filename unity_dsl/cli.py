@@ -185,6 +185,8 @@ def parse_mesh(text: str | None) -> tuple[int, ...] | None:
 
 def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]:
     """What was chosen, as plain data: seconds, bytes per device, and the layout of every weight and buffer."""
+    from .emit.proofs import list_declared
+
     plan = compilation.plan
     return {
         "model": plan.model.name,
@@ -202,6 +204,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
         },
         "layouts": stored_layouts(compilation),
         "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
+        "declared": list_declared(plan),
         "notes": list(plan.notes),
         "files": [str(path) for path in files],
     }
@@ -220,6 +223,9 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             runs = [(part, _stored(part.body)) for part in step.runs]
+            if step.segment.predicate is not None:
+                found |= {f"{step.segment.name}.{name}": layout for name, layout in runs[0][1].items()}
+                continue
             for name in runs[0][1]:
                 if len({layouts[name] for _, layouts in runs}) == 1:
                     found[f"{step.segment.name}.*.{name}"] = runs[0][1][name]
@@ -233,6 +239,8 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
 
 def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     """A few lines for people."""
+    from .emit.proofs import list_declared
+
     plan, cost = compilation.plan, compilation.plan.cost
     axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
     devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
@@ -249,6 +257,9 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     for name, layout in stored_layouts(compilation).items():
         by_layout.setdefault(layout, []).append(name)
     lines += [(f"weights {layout}", ", ".join(names)) for layout, names in sorted(by_layout.items()) if layout]
+    declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
+    if declared:
+        lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))
     lines += [("note", note) for note in plan.notes]
     lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
     show_lines(lines)
@@ -397,9 +408,10 @@ def list_machines() -> list[tuple[str, str]]:
 
 def list_strategies() -> list[tuple[str, str]]:
     """Strategies with what each does."""
-    from .search.solve import STRATEGIES
+    from .search.solve import RANDOM, STRATEGIES, random
 
-    return [(name, first_line(strategy.__doc__ or "")) for name, strategy in STRATEGIES.items()]
+    strategies = {**STRATEGIES, RANDOM: random}
+    return [(name, first_line(strategy.__doc__ or "")) for name, strategy in strategies.items()]
 
 
 def list_examples() -> list[tuple[str, str]]:

@@ -1,170 +1,24 @@
-"""Random legal plans: any configuration of any operator, any storage of any weight, any chain of conversions."""
+"""Random legal plans, and what they contain."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
 
 from unity_dsl.graph.conversion import convert
-from unity_dsl.graph.cut import is_cut
-from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
-from unity_dsl.graph.holding import only_holds
-from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
-from unity_dsl.graph.plan import (
-    Cost,
-    Materialised,
-    Plan,
-    PlannedGraph,
-    PlannedNode,
-    PlannedSegment,
-    PlannedValue,
-    Run,
-)
-from unity_dsl.graph.typing import Along, Linearly, TypedOperator, Uniformly, configurations
+from unity_dsl.graph.graph import Model
+from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.plan import Cost, Plan, PlannedGraph, PlannedSegment
 from unity_dsl.index.library import Library
 from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.search.restriction import Restriction
+from unity_dsl.search.strategies.random import random, role_names
 
 
 def random_plan(model: Model, mesh: Mesh, library: Library, rng: Random) -> Plan:
     """A plan drawn from all that are legal, the rare roles as often as the common ones."""
-    wanted = [(value, invariant(mesh)) for value in (model.loss, *model.outputs)]
-    graph = _Draw(mesh, library, rng).graph(model.graph, {}, frozenset(), wanted)
+    graph = random(model, mesh, library, rng, ShardingTheorems(library), Restriction())
     return Plan(model, mesh, "fuzz", "random", graph, Cost())
-
-
-@dataclass
-class _Values:
-    """Values of one graph as they are drawn: where each is produced, and what is asked of it."""
-
-    produced: dict[str, tuple[Value, Layout]] = field(default_factory=dict)
-    wanted: dict[str, dict[Layout, None]] = field(default_factory=dict)
-
-    def make(self, value: Value, layout: Layout) -> None:
-        self.produced[value.name] = (value, layout)
-
-    def want(self, value: Value, layout: Layout) -> None:
-        self.wanted.setdefault(value.name, {})[layout] = None
-
-
-class _Draw:
-    def __init__(self, mesh: Mesh, library: Library, rng: Random) -> None:
-        self.mesh, self.library, self.rng = mesh, library, rng
-        self.theorems = ShardingTheorems(library)
-        every = {name: declaration for name, declaration in library.parallels.items() if is_cut(declaration)}
-        self.cuts = [name for name, declaration in every.items() if not only_holds(declaration)]
-
-    def graph(
-        self,
-        graph: Graph,
-        given: Mapping[str, tuple[Value, Layout]],
-        weights: frozenset[str],
-        wanted: Sequence[tuple[Value, Layout]],
-    ) -> PlannedGraph:
-        """`given` are the values from outside with their layouts, `weights` those of them that are stored."""
-        values = _Values(produced=dict(given))
-        for source in graph.inputs:
-            values.make(source.value, invariant(self.mesh))
-        for stored in (*graph.weights, *graph.buffers):
-            values.make(stored.value, self.layout(stored.value, storage=True))
-        weights |= {stored.value.name for stored in (*graph.weights, *graph.buffers)}
-        steps = [
-            self.segment(step, weights, values) if isinstance(step, Segment) else self.node(step, weights, values)
-            for step in graph.steps
-        ]
-        for value, layout in wanted:
-            values.want(value, layout)
-        planned = {
-            name: PlannedValue(value, layout, self.chain(layout, list(values.wanted.get(name, ()))))
-            for name, (value, layout) in values.produced.items()
-        }
-        return PlannedGraph(graph, planned, tuple(steps))
-
-    def node(self, node: Node, weights: frozenset[str], values: _Values) -> PlannedNode:
-        stored = [value.name in weights for value in node.arguments]
-        gradients = [value.needs_gradient for value in node.arguments]
-        groups: dict[frozenset[str], list[TypedOperator]] = {}
-        for typed in configurations(node.instance, self.mesh, self.library, gradients, stored, self.theorems):
-            groups.setdefault(frozenset(role_names(typed)), []).append(typed)
-        chosen = self.rng.choice(self.rng.choice(list(groups.values())))
-        for value, layout in zip(node.arguments, chosen.arguments, strict=True):
-            values.want(value, layout)
-        for value, layout in zip(node.results, chosen.results, strict=True):
-            values.make(value, layout)
-        return PlannedNode(node, chosen)
-
-    def segment(self, segment: Segment, weights: frozenset[str], values: _Values) -> PlannedSegment:
-        entries = [self.layout(value) for value in segment.entry]
-        for value, layout in zip(segment.initial, entries, strict=True):
-            values.want(value, layout)
-        captured = {value.name: values.produced[value.name] for value in segment.captured}
-        outside = weights & captured.keys()
-        runs = []
-        for first, count in self.cut(segment.count):
-            exits = entries if count > 1 else [self.layout(value) for value in segment.exit]
-            given = {v.name: (v, layout) for v, layout in zip(segment.entry, entries, strict=True)}
-            wanted = list(zip(segment.exit, exits, strict=True))
-            runs.append(Run(first, count, self.graph(segment.body, {**captured, **given}, outside, wanted)))
-            entries = exits
-        for value, layout in zip(segment.results, entries, strict=True):
-            values.make(value, layout)
-        return PlannedSegment(segment, tuple(runs))
-
-    def cut(self, count: int) -> Iterator[tuple[int, int]]:
-        """Consecutive runs: first iteration and number of iterations."""
-        first = 0
-        while first < count:
-            size = self.rng.randint(1, count - first)
-            yield first, size
-            first += size
-
-    def layout(self, value: Value, storage: bool = False) -> Layout:
-        """Any layout that the value can have; a stored one is Invariant or Shard along every mesh axis."""
-        kinds: list[Kind] = []
-        left = list(value.shape)
-        for axis in self.mesh.axes:
-            choices: list[Kind] = [Invariant()]
-            if value.integer_range is None and not storage:
-                choices += [Replicate()] + [Partial()] * value.needs_gradient
-            choices += [
-                Shard(dim, by=by)
-                for dim, size in enumerate(left)
-                if size % axis.degree == 0
-                for by in (("partition",) if storage else self.cuts)
-            ]
-            kinds.append(self.rng.choice(choices))
-            if isinstance(kind := kinds[-1], Shard):
-                left[kind.dim] //= axis.degree
-        return nest(kinds)
-
-    def chain(self, produced: Layout, wanted: list[Layout]) -> tuple[Materialised, ...]:
-        """Each wanted layout made from the produced one or from any made before it."""
-        self.rng.shuffle(wanted)
-        made, chain = [produced], []
-        for layout in wanted:
-            if layout not in made:
-                chain.append(Materialised(layout, self.rng.choice(made)))
-                made.append(layout)
-        return tuple(chain)
-
-
-# ---------------------------------------------------------------------------------------------- what a plan contains
-
-
-def role_names(typed: TypedOperator) -> Iterator[str]:
-    """What the configuration makes of each mesh axis, and whether two of them divide one axis of the operator."""
-    for role in typed.configuration:
-        match role:
-            case Uniformly(kind=kind):
-                yield f"uniformly {kind}"
-            case Linearly():
-                yield "linearly"
-            case Along(axis=axis):
-                results = {type(layout.kinds[typed.configuration.index(role)]) for layout in typed.results}
-                yield "summed" if Partial in results else "inner" if typed.inner else "along"
-                if len(typed.divided[axis]) > 1:
-                    yield "merged"
 
 
 def features(plan: Plan) -> Counter[str]:

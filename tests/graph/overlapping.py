@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from unity_dsl.index.library import Library, library_of, library_sources
 from unity_dsl.syntax.span import Source
 
@@ -44,5 +47,20 @@ op blur(x: [b.., l]) -> y: [b.., l]
 
 
 def library_with(*texts: str) -> Library:
-    """The shipped declarations and these."""
-    return library_of([*library_sources(), *(Source(f"own{i}.uop", text) for i, text in enumerate(texts))])
+    """These declarations, and the shipped ones but those of the same names."""
+    return library_of(sources_with(Source(f"own{i}.uop", text) for i, text in enumerate(texts)))
+
+
+def sources_with(own: Iterable[Source]) -> list[Source]:
+    """These texts, and the shipped ones without what these declare: then a shipped declaration can be a user's."""
+    own = list(own)
+    names = {name for source in own for name in re.findall(r"^(?:op|parallel) (\w+)", source.text, re.MULTILINE)}
+    return [*(without(source, names) for source in library_sources()), *own]
+
+
+def without(source: Source, names: Iterable[str]) -> Source:
+    """A text without the operators and parallel ops of these names, their documentation and body."""
+    text = source.text
+    for name in names:
+        text = re.sub(rf"^(##.*\n)*(op|parallel) {name}[\[(].*\n( .*\n)*", "", text, flags=re.MULTILINE)
+    return Source(source.name, text)

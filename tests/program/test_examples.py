@@ -1,43 +1,133 @@
-"""Every example, by every strategy, on one, two and four ranks, equals its model on one device."""
+"""Examples by strategies on ranks equal their models on one device: a sample of the cases, another one every day.
+
+`make check-examples` checks all of them. `UNITY_SAMPLE` sets the seed of the sample, which a failure prints.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import date
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.resources import folder
 
-EXAMPLES = sorted(folder("examples").glob("*.udl"))
-STRATEGIES = ("auto", "data_parallel", "single")
-SLOW = str(Path(__file__).parent / "slow.toml")
-"""A machine on which it pays to divide even a small preset; on a real one `auto` would divide nothing of it."""
+from .example_cases import EXAMPLES, Case, Checker, Finding, cases, divided_part, sample
+
+SAMPLE = int(os.environ.get("UNITY_SAMPLE", date.today().toordinal()))
+COUNT = 10
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def checker(pool: RankPool, tmp_path_factory: pytest.TempPathFactory) -> Checker:
+    return Checker(pool, tmp_path_factory.mktemp("examples"))
 
 
 def test_there_are_examples() -> None:
-    assert {path.stem for path in EXAMPLES} >= {"digits", "mlp", "gpt2", "bert_large"}
+    assert set(EXAMPLES) >= {"digits", "mlp", "gpt2", "bert_large"}
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_example(
-    example: Path, strategy: str, ranks: int, compile_program: Callable[..., Path], pool: RankPool
-) -> None:
-    out = compile_program(example, devices=ranks, machine=SLOW, preset="small", strategy=strategy)
-    report = pool.check(out)
-    assert not report.recompiled
-    assert report.ok, report
+@pytest.mark.parametrize("number", range(COUNT))
+def test_example(number: int, checker: Checker) -> None:
+    """Numbered, not named: test processes must agree on the names, also around midnight."""
+    case = sample(COUNT, SAMPLE)[number]
+    print(f"UNITY_SAMPLE={SAMPLE}: {case}")
+    finding = checker.check(case)
+    assert finding.ok, f"UNITY_SAMPLE={SAMPLE}: {finding}"
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_these_plans_divide(example: Path) -> None:
+@pytest.mark.parametrize("number", range(4))
+def test_these_plans_divide(number: int, checker: Checker) -> None:
     """Otherwise the agreement above shows nothing."""
-    request = Request(example, preset="small", machine=SLOW, devices=4)
-    plan = compile_model(request).plan
-    nodes = list(plan.graph.nodes())
-    divided = sum(bool(node.typed.divided) for node in nodes)
-    assert divided > 0.8 * len(nodes), f"{divided} of {len(nodes)} operators are divided"
+    example = sample(COUNT, SAMPLE)[number].example
+    divided = divided_part(checker.plan(Case(example, (2, 2), 4, "auto")))
+    assert divided > 0.8, f"UNITY_SAMPLE={SAMPLE}: {divided:.0%} of the operators of {example} are divided"
+
+
+def test_a_sample_is_of_different_examples() -> None:
+    for seed in range(20):
+        chosen = sample(COUNT, seed)
+        assert len({case.example for case in chosen}) == min(COUNT, len(EXAMPLES))
+    assert sample(COUNT, 1) == sample(COUNT, 1) != sample(COUNT, 2)
+
+
+def test_the_cases_of_an_example() -> None:
+    found = list(cases("mlp", (1, 2, 4), 5))
+    assert len(set(found)) == len(found) == 21
+    assert {case.mesh for case in found if case.ranks == 4} == {(2, 2), (4,)}
+    assert found == list(cases("mlp", (1, 2, 4), 5)) != list(cases("mlp", (1, 2, 4), 5, seed=1))
+
+
+# ---------------------------------------------------------------------------------------------- the whole run
+
+
+@pytest.fixture
+def command(pool: RankPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """`bench/check_examples.py`, on the ranks of the tests."""
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    spec = importlib.util.spec_from_file_location("check_examples", ROOT / "bench" / "check_examples.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "RankPool", lambda size: nullcontext(pool))
+    yield module
+    sys.modules.pop("measure", None)
+
+
+ARGUMENTS = ("--examples", "mlp", "--ranks", "1", "--plans", "1")
+
+
+def test_the_whole_run_goes_on_where_it_stopped(
+    command: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*ARGUMENTS, "--output", str(tmp_path / "found.json")]
+    check, left = Checker.check, [1]
+
+    def interrupted(self: Checker, case: Case) -> Finding:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        return check(self, case)
+
+    monkeypatch.setattr(Checker, "check", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        command.main(arguments)
+    monkeypatch.setattr(Checker, "check", check)
+    assert command.main(arguments) == 0
+    assert "3 cases, 0 not equal; 2 checked now" in capsys.readouterr().out
+    assert command.main(arguments) == 0
+    assert "3 cases, 0 not equal; 0 checked now" in capsys.readouterr().out
+
+
+def test_a_program_that_is_wrong_fails_the_run(
+    command: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All the way: a program whose text is changed after it was written."""
+    arguments = [*ARGUMENTS, "--output", str(tmp_path / "found.json")]
+    write = Checker.write
+
+    def spoilt(self: Checker, case: Case) -> object:
+        out, plan = write(self, case)
+        if case.strategy == "auto":
+            model = out / "model.py"
+            model.write_text(model.read_text().replace("torch.relu(", "torch.tanh("))
+        return out, plan
+
+    monkeypatch.setattr(Checker, "write", spoilt)
+    assert command.main(arguments) == 1
+    assert "1 by auto: NOT EQUAL" in capsys.readouterr().out
+    monkeypatch.setattr(Checker, "write", write)
+    assert command.main(arguments) == 0
+    assert "1 checked now" in capsys.readouterr().out
+
+
+def test_a_strategy_that_does_not_fit_is_a_miss(checker: Checker) -> None:
+    finding = checker.check(Case("mlp", (3,), 3, "data_parallel"))
+    assert not finding.ok and "E309" in finding.fault

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import pytest
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.index.library import library_sources
 from unity_dsl.syntax.diagnostic import InputError
+from unity_dsl.syntax.span import Source
 
-from ..graph.overlapping import HALO, WINDOWED
+from ..graph.overlapping import HALO, WINDOWED, without
 
 Compile = Callable[..., Path]
 THIN = str(Path(__file__).parent / "thin.toml")
@@ -68,7 +70,14 @@ SHRINKING = """model shrinking[b = 1, c = 2, l = 18]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder with all there is about windows, as if nothing of it were shipped."""
+
+    def sources(folders: Sequence[Path]) -> tuple[Source, ...]:
+        shipped = [without(source, ["halo", "conv1d"]) for source in library_sources()]
+        return (*shipped, *(Source(str(path), path.read_text()) for own in folders for path in sorted(own.iterdir())))
+
+    monkeypatch.setattr("unity_dsl.compile.library_sources", sources)
     own = tmp_path / "my_ops"
     own.mkdir()
     (own / "windows.uop").write_text(WINDOWED)

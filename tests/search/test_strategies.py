@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from unity_dsl.graph.layout import Invariant, Layout, invariant
+from unity_dsl.graph.layout import Invariant, Layout, Partial, invariant
 from unity_dsl.graph.plan import PlannedGraph, PlannedSegment
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.search.pin import parse_pin
+from unity_dsl.search.restriction import storable
 from unity_dsl.search.solve import STRATEGIES, search
 from unity_dsl.search.strategies.data_parallel import data_parallel
 from unity_dsl.syntax.diagnostic import InputError
@@ -119,3 +122,44 @@ def test_many_mesh_axes_are_joined(library: Library, build: Build) -> None:
     assert any("2 x 2 x 2 x 2 x 2" in note for note in plan.notes)
     assert [axis.level for axis in plan.mesh.axes] == sorted((axis.level for axis in plan.mesh.axes), reverse=True)
     assert plan.graph.values["position"].produced == invariant(plan.mesh)
+
+
+# ---------------------------------------------------------------------------------------------- plans drawn by chance
+
+
+def test_a_seed_draws_the_same_plan_again(library: Library, build: Build) -> None:
+    machine = load_machine("dgx-a100")
+    plans = [search(build(MODEL), FOUR, machine, library, name) for name in ("random", "random:0", "random:1")]
+    assert plans[0].graph == plans[1].graph != plans[2].graph
+    assert plans[0].cost == plans[1].cost and plans[0].cost.seconds > 0
+
+
+def test_drawn_plans_use_what_the_search_may_use(library: Library, build: Build) -> None:
+    """Configurations that are proved, storage as parameters have it; and what is drawn differs."""
+    theorems = ShardingTheorems(library)
+    layouts = set()
+    for seed in range(6):
+        plan = search(build(MODEL), FOUR, load_machine("dgx-a100"), library, f"random:{seed}")
+        layouts.update(stored(plan.graph))
+        for planned in plan.graph.nodes():
+            proved = theorems.about(planned.node.instance, [v.needs_gradient for v in planned.node.arguments])
+            assert all(proved(role) for role in planned.typed.configuration)
+    assert len(layouts) > 5 and all(map(storable, layouts))
+
+
+def test_drawn_plans_keep_pins(library: Library, build: Build) -> None:
+    pins = dict(map(parse_pin, ("table=S0,I", "logits=S0,S1", "layer.w=S1,S0", "v*=S0,I")))
+    for seed in range(4):
+        plan = search(build(MODEL), FOUR, load_machine("dgx-a100"), library, f"random:{seed}", pins)
+        found = {name: str(value.produced) for name, value in plan.graph.values.items()}
+        assert (found["table"], found["logits"]) == ("S0,I", "S0,S1")
+    with pytest.raises(InputError) as caught:
+        search(build(MODEL), FOUR, load_machine("dgx-a100"), library, "random:3", {"v": (Partial(),)})
+    assert caught.value.diagnostic.code == "E307"
+
+
+@pytest.mark.parametrize("name", ["random:", "random:x", "random:-1", "randomly", "auto:1"])
+def test_a_seed_is_a_whole_number(name: str, library: Library, build: Build) -> None:
+    with pytest.raises(InputError) as caught:
+        search(build(MODEL), FOUR, load_machine("dgx-a100"), library, name)
+    assert caught.value.diagnostic.code == "E310"

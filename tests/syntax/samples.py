@@ -29,6 +29,10 @@ op conv2d(x: [n, c, h, w], k: [o, c, r, s]; stride = 1, pad = 0) -> y: [n, o, p,
   where p == (h + 2*pad - r) // stride + 1, s == 1
   y[n, o, p, q] = sum(c, r, s) x[n, c, p*stride + r - pad, q*stride + s - pad else 0] * k[o, c, r, s]
 
+op grouped(x: [n, (g i)], k: [(g o), i]; groups = 1) -> y: [n, (g o)]
+  where g == groups
+  y[n, g, o] = sum(i) x[n, g, i] * k[g, o, i]
+
 op add(x: [b..~], y: [b..~]) -> z: [b..]
   z[b..] = x[b..] + y[b..]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..graph.graph import Value
+from ..graph.graph import Graph, Segment, Value
 from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
 from ..graph.typing import Along, Configuration, Linearly, Uniformly
@@ -31,7 +31,7 @@ class Stored:
 
 @dataclass
 class ModuleText:
-    """A class of the program: what it stores, the modules it repeats, its forward.
+    """A class of the program: what it stores, the modules it repeats, its forward. A function if it `stores` nothing.
 
     `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
     so that it must know which iteration it is.
@@ -46,15 +46,20 @@ class ModuleText:
     results: list[str] = field(default_factory=list)
     sites: bool = False
     constants: tuple[str, str] = ("PARAMETERS", "BUFFERS")
+    stores: bool = True
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """A ModuleList: per run of iterations with one plan, the class, the first iteration and how many there are."""
+    """A ModuleList: per run of iterations with one plan, the class, the first iteration and how many there are.
+
+    Of a cond, the module `alone`.
+    """
 
     name: str
     count: int
     runs: tuple[tuple[ModuleText, int, int], ...]
+    alone: bool = False
 
 
 @dataclass
@@ -192,81 +197,182 @@ class ForwardText:
         if self.state == "self":
             return str(number)
         stride = self.program.random_sites
-        return f"{number} + {'' if stride == 1 else f'{stride} * '}self.index"
+        return f"{number} + {'' if stride == 1 else f'{stride} * '}{self.index}"
 
-    # ------------------------------------------------------------------------------------------ repeats
+    @property
+    def index(self) -> str:
+        """Which iteration of the bodies around it this is: what a module knows and a function is given."""
+        return "self.index" if self.module.stores else "index"
+
+    # ------------------------------------------------------------------------------------------ bodies
 
     def segment(self, step: PlannedSegment) -> None:
-        segment = step.segment
+        segment, border = step.segment, step.border
+        taken = [self.variable(value, layout) for value, layout in border.reads(segment)]
+        captured, slices = taken[: len(segment.captured)], taken[len(segment.captured) :]
+        if segment.predicate is not None:
+            self.cond(step, captured, taken[-1])
+            return
         carried = [self.names.fresh(value.name) for value in segment.results]
-        runs = []
+        parts = self.unbind(step, slices)
+        stacks = [self.names.fresh(f"{series.whole.name}_parts") for series in segment.stacked]
+        self.module.lines += [f"{stack} = []" for stack in stacks]
+        bodies = []
         for number, run in enumerate(step.runs):
-            module = self.run(step, run, number)
-            runs.append((module, run.first, run.count))
+            module = self.body(step, run, number)
+            bodies.append((module, run.first, run.count))
             layouts = [run.body.values[value.name].produced for value in segment.entry]
             given = segment.initial if number == 0 else segment.results
             current = [self.variable(value, layout) for value, layout in zip(given, layouts, strict=True)]
-            captured = [self.variable(value, self.held[value.name].produced) for value in segment.captured]
-            self.iterate(step, run, carried, current, captured)
+            self.iterate(step, run, module, Passed(carried, current, parts, captured, stacks))
             for value, name, layout in zip(segment.results, carried, self.left(step, number), strict=True):
                 self.add(value, name, layout)
-        self.module.repeats.append(Repeat(segment.name, segment.count, tuple(runs)))
-        self.module.sites |= any(module.sites for module, _, _ in runs)
+        self.keep(segment, bodies)
+        for series, layout, stack in zip(segment.stacked, border.stacked, stacks, strict=True):
+            name = self.names.fresh(series.whole.name)
+            self.module.lines += statement(f"{name} = torch.stack({stack}, {series.dim})")
+            self.add(series.whole, name, layout.inserted(series.dim))
 
-    def run(self, step: PlannedSegment, run: Run, number: int) -> ModuleText:
-        """The class of a run's iterations."""
+    def unbind(self, step: PlannedSegment, slices: Sequence[str]) -> list[str]:
+        """Variables that hold the slices of what a scan reads, by position."""
+        names = []
+        for series, whole in zip(step.segment.sliced, slices, strict=True):
+            names.append(self.names.fresh(f"{series.part.name}_parts"))
+            self.module.lines += statement(f"{names[-1]} = {whole}.unbind({series.dim})")
+        return names
+
+    def cond(self, step: PlannedSegment, captured: Sequence[str], decides: str) -> None:
+        """What a cond replaces has one layout, whether its body is executed or not."""
+        segment, border = step.segment, step.border
+        carried = [self.names.fresh(value.name) for value in segment.results]
+        (run,) = step.runs
+        module = self.body(step, run, 0)
+        pairs = zip(segment.initial, border.carried, strict=True)
+        current = [self.variable(value, layout) for value, layout in pairs]
+        self.keep(segment, [(module, 0, 1)])
+        targets = ", ".join(carried)
+        self.module.lines += statement(f"{targets} = {', '.join(current)}")
+        self.module.lines += statement(f"if {decides}.item():", f"{where(segment.span)}cond as {segment.name}")
+        index = "0" if self.state == "self" else self.index
+        called = path("self", segment.name, "_modules") if module.stores else module.name
+        given = [*carried, *captured, self.state, *([index] if module.sites and not module.stores else [])]
+        self.module.lines += statement(f"{targets} = {called}({', '.join(given)})", indent="    ")
+        for value, name, layout in zip(segment.results, carried, border.carried, strict=True):
+            self.add(value, name, layout)
+
+    def keep(self, segment: Segment, bodies: Sequence[tuple[ModuleText, int, int]]) -> None:
+        """The modules of bodies that store something; others are functions."""
+        if any(module.stores for module, _, _ in bodies):
+            self.module.repeats.append(
+                Repeat(segment.name, segment.count, tuple(bodies), alone=segment.predicate is not None)
+            )
+        self.module.sites |= any(module.sites for module, _, _ in bodies)
+
+    def body(self, step: PlannedSegment, run: Run, number: int) -> ModuleText:
+        """The class of a run's iterations, or the function if they store nothing."""
         segment, program = step.segment, self.program
         last = run.first + run.count - 1
-        words = f"{where(segment.span)}{segment.name}.{run.first}" + (
-            f" to {segment.name}.{last}" if run.count > 1 else ""
-        )
-        module = ModuleText(program.classes.fresh(class_name(segment.name.rpartition(".")[2])), words)
-        stem = module.name.upper()
-        module.constants = program.classes.fresh(f"{stem}_PARAMETERS"), program.classes.fresh(f"{stem}_BUFFERS")
-        names = Names()
+        words = f"{where(segment.span)}{segment.name}"
+        if segment.predicate is None:
+            words += f".{run.first}" + (f" to {segment.name}.{last}" if run.count > 1 else "")
+        stores = _stores(run.body.graph)
+        module = ModuleText(self.body_name(segment, stores), words, stores=stores)
+        if stores:
+            stem = module.name.upper()
+            module.constants = program.classes.fresh(f"{stem}_PARAMETERS"), program.classes.fresh(f"{stem}_BUFFERS")
+        names = Names(("index",))
+        parameters = [names.fresh(value.name) for value in segment.entry]
+        parts = [names.fresh(series.part.name) for series in segment.sliced]
         outside = {}
-        for value in segment.captured:
+        for value, layout in zip(segment.captured, step.border.captured, strict=True):
             held = self.held[value.name]
             name = names.fresh(value.name)
+            outside[value.name] = Held(value, layout, {layout: name}, {}, held.parameter and layout == held.produced)
             module.parameters.append(name)
-            outside[value.name] = Held(value, held.produced, {held.produced: name}, {}, held.parameter)
+        module.parameters[:0] = [*parameters, *parts]
         body = ForwardText(program, run.body, module, names, outside, "model")
-        entries = [names.fresh(value.name) for value in segment.entry]
-        module.parameters[:0] = entries
-        for value, name in zip(segment.entry, entries, strict=True):
+        for value, name in zip(segment.entry, parameters, strict=True):
             body.add(value, name, run.body.values[value.name].produced)
+        for series, name, layout in zip(segment.sliced, parts, step.border.sliced, strict=True):
+            body.add(series.part, name, layout)
         body.write(run.body.steps)
-        layouts = self.left(step, number)
-        module.results = [body.variable(value, layout) for value, layout in zip(segment.exit, layouts, strict=True)]
+        leaves = [*zip(segment.exit, self.left(step, number), strict=True)]
+        leaves += [(series.part, layout) for series, layout in zip(segment.stacked, step.border.stacked, strict=True)]
+        module.results = [body.variable(value, layout) for value, layout in leaves]
         program.modules.append(module)
         return module
 
-    def left(self, step: PlannedSegment, number: int) -> list[Layout]:
+    def body_name(self, segment: Segment, stores: bool) -> str:
+        """A class's name, or that of a function, which no variable here may have."""
+        word, classes = segment.name.rpartition(".")[2], self.program.classes
+        if stores:
+            return classes.fresh(class_name(word))
+        name = classes.fresh(f"{word}_body")
+        while self.names.fresh(name) != name:
+            name = classes.fresh(f"{word}_body")
+        return name
+
+    def left(self, step: PlannedSegment, number: int) -> Sequence[Layout]:
         """The layouts in which a run's iterations leave what they carry: those that whatever comes next takes."""
         segment, run = step.segment, step.runs[number]
+        if segment.predicate is not None:
+            return step.border.carried
         if run.count > 1 or number + 1 < len(step.runs):
             following = run if run.count > 1 else step.runs[number + 1]
             return [following.body.values[value.name].produced for value in segment.entry]
         return [self.planned.values[value.name].produced for value in segment.results]
 
-    def iterate(
-        self, step: PlannedSegment, run: Run, carried: Sequence[str], current: Sequence[str], captured: Sequence[str]
-    ) -> None:
-        segment = step.segment
+    def iterate(self, step: PlannedSegment, run: Run, module: ModuleText, passed: Passed) -> None:
+        """The iterations of a run: the only one, or a loop."""
+        segment, once = step.segment, run.count == 1
+        lines = self.module.lines
         modules = path("self", segment.name, "_modules")
-        targets = ", ".join(carried)
-        count = f"{where(segment.span)}repeat {segment.count} as {segment.name}"
-        if run.count == 1:
-            call = f"{modules}[{run.first}]({', '.join([*current, *captured, self.state])})"
-            self.module.lines += statement(f"{targets} = {call}", count)
-            return
-        if list(carried) != list(current):
-            self.module.lines += statement(f"{targets} = {', '.join(current)}")
-        bounds = "" if run.count == segment.count else f"[{run.first}:{run.first + run.count}]"
-        variable = self.names.fresh(segment.name.rpartition(".")[2])
-        self.module.lines += statement(f"for {variable} in {modules}{bounds}:", count)
-        call = f"{variable}({', '.join([*carried, *captured, self.state])})"
-        self.module.lines += statement(f"{targets} = {call}", indent="    ")
+        words = f"{where(segment.span)}{_loop_words(segment)}"
+        counted = bool(segment.sliced or (module.sites and not module.stores))
+        variable = str(run.first)
+        if not once:
+            if list(passed.carried) != list(passed.current):
+                lines += statement(f"{', '.join(passed.carried)} = {', '.join(passed.current)}")
+            variable = self.names.fresh(segment.name.rpartition(".")[2])
+            first, last = ("" if run.first == 0 else f"{run.first}, "), run.first + run.count
+            bounds = "" if run.count == segment.count else f"[{run.first}:{last}]"
+            over = f"{modules}{bounds}" if module.stores else f"range({first}{last})"
+            lines += statement(f"for {variable if module.stores or counted else '_'} in {over}:", words)
+        called = module.name if not module.stores else f"{modules}[{run.first}]" if once else variable
+        given = [*(passed.current if once else passed.carried), *(f"{part}[{variable}]" for part in passed.parts)]
+        given += [*passed.captured, self.state]
+        if module.sites and not module.stores:
+            given.append(variable if self.state == "self" else f"{segment.count} * {self.index} + {variable}")
+        made = [self.names.fresh(stack.replace("_parts", "_part")) for stack in passed.stacks]
+        call = f"{', '.join([*passed.carried, *made])} = {called}({', '.join(given)})"
+        indent = "" if once else "    "
+        lines += statement(call, words if once else "", indent=indent)
+        for stack, part in zip(passed.stacks, made, strict=True):
+            lines += statement(f"{stack}.append({part})", indent=indent)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """The variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack."""
+
+    carried: Sequence[str]
+    current: Sequence[str]
+    parts: Sequence[str]
+    captured: Sequence[str]
+    stacks: Sequence[str]
+
+
+def _stores(graph: Graph) -> bool:
+    """Whether a graph, or a body in it, stores something."""
+    inner = (step.body for step in graph.steps if isinstance(step, Segment))
+    return bool(graph.weights or graph.buffers) or any(map(_stores, inner))
+
+
+def _loop_words(segment: Segment) -> str:
+    if not segment.sliced:
+        return f"repeat {segment.count} as {segment.name}"
+    parts = (f"{series.part.name} in {series.whole.name} along {series.dim}" for series in segment.sliced)
+    return f"scan {', '.join(parts)} as {segment.name}"
 
 
 # ---------------------------------------------------------------------------------------------- words

@@ -7,17 +7,19 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
+from ..graph.holding import HeldWindow
 from ..graph.layout import PARTITION, Mesh
 from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
+from ..graph.window_call import window_call
 from ..index.classify import gradient_free
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
-from ..index.term import free_axes, interval
-from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
+from ..syntax.ast import ReductionKind, Size, Ties
 from .cuts import Cut, global_positions
 from .names import Names
-from .piece import Binding, Piece, Sort, align, number, permute, reshape
-from .space import Bound, Space, native_text
+from .piece import INTEGER, Piece, Sort, align, number, permute, reshape
+from .space import Space, native_text
+from .sums import Sum, reduced
 
 
 class Collectives(Protocol):
@@ -58,10 +60,13 @@ def operator_text(
 ) -> list[str]:
     """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
     if typed.native and instance.native and instance.operator.torch is not None:
-        named = {name: number(value).code for name, value in instance.attributes.items()}
-        named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
-        call = native_text(instance.operator.torch, named, lambda size: _size(instance, typed, size))
-        return [f"{', '.join(results)} = {call}"]
+        return [_native(instance, typed, instance.attributes, arguments, results)]
+    if (found := window_call(instance, typed, place.library)) is not None:
+        windows = _Equations(instance, typed, arguments, results, place)
+        held = windows.filled(found.outside)
+        return [*windows.text, _native(instance, typed, found.attributes, held, results)]
+    if instance.extern:
+        raise ValueError(f"{instance.name} is its native call, which does not stand for it here")
     if not instance.evaluation:
         return _Equations(instance, typed, arguments, results, place).lines(instance.equations)
     training = _Equations(instance, typed, arguments, results, place).lines(instance.equations)
@@ -73,6 +78,21 @@ def operator_text(
         "else:",
         *(f"    {line}" for line in evaluation.lines(evaluated.equations)),
     ]
+
+
+def _native(
+    instance: Instance,
+    typed: TypedOperator,
+    attributes: Mapping[str, int | float],
+    arguments: Sequence[str],
+    results: Sequence[str],
+) -> str:
+    """The declaration's own call."""
+    assert instance.operator.torch is not None
+    named = {name: number(value).code for name, value in attributes.items()}
+    named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
+    call = native_text(instance.operator.torch, named, lambda size: _size(instance, typed, size))
+    return f"{', '.join(results)} = {call}"
 
 
 def _typed_again(instance: Instance, typed: TypedOperator, place: Place) -> TypedOperator:
@@ -95,10 +115,10 @@ def _size(instance: Instance, typed: TypedOperator, size: Size) -> int:
 def _rest_axes(instance: Instance, name: str) -> Iterator[str]:
     """The axes of a rest group, in an instance that no pattern has renamed."""
     for declared, operand in zip(instance.operator.inputs, instance.inputs, strict=True):
-        rests = [dim for dim in declared.dims if dim.rest]
-        if len(rests) == 1 and rests[0].name == name:
-            before = declared.dims.index(rests[0])
-            after = len(declared.dims) - before - 1
+        names = [axes[0].name if axes[0].rest else None for axes in declared.dimensions]
+        if names.count(None) == len(names) - 1 and name in names:
+            before = names.index(name)
+            after = len(names) - before - 1
             yield from (axis for dim in operand.dims[before : len(operand.dims) - after] for axis in dim)
             return
     raise ValueError(f"{instance.name}: no input says which axes `{name}..` stands for")
@@ -126,11 +146,14 @@ class _Equations:
         self.replicated: dict[tuple[str, tuple[int, ...]], str] = {}
         floats = [t for o, t in zip(instance.inputs, arguments, strict=True) if o.integer_range is None]
         state = place.state
+        self.whole = instance.whole
+        real = f"{floats[0]}.dtype" if floats else f"{state}.dtype"
         self.space = Space(
             instance.sizes,
             typed.local_sizes,
             place.library,
-            dtype=f"{floats[0]}.dtype" if floats else f"{state}.dtype",
+            dtype=INTEGER if self.whole else real,
+            compared=real,
             device=f"{arguments[0]}.device" if arguments else f"{state}.device",
             keep=self.keep,
             position=lambda axis: self.position(axis, held=False),
@@ -141,6 +164,24 @@ class _Equations:
         self.space.windows = {(window.operand, window.dim): window for window in typed.windows}
         for operand, text in zip(instance.inputs, arguments, strict=True):
             self.space.variables[operand.name] = text, operand
+
+    def filled(self, outside: Sequence[tuple[HeldWindow, int | float]]) -> list[str]:
+        """The operands, windows holding these numbers outside of their dimension, where an op leaves 0."""
+        found = {operand.name: self.space.variables[operand.name][0] for operand in self.instance.inputs}
+        for window, value in outside:
+            operand = self.instance.operand(window.operand)
+            extent = self.instance.shape(operand)[window.dim]
+            step = extent // self.instance.sizes[window.axis]
+            shift = f" {'-' if window.start < 0 else '+'} {abs(window.start)}" if window.start else ""
+            begins = f"{self.start(window.axis, step)}{shift}"
+            positions = f"torch.arange({window.held}, device={self.space.device}) + {begins}"
+            place = self.keep(operand.dims[window.dim][0], positions)
+            missing = ", None" * (len(operand.dims) - window.dim - 1)
+            mask = f"({place} < 0) | ({place} >= {extent})"
+            mask = f"({mask})[:{missing}]" if missing else mask
+            text = f"{found[window.operand]}.masked_fill({mask}, {number(value).code})"
+            found[window.operand] = self.keep(window.operand, text)
+        return [found[operand.name] for operand in self.instance.inputs]
 
     def lines(self, equations: Sequence[Equation]) -> list[str]:
         for count, equation in enumerate(equations):
@@ -197,7 +238,7 @@ class _Equations:
         target, space = equation.target, self.space
         space.order = equation.space
         space.bound = {}
-        space.detached = target.name in self.free
+        space.detached = target.name in self.free and not self.whole
         outside = dict(space.variables)
         for found in self.typed.inner:
             if isinstance(found, InnerReplicate) and found.equation == count:
@@ -205,7 +246,7 @@ class _Equations:
         inner = next((f for f in self.typed.inner if isinstance(f, InnerReduce) and f.equation == count), None)
         variable = self.results.get(target.name) or self.place.names.fresh(f"{self.stem}_{target.name}")
         if equation.kind is ReductionKind.SUM:
-            piece = self.sum(equation)
+            piece = Sum(equation, self.instance, self.typed, space, self._cuts, self.whole).text()
         elif equation.kind is None:
             piece = space.piece(equation.value)
         else:
@@ -235,7 +276,7 @@ class _Equations:
         if piece.sort is Sort.NUMBER:
             size = "".join(f"{extent}, " for extent in shape)
             return f"torch.full(({size}), {piece.code}, dtype={space.dtype}, device={space.device})"
-        piece = space.float(piece) if target.integer_range is None else piece
+        piece = space.float(piece) if target.integer_range is None or self.whole else piece
         own = [axis for axis in target.axes if axis in piece.axes]
         if len(own) < len(target.axes):
             piece = align(piece, target.axes, leading=True)
@@ -247,94 +288,6 @@ class _Equations:
 
     # ------------------------------------------------------------------------------------------ reductions
 
-    def sum(self, equation: Equation) -> Piece:
-        """A sum: guards set some of its axes, then it is a contraction, or a sum over the axes that are left."""
-        factors, scale = _product(equation.value, self.instance.sizes)
-        over = list(equation.over)
-        masks = []
-        for axis in equation.over:
-            guard = self.guard(factors, axis)
-            if guard is not None:
-                factors.remove(guard[0])
-                masks += self.bind(axis, guard[1])
-                over.remove(axis)
-        space = self.space
-        pieces = [space.piece(factor) for factor in factors] + masks
-        pieces = [piece for piece in pieces if piece.value != 1 or piece.sort is not Sort.NUMBER]
-        free = [axis for axis in equation.target.axes if any(axis in piece.axes for piece in pieces)]
-        summed = [axis for axis in over if any(axis in piece.axes for piece in pieces)]
-        for axis in over:
-            if axis not in summed:
-                scale.append(("*", self.typed.local_sizes[axis]))
-        if len(pieces) > 1 and summed and not all(set(piece.axes) >= {*free, *summed} for piece in pieces):
-            total = _einsum([space.tensor(piece) for piece in pieces], free)
-        else:
-            total = number(1) if not pieces else pieces[0]
-            for piece in pieces[1:]:
-                total = space.arithmetic("*", [total, piece])
-            if summed:
-                total = _reduced(space.tensor(total), "sum", summed)
-        for operator, value in _folded(scale):
-            total = space.arithmetic(operator, [total, number(value)])
-        return total
-
-    def guard(self, factors: Sequence[Expr], axis: str) -> tuple[Expr, Expr] | None:
-        """A factor `[v == e]` with e an integer free of v, and e."""
-        for factor in factors:
-            if isinstance(factor, Apply) and factor.function == "==":
-                for side, other in (factor.arguments, factor.arguments[::-1]):
-                    if side == Name(axis) and axis not in free_axes(other) and self._is_integer(other):
-                        return factor, other
-        return None
-
-    def _is_integer(self, expr: Expr) -> bool:
-        match expr:
-            case Name() | Size():
-                return True
-            case Number(value=value):
-                return isinstance(value, int)
-            case Read(tensor=tensor, fill=None):
-                return self.space.variables[tensor][1].integer_range is not None
-            case Apply(function=function, arguments=arguments):
-                return function in {"+", "-", "*", "//", "%", "neg"} and all(map(self._is_integer, arguments))
-        return False
-
-    def bind(self, axis: str, value: Expr) -> list[Piece]:
-        """Set a summed axis to what a guard says; the mask of where that lies in the local slice, if not everywhere."""
-        space = self.space
-        wanted = space.piece(value)
-        size, cuts = self.instance.sizes[axis], self._cuts(axis)
-        low, high = self._range(value)
-        if not cuts and low >= 0 and high < size:
-            space.bound[axis] = Bound(wanted, wanted)
-            return []
-        place = Piece(self.keep(axis, self._local(axis, wanted, cuts)), wanted.axes, Sort.INT)
-        held = self.typed.local_sizes[axis]
-        inside = self.keep(f"{axis}_here", f"({place.code} >= 0) & ({place.code} < {held})")
-        clamped = self.keep(axis, f"{place.code}.clamp(0, {held - 1})")
-        space.bound[axis] = Bound(Piece(clamped, wanted.axes, Sort.INT), wanted)
-        return [Piece(inside, wanted.axes, Sort.BOOL)]
-
-    def _local(self, axis: str, wanted: Piece, cuts: Sequence[Cut]) -> str:
-        """Where positions of the whole axis lie in the local slice: for those outside it, a number outside it."""
-        if all(by == PARTITION for by, _, _, _ in cuts):
-            return wanted.within(Binding.SUM) + "".join(f" - {cut[2] // cut[1]} * {cut[3]}" for cut in cuts)
-        size, held, here = self.instance.sizes[axis], self.position(axis, held=False), self.position(axis, held=True)
-        empty = f"torch.full(({size},), -1, device={self.space.device})"
-        slots = self.keep(f"{axis}_slots", f"{empty}.index_copy(0, {held.code}, {here.code})")
-        known = f"({wanted.code}).clamp(0, {size - 1})"
-        return f"torch.where({wanted.within(Binding.SUM)} == {known}, {slots}[{known}], -1)"
-
-    def _range(self, value: Expr) -> tuple[float, float]:
-        """Bounds of a guard's term: those of an integer tensor's values, else of an index expression."""
-        if isinstance(value, Read):
-            _, operand = self.space.variables[value.tensor]
-            return (0, operand.integer_range - 1) if operand.integer_range is not None else (-1, float("inf"))
-        try:
-            return interval(value, self.instance.sizes)
-        except ValueError:
-            return -1, float("inf")
-
     def reduce(self, equation: Equation, inner: InnerReduce | None) -> Piece:
         """max, min and prod, over a group as well where the axis is divided."""
         assert equation.kind is not None
@@ -345,8 +298,10 @@ class _Equations:
             count = prod(self.typed.local_sizes[axis] for axis in missing)
             piece = space.function("torch.pow", [piece, number(count)])
         over = [axis for axis in equation.over if axis in piece.axes]
+        if inner is None and equation.ties is Ties.FIRST:
+            return _first(piece, equation.kind.value, over) if over else piece
         if inner is None:
-            return _reduced(piece, equation.kind.value, over) if over else piece
+            return reduced(piece, equation.kind.value, over) if over else piece
         collectives, kept = self.place.collectives, tuple(axis for axis in piece.axes if axis not in over)
         group = f"{self.place.state}.groups.{collectives.group(inner.axes)}"
         function = collectives.reduce_over(equation.kind, space.detached)
@@ -354,61 +309,9 @@ class _Equations:
         return Piece(f"parallel.{function}({piece.code}, ({dims}{',' if len(over) == 1 else ''}), {group})", kept)
 
 
-def _product(value: Expr, sizes: Mapping[str, int]) -> tuple[list[Expr], list[tuple[str, int | float]]]:
-    """The factors of a product that depend on something, and the numbers it is multiplied with and divided by."""
-    match value:
-        case Number(value=amount):
-            return [], [("*", amount)]
-        case Size(name=name):
-            return [], [("*", sizes[name])]
-        case Apply("*", (left, right)):
-            factors, scale = _product(left, sizes)
-            others, more = _product(right, sizes)
-            return factors + others, scale + more
-        case Apply("/", (left, right)):
-            others, divisors = _product(right, sizes)
-            if not others:
-                factors, scale = _product(left, sizes)
-                swapped = {"*": "/", "/": "*"}
-                return factors, scale + [(swapped[operator], amount) for operator, amount in divisors]
-        case Apply("neg", (inner,)):
-            factors, scale = _product(inner, sizes)
-            return factors, [("*", -1), *scale]
-    return [value], []
-
-
-def _folded(scale: Sequence[tuple[str, int | float]]) -> list[tuple[str, int | float]]:
-    """At most one multiplication and one division."""
-    times = prod(amount for operator, amount in scale if operator == "*")
-    divisor = prod(amount for operator, amount in scale if operator == "/")
-    found: list[tuple[str, int | float]] = [("*", times)] if times != 1 else []
-    return [*found, ("/", divisor)] if divisor != 1 else found
-
-
-def _einsum(pieces: Sequence[Piece], free: Sequence[str]) -> Piece:
-    """A contraction; each axis has a letter, its first one where that is free."""
-    letters: dict[str, str] = {}
-    for piece in pieces:
-        for axis in piece.axes:
-            if axis not in letters:
-                candidates = (*axis.lower(), *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-                letters[axis] = next(c for c in candidates if c.isascii() and c.isalpha() and c not in letters.values())
-    terms = ",".join("".join(letters[axis] for axis in piece.axes) for piece in pieces)
-    result = "".join(letters[axis] for axis in free)
-    return Piece(f'torch.einsum("{terms}->{result}", {", ".join(piece.code for piece in pieces)})', tuple(free))
-
-
-def _reduced(piece: Piece, kind: str, over: Sequence[str]) -> Piece:
+def _first(piece: Piece, kind: str, over: Sequence[str]) -> Piece:
+    """The extremum over axes, in their order, with the gradient to the first element that has it."""
     kept = tuple(axis for axis in piece.axes if axis not in over)
-    dims = [piece.axes.index(axis) for axis in over]
-    if kind == "prod":
-        code = piece.atom + "".join(f".prod({dim})" for dim in sorted(dims, reverse=True))
-        return Piece(code, kept, piece.sort)
-    method = {"sum": "sum", "max": "amax", "min": "amin"}[kind]
-    if not kept:
-        text = ""
-    elif dims == [len(piece.axes) - 1]:
-        text = "-1"
-    else:
-        text = str(dims[0]) if len(dims) == 1 else f"({', '.join(map(str, dims))})"
-    return Piece(f"{piece.atom}.{method}({text})", kept, piece.sort)
+    piece = permute(piece, (*kept, *over))
+    flat = piece.atom if len(over) == 1 else f"{piece.atom}.flatten({-len(over)})"
+    return Piece(f"{flat}.{kind}(-1).values", kept, piece.sort)

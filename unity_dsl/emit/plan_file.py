@@ -90,11 +90,13 @@ def render_plan_file(
     choices: Choices,
     files: Mapping[str, str],
     theorems: Sequence[Mapping[str, str]],
+    declared: Sequence[Mapping[str, str]],
     version: str,
 ) -> str:
     """The text of `plan.json`. `files` are the other files of the program, by name, with their texts.
 
-    `theorems` are what the plan rests on, each with the hash of what its proof looked at.
+    `theorems` are what the plan rests on, each with the hash of what its proof looked at; `declared` is what
+    it assumes because an extern operator's declaration says so.
     """
     names = iter(_public_names(sources))
     document = {
@@ -120,6 +122,7 @@ def render_plan_file(
         "rules": [{"rule": a.rule, "place": a.place, "line": a.span.line if a.span else None} for a in plan.rules],
         "graph": _describe_graph(plan.graph),
         "theorems": list(theorems),
+        "declared": list(declared),
         "files": {name: digest(text.encode()) for name, text in sorted(files.items())},
         "sources": {
             "model": {"name": next(names), "text": sources.model.text},
@@ -210,7 +213,13 @@ def _describe_value(planned: PlannedValue) -> dict[str, Any]:
 def _describe_step(step: PlannedNode | PlannedSegment) -> dict[str, Any]:
     if isinstance(step, PlannedSegment):
         runs = [{"first": r.first, "count": r.count, "body": _describe_graph(r.body)} for r in step.runs]
-        return {"repeat": step.segment.name, "count": step.segment.count, "runs": runs}
+        segment = step.segment
+        kind = "cond" if segment.predicate is not None else "scan" if segment.sliced else "repeat"
+        described: dict[str, Any] = {kind: segment.name, "count": segment.count, "runs": runs}
+        border = [*step.border.reads(segment), *step.border.leaves(segment)]
+        if border:
+            described["border"] = [[value.name, str(layout)] for value, layout in border]
+        return described
     node, typed = step.node, step.typed
     return {
         "node": node.name,

@@ -213,6 +213,10 @@ def _entries(module: ModuleText, trained: bool) -> Iterator[str]:
         for inner, first, count in repeat.runs:
             if any(_has_stored(inner, trained)):
                 name = json.dumps(repeat.name)[1:-1]
+                if repeat.alone:
+                    loop = f"for name, spec in {inner.constants[not trained]}.items()"
+                    yield f'**{{f"{name}.{{name}}": spec {loop}}}'
+                    continue
                 span = f"{count}" if first == 0 else f"{first}, {first + count}"
                 loop = f"for i in range({span}) for name, spec in {inner.constants[not trained]}.items()"
                 yield f'**{{f"{name}.{{i}}.{{name}}": spec {loop}}}'
@@ -256,14 +260,19 @@ def _cuts(text: ProgramText) -> set[str]:
 def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
     arguments = ", ".join(f"{name}: Tensor" for name in module.parameters)
     kind = "Tensor" if len(module.results) == 1 else f"tuple[{', '.join('Tensor' for _ in module.results)}]"
-    head = f"def forward(self, {arguments}, model: Model) -> {kind}:"
+    if module.stores:
+        head = f"def forward(self, {arguments}, model: Model) -> {kind}:"
+    else:
+        index = ", index: int" if module.sites else ""
+        head = f"def {module.name}({arguments}, model: Model{index}) -> {kind}:"
     return {
         "name": module.name,
         "words": docstring_text(module.words),
+        "stores": module.stores,
         "sites": module.sites,
         "storage": list(_storage(module, text)) or (["pass"] if not module.sites else []),
         "collisions": _collisions(module),
-        "signature": "\n".join(broken(head, "    ")),
+        "signature": "\n".join(broken(head, "    " if module.stores else "")),
         "lines": [*module.lines, *statement(f"return {', '.join(module.results)}")],
     }
 
@@ -295,6 +304,10 @@ def _registered(stored: Stored, tensor: str) -> str:
 
 
 def _module_list(repeat: Repeat, module: ModuleText) -> str:
+    if repeat.alone:
+        ((inner, _, _),) = repeat.runs
+        index = "" if not inner.sites else ", 0" if module.name == "Model" else ", self.index"
+        return f"{inner.name}(factory{index})"
     parts = []
     for inner, first, count in repeat.runs:
         outer = "" if module.name == "Model" else f"{repeat.count} * self.index + "

@@ -9,7 +9,7 @@ from math import prod
 from ..graph.holding import HeldWindow
 from ..index.instance import Operand
 from ..index.library import Library
-from ..index.native import NUMPY_CALLS
+from ..index.native import LITERALS, NUMPY_CALLS
 from ..index.term import ARITHMETIC, COMPARISONS
 from ..syntax.ast import (
     Apply,
@@ -46,7 +46,8 @@ class Space:
 
     `local` are the sizes on one device, `variables` the program's names of operands, `order` the equation's axes.
     `position` gives the global positions of an axis's local slice, `offset` the local ones, `start` the text of the
-    first, times a stride, where the slice is one block (else none). `dtype` and `device` are texts, `random` makes the
+    first, times a stride, where the slice is one block (else none). `dtype` and `device` are texts, `compared` is the
+    type of what is compared, `random` makes the
     text of `uniform[…]` from that of the global positions. `windows` are operands' dimensions, by name and number, that
     are read around a divided axis.
     """
@@ -55,6 +56,7 @@ class Space:
     local: Mapping[str, int]
     library: Library
     dtype: str
+    compared: str
     device: str
     keep: Callable[[str, str], str]
     position: Callable[[str], Piece]
@@ -78,6 +80,8 @@ class Space:
                 return number(self.sizes[name])
             case Name(name=name):
                 return self.bound[name].value if name in self.bound else self.position(name)
+            case Apply(function=function, arguments=arguments) if function in COMPARISONS:
+                return self.comparison(function, arguments)
             case Apply(function=function, arguments=arguments):
                 return self.apply(function, [self.piece(argument) for argument in arguments])
             case Select():
@@ -89,6 +93,13 @@ class Space:
 
                 return read_piece(self, expr)
         raise TypeError(f"{type(expr).__name__} in an equation")
+
+    def comparison(self, function: str, arguments: Sequence[Expr]) -> Piece:
+        """What is compared may be floats where everything else is integers."""
+        outside, self.dtype = self.dtype, self.compared
+        pieces = [self.piece(argument) for argument in arguments]
+        self.dtype = outside
+        return self.apply(function, pieces)
 
     def apply(self, function: str, arguments: Sequence[Piece]) -> Piece:
         if function in ARITHMETIC:
@@ -224,7 +235,7 @@ def native_text(call: NativeCall, named: Mapping[str, str], sizes: Callable[[Siz
             case Number(value=value):
                 return number(value).code
             case Name(name=name):
-                return named[name]
+                return name if name in LITERALS else named[name]
             case Size():
                 return str(sizes(given))
             case NativeList(items=items):

@@ -43,8 +43,8 @@ def stored_layouts(graph: PlannedGraph, prefix: str = "") -> Iterator[tuple[str,
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             for run in step.runs:
-                for iteration in range(run.first, run.first + run.count):
-                    yield from stored_layouts(run.body, f"{prefix}{step.segment.name}.{iteration}.")
+                for path in step.segment.paths[run.first : run.first + run.count]:
+                    yield from stored_layouts(run.body, prefix + path)
 
 
 def _placeable(layout: Layout) -> bool:

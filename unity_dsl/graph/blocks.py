@@ -11,15 +11,19 @@ from ..syntax.ast import (
     Binary,
     BlockDecl,
     Call,
+    Collect,
+    Cond,
     Loss,
     ModelExpr,
     ModelFile,
     ModelStatement,
     Name,
+    Nested,
     Number,
     Output,
     Repeat,
     Return,
+    Scan,
     StorageDecl,
     View,
 )
@@ -85,10 +89,9 @@ def _measure(
     """`path` are the blocks that are being measured: to meet one of them again is a cycle."""
     operators = depth = 0
     for statement in statements:
-        if isinstance(statement, Repeat):
+        if isinstance(statement, Nested):
             inner = _measure(statement.body, blocks, extents, path)
             operators, depth = operators + inner.operators, max(depth, inner.depth + 1)
-            continue
         for node in (node for expr in expressions(statement) for node in walk(expr)):
             if isinstance(node, Call) and node.function in blocks:
                 _check_cycle(node, blocks, path)
@@ -114,10 +117,14 @@ def _check_cycle(call: Call, blocks: Mapping[str, BlockDecl], path: tuple[str, .
 
 
 def expressions(statement: ModelStatement) -> tuple[ModelExpr, ...]:
-    """The tensor expressions of one statement, those of a repeat's body left out."""
+    """The tensor expressions of one statement, those of its body left out."""
     match statement:
-        case Assign(value=value) | Loss(value=value) | Output(value=value):
+        case Assign(value=value) | Collect(value=value) | Loss(value=value) | Output(value=value):
             return (value,)
+        case Cond(predicate=predicate):
+            return (predicate,)
+        case Scan(slices=slices):
+            return tuple(part.value for part in slices)
         case Return(values=values):
             return values
         case Repeat() | StorageDecl():
@@ -146,12 +153,18 @@ def names_of(expr: ModelExpr) -> Iterator[Name]:
 
 
 def assignments(statements: Iterable[ModelStatement]) -> Iterator[Assign]:
-    """Every assignment, also those inside repeats, in the order of the text."""
+    """Every assignment, also those inside repeats, in the order of the text.
+
+    What a scan collects is assigned after its body.
+    """
     for statement in statements:
         if isinstance(statement, Assign):
             yield statement
-        elif isinstance(statement, Repeat):
+        elif isinstance(statement, Nested):
             yield from assignments(statement.body)
+            for inner in statement.body:
+                if isinstance(inner, Collect):
+                    yield Assign((inner.name,), inner.value, span=inner.span)
 
 
 def written_names(file: ModelFile) -> frozenset[str]:
@@ -168,9 +181,15 @@ def _written(statements: Iterable[ModelStatement]) -> Iterator[str]:
                 yield from targets
             case StorageDecl(name=name):
                 yield name
-            case Repeat(name=name, body=body):
+            case Scan(name=name, slices=slices, body=body):
+                yield name
+                yield from (part.name for part in slices)
+                yield from _written(body)
+            case Repeat(name=name, body=body) | Cond(name=name, body=body):
                 yield name
                 yield from _written(body)
+            case Collect(name=name):
+                yield name
             case Return() | Loss() | Output():
                 pass
 

@@ -6,25 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..index.library import Library
-from ..index.shape import Binding, shape_text
+from ..index.shape import shape_text
 from ..syntax.ast import (
     Assign,
     BlockDecl,
     Call,
+    Cond,
     Loss,
     ModelFile,
     ModelStatement,
     Output,
     Repeat,
     Return,
+    Scan,
     StorageDecl,
 )
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
-from .blocks import assignments, blocks_by_name, written_names
-from .expression import Draft, Place, Program, apply, call, find_operator, tensor
-from .graph import Graph, Model, Segment, Value
-from .parameters import Numeric, Setting, evaluate, fold, model_parameters, whole
+from .blocks import blocks_by_name, written_names
+from .expression import Draft, Place, Program, call, tensor
+from .graph import Graph, Model, Value
+from .loops import add_loop
+from .parameters import Numeric, Setting, evaluate, fold, model_parameters
 from .prune import finish
 from .scope import Names, Scope
 from .storage import default_dtype, store
@@ -90,14 +93,14 @@ def _graph(draft: Draft) -> Graph:
 
 
 def run(place: Place, statement: ModelStatement) -> None:
-    """Add a statement of a model, a block or a repeat to its graph."""
+    """Add a statement of a model, a block or a body to its graph."""
     match statement:
         case StorageDecl():
             store(place, statement)
         case Assign():
             _assign(place, statement)
-        case Repeat():
-            _repeat(place, statement)
+        case Repeat() | Scan() | Cond():
+            add_loop(place, statement, run)
         case _:
             raise AssertionError(f"{type(statement).__name__} is handled by its owner")
 
@@ -173,81 +176,6 @@ def _block_parameters(place: Place, block: BlockDecl, expr: Call) -> dict[str, N
             raise fail("E211", f"block `{block.name}` has no parameter `{name}`", value.span or expr.span, help=help)
     given = {name: fold(value, place.scope.numbers) for name, value in expr.attributes}
     return evaluate(block.parameters, given, place.program.parameters, f"block `{block.name}`", expr.span)
-
-
-# ---------------------------------------------------------------------------------------------- repeats
-
-
-def _repeat(place: Place, statement: Repeat) -> None:
-    """Add a segment: names of outside that the body rebinds are carried from one iteration to the next."""
-    outer = place.scope
-    count = whole(statement.count, outer.numbers, "the number of iterations")
-    name = outer.prefix + statement.name
-    place.draft.claim(name, statement.span)
-    initial = {
-        target: value
-        for assign in assignments(statement.body)
-        for target in assign.targets
-        if (value := outer.find(target)) is not None
-    }
-    seen = {value.name for word, value in outer.visible().items() if word not in initial}
-    draft = Draft(Names(place.program.written, seen))
-    scope = Scope(outer.numbers, outer.declared, parent=outer, block=outer.block, statements=statement.body)
-    body = Place(place.program, draft, scope)
-    entry = {word: replace(value, name=draft.names.after(word)) for word, value in initial.items()}
-    scope.tensors |= entry
-    for inner in statement.body:
-        run(body, inner)
-    exits = {word: scope.tensors[word] for word in entry if scope.tensors[word].name != entry[word].name}
-    for word in exits:
-        _check_carried(word, entry[word], exits[word], initial[word])
-    exits = _made_by_nodes(body, exits)
-    results = {}
-    for word, value in exits.items():
-        results[word] = replace(value, name=place.draft.names.after(outer.prefix + word))
-        outer.tensors[word] = results[word]
-    outer.hidden |= {word: value.span for word, value in scope.tensors.items() if word not in entry}
-    place.draft.steps.append(
-        Segment(
-            name=name,
-            count=count,
-            body=_graph(draft),
-            initial=tuple(initial[word] for word in exits),
-            entry=tuple(entry[word] for word in exits),
-            exit=tuple(exits.values()),
-            results=tuple(results.values()),
-            captured=(),
-            span=statement.span,
-        )
-    )
-
-
-def _check_carried(word: str, entry: Value, exit: Value, initial: Value) -> None:
-    """Raises E216: what an iteration leaves must be what the next one takes."""
-
-    def text(value: Value) -> str:
-        kind = value.dtype if value.integer_range is None else f"int<{value.integer_range}>"
-        return f"{kind}{shape_text(value.shape)}"
-
-    if text(entry) != text(exit):
-        notes = _note(initial.span, f"`{word}` is {text(entry)} before the repeat")
-        message = f"`{word}` is carried through the repeat but changes from {text(entry)} to {text(exit)}"
-        raise fail("E216", message, exit.span, label=f"{text(exit)} after an iteration", notes=notes)
-
-
-def _made_by_nodes(body: Place, exits: Mapping[str, Value]) -> dict[str, Value]:
-    """Exits that are each made in the body, by copying what comes from elsewhere or leaves under two names."""
-    made = {value.name for step in body.draft.steps for value in step.results}
-    found: dict[str, Value] = {}
-    for word, value in exits.items():
-        if value.name in made:
-            made.remove(value.name)
-            found[word] = value
-        else:
-            axes = tuple(((f"d{dim}", size),) for dim, size in enumerate(value.shape))
-            operator = find_operator(body, "rearrange", value.span)
-            (found[word],) = apply(body, operator, (value,), {}, value.span, (word,), Binding(axes, axes))
-    return found
 
 
 def _count(number: int, noun: str) -> str:

@@ -30,9 +30,23 @@ class Program:
     dtype: str
 
 
+@dataclass(frozen=True)
+class Keeper:
+    """The graph that stores what the body of a scan declares, once for all iterations, under names with a prefix.
+
+    `repeat` is the name of a repeat inside the scan, whose weights would differ from iteration to iteration.
+    """
+
+    draft: Draft
+    prefix: str
+    repeat: str = ""
+
+
 @dataclass
 class Draft:
-    """A graph that is being built."""
+    """A graph that is being built. `keeper` stores what is declared in it, if it does not itself; names inside the
+    paths of `shared` may be claimed.
+    """
 
     names: Names
     inputs: list[Input] = field(default_factory=list)
@@ -40,14 +54,19 @@ class Draft:
     buffers: list[Buffer] = field(default_factory=list)
     steps: list[Node | Segment] = field(default_factory=list)
     paths: dict[str, Span | None] = field(default_factory=dict)
+    keeper: Keeper | None = None
+    shared: set[str] = field(default_factory=set)
 
-    def claim(self, path: str, span: Span | None) -> None:
+    def claim(self, path: str, span: Span | None, *, shared: bool = False) -> None:
         """Reserve the dotted name of a stored tensor or of a repeat: names are the leaves of a tree of modules.
 
         Raises E206 where another has the same name, or one is inside the other.
         """
+        if shared:
+            self.shared.add(path)
         for other, first in self.paths.items():
-            if path == other or path.startswith(f"{other}.") or other.startswith(f"{path}."):
+            inside = path.startswith(f"{other}.") and other not in self.shared
+            if path == other or inside or other.startswith(f"{path}."):
                 notes = () if first is None else (Label(first, f"`{other}` is declared here"),)
                 clash = (
                     "declared twice"

@@ -76,13 +76,38 @@ class Node:
     span: Span | None = None
     rule: str | None = None
 
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        """What must be there before the step."""
+        return self.arguments
+
+    @property
+    def makes(self) -> tuple[Value, ...]:
+        """What is there after the step."""
+        return self.results
+
+
+@dataclass(frozen=True)
+class Series:
+    """A tensor and its slices at the positions of a dimension: iteration i of a scan reads, or makes, slice i.
+
+    `whole` is a value of the graph around the scan, `part`, which has all dimensions but `dim`, one of its body.
+    """
+
+    whole: Value
+    part: Value
+    dim: int
+
 
 @dataclass(frozen=True)
 class Segment:
-    """A repeated part. Iteration i+1 reads, as `entry`, what iteration i left in `exit`; the first reads `initial`.
+    """A part with a body: repeated (`repeat`, `scan`), or executed if `predicate`, an integer scalar, is 1 (`cond`).
 
-    `captured` are the values from outside that every iteration reads unchanged (masks, tied weights). `results` are
-    what the code after the repeat sees: one per carried value, the last iteration's exit.
+    Iteration i+1 reads, as `entry`, what iteration i left in `exit`; the first reads `initial`. `captured` are the
+    values from outside that every iteration reads unchanged (masks, tied weights). `results` are what the code after
+    the repeat sees: one per carried value, the last iteration's exit, or `initial` where the body was not executed.
+    A scan also reads the slices of `sliced` and makes those of `stacked`; its body stores nothing. `probability` is how
+    often a cond is expected to execute its body.
     """
 
     name: str
@@ -94,6 +119,28 @@ class Segment:
     results: tuple[Value, ...]
     captured: tuple[Value, ...]
     span: Span | None = None
+    sliced: tuple[Series, ...] = ()
+    stacked: tuple[Series, ...] = ()
+    predicate: Value | None = None
+    probability: float = 1.0
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        """What must be there before the step."""
+        decides = () if self.predicate is None else (self.predicate,)
+        return (*self.initial, *(series.whole for series in self.sliced), *decides, *self.captured)
+
+    @property
+    def makes(self) -> tuple[Value, ...]:
+        """What is there after the step."""
+        return (*self.results, *(series.whole for series in self.stacked))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What stands before the names of what the body stores, per iteration; the body of a cond is there once."""
+        if self.predicate is not None:
+            return (f"{self.name}.",)
+        return tuple(f"{self.name}.{iteration}." for iteration in range(self.count))
 
 
 @dataclass(frozen=True)
@@ -139,5 +186,5 @@ def _weights(graph: Graph, prefix: str) -> Iterator[tuple[str, Weight]]:
         yield prefix + weight.value.name, weight
     for step in graph.steps:
         if isinstance(step, Segment):
-            for iteration in range(step.count):
-                yield from _weights(step.body, f"{prefix}{step.name}.{iteration}.")
+            for path in step.paths:
+                yield from _weights(step.body, prefix + path)

@@ -44,6 +44,10 @@ class HeldWindow:
     start: int
     held: int
 
+    def is_slice(self, extent: int, degree: int) -> bool:
+        """Whether every one of so many devices holds its slice of the dimension and nothing else."""
+        return self.start == 0 and self.held * degree == extent
+
 
 @dataclass(frozen=True)
 class Holding:

@@ -16,7 +16,7 @@ conversion is the conversion between the transposed layouts, in the other direct
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -213,6 +213,15 @@ class Layout:
     def overlaps(self) -> bool:
         """Whether some element is held by several devices of a mesh axis in different places."""
         return any(isinstance(kind, Window | Overlap) for kind in self.kinds)
+
+    def inserted(self, dim: int) -> Layout:
+        """The layout of a stack, along a new dimension `dim`, of tensors held so: the new dimension is not cut."""
+        return Layout(
+            tuple(
+                replace(kind, dim=kind.dim + 1) if isinstance(kind, Cut) and kind.dim >= dim else kind
+                for kind in self.kinds
+            )
+        )
 
     def local_shape(self, shape: tuple[int, ...], mesh: Mesh) -> tuple[int, ...]:
         """The shape each device holds, for kinds that cut evenly: not Window and Overlap, whose op says how much."""

@@ -47,16 +47,48 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Border:
+    """The layouts in which values cross the border of a body, the same ones in every iteration, in the segment's order.
+
+    `sliced` and `stacked` are those of the slices. `carried` are those of what a cond replaces or leaves as it is;
+    other segments carry in the layouts of their bodies.
+    """
+
+    captured: tuple[Layout, ...] = ()
+    sliced: tuple[Layout, ...] = ()
+    stacked: tuple[Layout, ...] = ()
+    carried: tuple[Layout, ...] = ()
+    predicate: Layout | None = None
+
+    def reads(self, segment: Segment) -> Iterator[tuple[Value, Layout]]:
+        """The values of outside that are read in a layout of the border."""
+        yield from zip(segment.captured, self.captured, strict=True)
+        for series, layout in zip(segment.sliced, self.sliced, strict=True):
+            yield series.whole, layout.inserted(series.dim)
+        if segment.predicate is not None and self.predicate is not None:
+            yield from zip(segment.initial, self.carried, strict=True)
+            yield segment.predicate, self.predicate
+
+    def leaves(self, segment: Segment) -> Iterator[tuple[Value, Layout]]:
+        """The values of the body that leave it in a layout of the border."""
+        for series, layout in zip(segment.stacked, self.stacked, strict=True):
+            yield series.part, layout
+        if segment.predicate is not None:
+            yield from zip(segment.exit, self.carried, strict=True)
+
+
+@dataclass(frozen=True)
 class PlannedSegment:
     segment: Segment
     runs: tuple[Run, ...]
+    border: Border
 
 
 @dataclass(frozen=True)
 class PlannedGraph:
     """`values` by name: inputs, weights, buffers, entries of a segment and results of nodes.
 
-    A segment's body sees captured values in the layouts they have outside (`produced` there) and converts them itself.
+    A segment's body sees what crosses its border in the layouts there, and converts it further itself.
     """
 
     graph: Graph

@@ -14,7 +14,7 @@ from ..index.term import walk
 from ..syntax.ast import Uniform
 from ..syntax.diagnostic import fail
 from ..syntax.span import Span
-from .graph import Graph, Model, Node, Segment, Value
+from .graph import Graph, Model, Node, Segment, Series, Value
 
 
 def finish(model: Model, loss_span: Span | None) -> Model:
@@ -54,7 +54,7 @@ def _check_read(flow: _Flow, live: set[int], reaches_loss: set[int]) -> None:
 
 @dataclass
 class _Flow:
-    """Values by number, each with those it is computed from.
+    """Values by number, each with those it is computed from; what decides whether it is counts among them.
 
     A graph's names are looked up in a dictionary of its own; `inside` keeps those of repeats, by their full names.
     """
@@ -90,10 +90,16 @@ class _Flow:
         inside = self.inside[path] = dict(known)
         for value, initial in zip(segment.entry, segment.initial, strict=True):
             inside[value.name] = self.add(value, path, [known[initial.name]])
+        for series in segment.sliced:
+            inside[series.part.name] = self.add(series.part, path, [known[series.whole.name]])
         self.add_graph(segment.body, inside, path)
+        decides = [] if segment.predicate is None else [known[segment.predicate.name]]
         for entry, exit, result in zip(segment.entry, segment.exit, segment.results, strict=True):
-            self.sources[inside[entry.name]].append(inside[exit.name])
-            known[result.name] = self.add(result, prefix, [inside[exit.name], inside[entry.name]])
+            if not decides:
+                self.sources[inside[entry.name]].append(inside[exit.name])
+            known[result.name] = self.add(result, prefix, [inside[exit.name], inside[entry.name], *decides])
+        for series in segment.stacked:
+            known[series.whole.name] = self.add(series.whole, prefix, [inside[series.part.name]])
 
     def sources_of(self, wanted: Iterable[int]) -> set[int]:
         """The values that these are computed from, themselves included."""
@@ -147,16 +153,11 @@ class _Marking:
         read: dict[str, Value] = {}
         steps: list[Node | Segment] = []
         for step in graph.steps:
-            if not any(keep(value) for value in step.results):
+            if not any(keep(value) for value in step.makes):
                 continue
-            if isinstance(step, Segment):
-                step = self.segment(step, known, prefix)
-                used = (*step.initial, *step.captured)
-            else:
-                step = self.node(step, known)
-                used = step.arguments
+            step = self.segment(step, known, prefix) if isinstance(step, Segment) else self.node(step, known)
             steps.append(step)
-            read |= {value.name: value for value in used}
+            read |= {value.name: value for value in step.reads}
         marked = Graph(
             inputs=tuple(replace(i, value=self.value(i.value, known)) for i in graph.inputs if keep(i.value)),
             weights=tuple(replace(w, value=self.value(w.value, known)) for w in graph.weights if keep(w.value)),
@@ -179,11 +180,19 @@ class _Marking:
         )
 
     def segment(self, segment: Segment, known: dict[str, int], prefix: str) -> Segment:
-        """Only the carried values that are live; captured is what the body reads and does not have itself."""
+        """Only the carried values and series that are live; captured is what the body reads and does not have."""
         path = f"{prefix}{segment.name}."
         inside = self.flow.inside[path]
         slots = [slot for slot, entry in enumerate(segment.entry) if inside[entry.name] in self.live]
         body, read = self.graph(segment.body, inside, path)
+
+        def series(every: Iterable[Series]) -> tuple[Series, ...]:
+            return tuple(
+                replace(one, whole=self.value(one.whole, known), part=self.value(one.part, inside))
+                for one in every
+                if inside[one.part.name] in self.live and known[one.whole.name] in self.live
+            )
+
         return replace(
             segment,
             body=body,
@@ -192,4 +201,7 @@ class _Marking:
             exit=self.values((segment.exit[slot] for slot in slots), inside),
             results=self.values((segment.results[slot] for slot in slots), known),
             captured=tuple(value for name, value in read.items() if inside[name] == known.get(name)),
+            sliced=series(segment.sliced),
+            stacked=series(segment.stacked),
+            predicate=None if segment.predicate is None else self.value(segment.predicate, known),
         )

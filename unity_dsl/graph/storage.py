@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..syntax.ast import Initialiser, ModelFile, ModelStatement, Number, Repeat, Storage, StorageDecl
+from ..syntax.ast import Initialiser, ModelFile, ModelStatement, Nested, Number, Storage, StorageDecl
 from ..syntax.diagnostic import fail
 from .expression import Place
 from .graph import Buffer, Input, Value, Weight
@@ -14,35 +14,48 @@ INTEGER_INITIALISERS = ("zeros", "ones", "constant")
 
 
 def store(place: Place, statement: StorageDecl) -> None:
-    """Declare an input, a weight or a buffer.
+    """Declare an input, a weight or a buffer. What the body of a scan declares is stored by the graph around it.
 
     Raises E205 and E225 (sizes), E206 (names), E218 (a weight of integers, a missing initialiser) or E219 (what an
-    initialiser is given).
+    initialiser is given) or E242 (a repeat inside a scan).
     """
     numbers, declared = place.scope.numbers, statement.type
     name = place.scope.prefix + statement.name
+    draft = place.draft
+    if draft.keeper is not None:
+        draft, name = draft.keeper.draft, draft.keeper.prefix + name
+        _check_kept(place, statement)
     integer_range = None
     if declared.integer_range is not None:
         integer_range = whole(declared.integer_range, numbers, f"the range of `{name}`")
     shape = shape_of(declared.dims, numbers, name, statement.span)
     value = Value(name, shape, declared.dtype, integer_range, span=statement.span)
     place.scope.declare(statement.name, value, statement.span)
-    place.draft.claim(name, statement.span)
-    if name in place.draft.names:
+    draft.claim(name, statement.span)
+    if name in draft.names or name in place.draft.names:
         message = f"the graph around `{name}` already has a tensor of that name"
         raise fail("E206", message, statement.span, help="a repeat's body sees the tensors around it: rename one")
+    draft.names.take(name)
     place.draft.names.take(name)
     if statement.storage is Storage.INPUT:
-        place.draft.inputs.append(Input(value))
+        draft.inputs.append(Input(value))
         return
     initialiser = _initialiser(statement, value, numbers)
     if statement.storage is Storage.WEIGHT:
         if declared.dtype == "int":
             message = f"weight `{name}` is of integers, which have no gradient"
             raise fail("E218", message, statement.span, help=f"`buffer {statement.name}: …`")
-        place.draft.weights.append(Weight(value, initialiser))
+        draft.weights.append(Weight(value, initialiser))
     else:
-        place.draft.buffers.append(Buffer(value, initialiser))
+        draft.buffers.append(Buffer(value, initialiser))
+
+
+def _check_kept(place: Place, statement: StorageDecl) -> None:
+    keeper = place.draft.keeper
+    if keeper is not None and keeper.repeat:
+        message = f"{statement.storage} `{statement.name}` in repeat `{keeper.repeat}` inside a scan"
+        help = "a scan has the same weights in each iteration: put the scan into the repeat, or declare before both"
+        raise fail("E242", message, statement.span, help=help)
 
 
 def _initialiser(statement: StorageDecl, value: Value, numbers: Mapping[str, Numeric]) -> Initialiser:
@@ -87,5 +100,5 @@ def _declarations(statements: Iterable[ModelStatement]) -> Iterator[StorageDecl]
     for statement in statements:
         if isinstance(statement, StorageDecl):
             yield statement
-        elif isinstance(statement, Repeat):
+        elif isinstance(statement, Nested):
             yield from _declarations(statement.body)

@@ -158,6 +158,8 @@ class Typing:
                 declaration = self.library.parallels.get(by)
                 if declaration is None or not is_cut(declaration):
                     return f"`{by}` is not a parallel op that cuts an axis"
+                if found.kind is AxisKind.DECLARED and by != PARTITION:
+                    return f"axis `{name}` of {self.instance.name} is declared for slices by {PARTITION} only"
                 holds = only_holds(declaration)
                 if holds and name in self.holder.windowed:
                     return self.holder.not_held(name, by, degree)
@@ -201,12 +203,14 @@ class Typing:
     def result_kind(self, role: Role, output: Operand) -> Kind:
         match role:
             case Uniformly(kind=kind):
-                return kind
+                return kind if output.integer_range is None else Invariant()
             case Linearly():
                 return Partial()
             case Along(axis=axis):
                 if (dim := _dim_of(output, axis)) is not None:
                     return Shard(dim, by=self.holder.cut_by(role.by))
+                if output.integer_range is not None:
+                    return Invariant()
                 equation = self.equation_of(output.name)
                 return Partial() if axis in equation.over and equation.kind is ReductionKind.SUM else Invariant()
 
@@ -312,11 +316,18 @@ class Typing:
     def _layout(
         self, kinds: Sequence[Kind], operand: Operand, divided: Mapping[str, tuple[int, ...]], holding: Holding
     ) -> Layout:
-        """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first."""
+        """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first.
+
+        A window that is a slice and nothing beyond it is a slice, whatever op holds it.
+        """
         placed = list(kinds)
-        around = {window.dim: (window.axis,) for window in holding.windows if window.operand == operand.name}
+        around = {window.dim: window for window in holding.windows if window.operand == operand.name}
         for dim, factors in enumerate(operand.dims):
-            nesting = [axis for name in around.get(dim, factors) for axis in divided.get(name, ())]
+            window = around.get(dim)
+            names = factors if window is None else (window.axis,)
+            nesting = [axis for name in names for axis in divided.get(name, ())]
+            if window is not None and window.is_slice(self.instance.shape(operand)[dim], self.mesh.degree(nesting)):
+                placed = [Shard(dim) if axis in nesting else kind for axis, kind in enumerate(placed)]
             for position, axis in enumerate(nesting):
                 kind = placed[axis]
                 assert isinstance(kind, Shard | Window) and kind.dim == dim

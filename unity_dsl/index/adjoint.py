@@ -5,7 +5,8 @@ An equation `t[a] = sum(b) value` that reads element `x[f(a, b)]` gives
     d_x[j] += sum(a, b) [j == f(a, b)] * d_t[a] * (derivative of value by that element)
 
 and the guard is solved for axes of a and b where that can be done. max and min share among ties: the derivative by a
-term is `[term == t] / (number of such terms)`, as torch's amax does. The derivative of a prod by one factor is the prod
+term is `[term == t] / (number of such terms)`, as torch's amax does; with `ties = first` it is 1 for the first of them,
+as torch's max and its pooling do. The derivative of a prod by one factor is the prod
 of the others, zero factors included. Intermediates that the outputs do not depend on carry nothing.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..syntax.ast import Apply, Expr, Name, Read, ReductionKind, Select, Size, Uniform
+from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size, Ties, Uniform
 from .derivative import Slope, declared_slopes, dependents, derivative, smooth_reads
 from .independence import gradient_free
 from .instance import Dim, Equation, Instance, Operand
@@ -40,6 +41,8 @@ def adjoint_by(instance: Instance, slope: Slope, wrt: int) -> Instance:
     operand = instance.inputs[wrt]
     if operand.integer_range is not None:
         raise ValueError(f"{instance.name}: `{operand.name}` holds integers, which have no cotangent")
+    if instance.whole:
+        raise ValueError(f"{instance.name} returns integers, which have no cotangent")
     return _Adjoint(instance, slope, operand).build()
 
 
@@ -221,23 +224,41 @@ class _Adjoint:
         incoming = self.cotangent(equation.target)
         match equation.kind:
             case ReductionKind.MAX | ReductionKind.MIN:
-                return self.shared(equation, incoming)
+                return (self.shared if equation.ties is Ties.SHARE else self.first)(equation, incoming)
             case ReductionKind.PROD:
                 return call("*", incoming, self.others(equation))
         return incoming
 
     def shared(self, equation: Equation, incoming: Expr) -> Expr:
         """Ties share: one over the number of values that equal the extremum, for each that does."""
+        hit = self.hit(equation)
+        count = self.intermediate(
+            equation, "ties", equation.target.axes, hit, kind=ReductionKind.SUM, over=equation.over
+        )
+        return call("*", hit, call("/", incoming, count))
+
+    def first(self, equation: Equation, incoming: Expr) -> Expr:
+        """One for the first that equals the extremum: the one whose position among the reduced is the least."""
+        position = dim_index(equation.over)
+        beyond = Number(dim_size(equation.over, self.sizes))
+        least = self.intermediate(
+            equation,
+            "first",
+            equation.target.axes,
+            Select(self.hit(equation), position, beyond),
+            kind=ReductionKind.MIN,
+            over=equation.over,
+        )
+        return call("*", call("==", position, least), incoming)
+
+    def hit(self, equation: Equation) -> Expr:
+        """Whether a value equals the extremum."""
         value = equation.value
         if not isinstance(value, Read):
             # Compared as it was computed: a rearranged copy could differ from the extremum in the last digit.
             value = self.intermediate(equation, "term", equation.space, value)
         extremum = Read(equation.target.name, tuple(dim_index(dim) for dim in equation.target.dims))
-        hit = call("==", value, extremum)
-        count = self.intermediate(
-            equation, "ties", equation.target.axes, hit, kind=ReductionKind.SUM, over=equation.over
-        )
-        return call("*", hit, call("/", incoming, count))
+        return call("==", value, extremum)
 
     def others(self, equation: Equation) -> Expr:
         """The product over all positions but one."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..syntax.ast import Apply, Expr, Name, Number, Read, Reduce, ReductionKind, Size
+from ..syntax.ast import Apply, Expr, Name, Number, Read, Reduce, ReductionKind, Size, Ties
 from ..syntax.span import Span
 from .instance import Equation, Operand
 from .term import axis_name, call, free_axes, rewrite, walk
 
-_Key = tuple[ReductionKind, tuple[str, ...], Expr]
+_Key = tuple[ReductionKind, Ties, tuple[str, ...], Expr]
 
 
 class Cutter:
@@ -34,9 +34,9 @@ class Cutter:
             return
         body = self._extract(reduction.body, target, span)
         over = _over(reduction)
-        self.equations.append(Equation(target, body, reduction.kind, over, span))
+        self.equations.append(Equation(target, body, reduction.kind, over, reduction.ties, span))
         if all(len(dim) == 1 for dim in target.dims) and set(target.axes) == _free(body, over):
-            self._known.setdefault((reduction.kind, over, body), target)
+            self._known.setdefault((reduction.kind, reduction.ties, over, body), target)
 
     def _extract(self, value: Expr, target: Operand, span: Span | None) -> Expr:
         """The value with each reduction in it replaced by a read of an intermediate."""
@@ -51,13 +51,13 @@ class Cutter:
 
     def _intermediate(self, reduction: Reduce, target: Operand, span: Span | None) -> Operand:
         over = _over(reduction)
-        key = (reduction.kind, over, reduction.body)
+        key = (reduction.kind, reduction.ties, over, reduction.body)
         if key not in self._known:
             free = _free(reduction.body, over)
             axes = [axis for axis in target.axes if axis in free]
             axes += [axis for axis in free_axes(reduction.body) if axis in free and axis not in axes]
             made = Operand(self._name(target.name), tuple((axis,) for axis in axes))
-            self.equations.append(Equation(made, reduction.body, reduction.kind, over, span))
+            self.equations.append(Equation(made, reduction.body, reduction.kind, over, reduction.ties, span))
             self._known[key] = made
         return self._known[key]
 
@@ -82,8 +82,8 @@ def _normalise(node: Expr) -> Expr:
     match node:
         case Reduce(_, (), body):
             return body
-        case Reduce(kind, axes, Reduce(inner, others, body)) if kind is inner and not set(axes) & set(others):
-            return Reduce(kind, axes + others, body, span=node.span)
+        case Reduce(kind, axes, Reduce(inner, others, body, same), ties) if (kind, ties) == (inner, same):
+            return node if set(axes) & set(others) else Reduce(kind, axes + others, body, ties, span=node.span)
         case Apply("neg", (Reduce(ReductionKind.SUM) as total,)):
             return _inside(total, call("neg", total.body))
         case Apply("*" | "/" as function, (Reduce(ReductionKind.SUM) as total, factor)) if is_constant(factor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 
 from ..syntax.ast import DimDecl, FunctionDecl, OperatorDecl, ParallelDecl, TensorDecl
 from ..syntax.diagnostic import InputError
@@ -10,6 +11,7 @@ from ..syntax.span import Span
 from .adjoint import adjoint
 from .classify import AxisClass, classify, gradient_free, linear_operands
 from .derivative import dependents
+from .frame import dims_text
 from .instance import Instance
 from .library import Library
 from .lowering import lowering_class
@@ -69,7 +71,7 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _shapes(operator: OperatorDecl) -> Iterator[str]:
     for output in operator.outputs:
-        yield f"{output.name}: [{', '.join(map(_dim, output.dims))}]"
+        yield f"{output.name}: {dims_text(output)}"
     for name in dict.fromkeys(dim.name for tensor in operator.inputs for dim in tensor.dims if not dim.broadcast):
         holders = [tensor for tensor in operator.inputs if any(dim.name == name for dim in tensor.dims)]
         if len(holders) > 1:
@@ -121,7 +123,7 @@ def _gradients(found: Representative, library: Library) -> Iterator[str]:
     instance = found.instance
     written = set(instance.equations)
     for position, operand in enumerate(instance.inputs):
-        if operand.integer_range is None:
+        if operand.integer_range is None and not instance.whole:
             made = adjoint(instance, library, position)
             names = {**found.names, **_cotangents(instance, [e.target.name for e in made.equations])}
             for equation in made.equations:
@@ -138,6 +140,9 @@ def _cotangents(instance: Instance, made: Sequence[str]) -> dict[str, str]:
 
 
 def _free(instance: Instance) -> Iterator[str]:
+    if instance.whole:
+        yield "none: the result holds integers"
+        return
     floats = frozenset(operand.name for operand in instance.inputs if operand.integer_range is None)
     varying = dependents(instance, floats)
     for name in sorted(gradient_free(instance)):
@@ -151,7 +156,7 @@ def _free(instance: Instance) -> Iterator[str]:
 def _flops(found: Representative) -> Iterator[str]:
     instance = found.instance
     yield f"forward   {_polynomial(forward_tally(instance).flops, found)}"
-    if any(operand.integer_range is None for operand in instance.inputs):
+    if any(operand.integer_range is None for operand in instance.inputs) and not instance.whole:
         backward = [tally.flops for tally, _ in backward_tallies(instance, [True] * len(instance.inputs))]
         yield f"backward  {_polynomial(total(backward), found)}"
 
@@ -179,12 +184,15 @@ def _polynomial(polynomial: Polynomial, found: Representative) -> str:
     return " + ".join(_product(count, axes, found) for axes, count in terms) or "0"
 
 
-def _product(count: int, axes: Axes, found: Representative) -> str:
+def _product(count: int | Fraction, axes: Axes, found: Representative) -> str:
     sizes = [f"|{found.names.get(axis, axis)}|" for axis in axes]
     return " * ".join(sizes if count == 1 and sizes else [str(count), *sizes])
 
 
 def _native(operator: OperatorDecl) -> Iterator[str]:
+    for line in (operator.numpy,):
+        if line is not None and line.span is not None:
+            yield f"{line.span.text}  (the reference)"
     if operator.torch is None or operator.torch.span is None:
         yield "from its statements"
     else:

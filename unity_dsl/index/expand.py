@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..syntax.ast import Expr, Name, Number, OperatorDecl, Read, Reduce, Size, Statement, TensorDecl, Uniform
 from ..syntax.diagnostic import fail
 from .frame import Frame
 from .instance import Dim, Operand
-from .term import call, children, dim_index, fresh, is_rest, rewrite, substitute, walk, with_children
+from .merged import merged_dims
+from .term import call, children, dim_index, fresh, is_rest, merged_index, rewrite, substitute, walk, with_children
 
 Slot = tuple[str, bool]
 """One entry of a tensor's declared dimensions: its name and whether it is a rest group."""
@@ -39,9 +40,10 @@ class Scope:
         left = tuple((name.name, is_rest(name)) for name in statement.index)
         axes = tuple(axis for name, rest in left for axis in self._axes(name, rest))
         bound = self._output(statement.target)
+        dims = tuple((axis,) for axis in axes) if bound is None else merged_dims(bound, tuple((a,) for a in axes))
         target = Operand(
             statement.target,
-            tuple((axis,) for axis in axes) if merged is None else merged,
+            dims if merged is None else merged,
             None if bound is None or bound.integer_range is None else self.sizes[bound.integer_range],
         )
         value = self.expand(statement.value)
@@ -147,7 +149,9 @@ class Scope:
         if all(rest for _, rest in slots):
             return tuple(dim_index(dim) for dim in dims)
         named = sum(not rest for _, rest in slots)
-        return tuple(part for expr in self._aligned(read, slots, dims, len(dims) - named) for part in expr)
+        axes: list[Dim] = [part for dim in dims for part in ([(axis,) for axis in dim] if len(dim) > 1 else [dim])]
+        parts = iter([part for expr in self._aligned(read, slots, axes, len(axes) - named) for part in expr])
+        return tuple(_joined(dim, parts) for dim in dims)
 
     def _aligned(self, read: Read, slots: tuple[Slot, ...], dims: list[Dim], extra: int) -> list[tuple[Expr, ...]]:
         found: list[tuple[Expr, ...]] = []
@@ -160,6 +164,13 @@ class Scope:
             found.append(tuple(dim_index(dim) for dim in part) if rest else (self.expand(index),))
             position += count
         return found
+
+
+def _joined(dim: Dim, parts: Iterator[Expr]) -> Expr:
+    """The index of a dimension, from those of its axes."""
+    if len(dim) < 2:
+        return next(parts)
+    return merged_index((next(parts), Size(axis)) for axis in dim)
 
 
 def _rename(expr: Expr, names: Mapping[str, str]) -> Expr:

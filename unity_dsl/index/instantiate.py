@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..syntax.ast import (
+    Apply,
     DeviceName,
     DimDecl,
     Expr,
     Name,
     OperatorDecl,
     ParallelDecl,
+    Read,
     Reduce,
     Size,
     Statement,
@@ -22,6 +24,7 @@ from .cut import Cutter
 from .expand import Scope, Slot
 from .frame import Frame, Site, frame, zip_axes
 from .instance import Dim, Equation, Instance, Operand
+from .merged import merged_dims, unmerge
 from .pattern import dims_of, pattern_frame
 from .shape import Binding, Shape
 from .solving import Value
@@ -44,6 +47,7 @@ def instantiate(
     """
     site = Site(operator, tuple(shapes), span)
     if binding is None:
+        site = unmerge(site, attributes)
         return _build(site, frame(site, attributes, {}), None)
     if len(shapes) != len(operator.inputs):
         raise site.fault("E120", f"takes {len(operator.inputs)} tensors, {len(shapes)} given")
@@ -117,6 +121,9 @@ def _rest(axis: Name | DeviceName) -> bool:
 def _build(site: Site, names: Frame, binding: Binding | None) -> Instance:
     operator = site.operator
     inputs = tuple(_inputs(site, names, binding))
+    if operator.extern:
+        outputs, declared = _extern_outputs(operator, names), _declared_axes(operator, names)
+        return Instance(operator, inputs, outputs, names.sizes, names.attributes, (), declared=declared)
     sizes = dict(names.sizes)
     local: dict[str, str] = {}
     merged = None if binding is None else dims_of(binding.target)
@@ -140,6 +147,26 @@ def _build(site: Site, names: Frame, binding: Binding | None) -> Instance:
     return instance
 
 
+def _extern_outputs(operator: OperatorDecl, names: Frame) -> tuple[Operand, ...]:
+    """The result at a call: its axes, and the bound of its integers."""
+    return tuple(_result(output, names) for output in operator.outputs)
+
+
+def _result(output: TensorDecl, names: Frame) -> Operand:
+    axes = (axis for dim in output.dims for axis in (names.rests[dim.name] if dim.rest else (dim.name,)))
+    assert output.integer_range is not None
+    return Operand(output.name, tuple((axis,) for axis in axes), names.sizes[output.integer_range])
+
+
+def _declared_axes(operator: OperatorDecl, names: Frame) -> dict[str, str]:
+    """The axes along which a call may be divided, each with its name in the declaration."""
+    return {
+        axis: declared.name
+        for declared in operator.declared
+        for axis in (names.rests[declared.name] if declared.rest else (declared.name,))
+    }
+
+
 def _inputs(site: Site, names: Frame, binding: Binding | None) -> Iterator[Operand]:
     if binding is not None:
         (tensor,), (shape,) = site.operator.inputs, site.shapes
@@ -149,7 +176,7 @@ def _inputs(site: Site, names: Frame, binding: Binding | None) -> Iterator[Opera
         dims: list[Dim] = []
         for axis, size, broadcast in zip_axes(tensor, shape, names.rests):
             dims.append(() if broadcast and size == 1 != names.sizes[axis] else (axis,))
-        yield Operand(tensor.name, tuple(dims), shape.integer_range)
+        yield Operand(tensor.name, merged_dims(tensor, tuple(dims)), shape.integer_range)
 
 
 def _equations(
@@ -177,6 +204,8 @@ def _equations(
 def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: Mapping[str, Operand]) -> None:
     """Every read lies inside its tensor at every position of the equation's axes, unless it has a fill."""
     for read in reads(equation.value):
+        for index, dim in zip(read.index, operands[read.tensor].dims, strict=True):
+            _check_parts(site, instance, read, index, dim)
         if read.fill is not None:
             continue
         shape = instance.shape(operands[read.tensor])
@@ -192,3 +221,28 @@ def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: 
                 message = f"`{read.tensor}` is read outside its {size} positions: the index {text} runs {low}..{high}"
                 help = f"write `{read.tensor}[… else 0]` if values outside are wanted"
                 raise site.fault("E128", message, help=help, at=index.span or read.span)
+
+
+def _check_parts(site: Site, instance: Instance, read: Read, index: Expr, dim: Dim) -> None:
+    """Axis by axis in a merged dimension: outside of one of them lie elements of another, so there is no fill."""
+    for axis in reversed(dim[1:]):
+        match index:
+            case Apply("+", (Apply("*", (major, Size(name))), minor)) if name == axis:
+                _check_part(site, instance, read, minor, axis)
+                index = major
+            case _:
+                return
+    if len(dim) > 1:
+        _check_part(site, instance, read, index, dim[0])
+
+
+def _check_part(site: Site, instance: Instance, read: Read, index: Expr, axis: str) -> None:
+    try:
+        low, high = interval(index, instance.sizes)
+    except ValueError as reason:
+        message = f"the index of `{axis}` in `{read.tensor}` has no bounds: {reason}"
+        raise site.fault("E131", message, at=index.span or read.span) from None
+    if low < 0 or high >= instance.sizes[axis]:
+        message = f"`{read.tensor}` is read outside the {instance.sizes[axis]} positions of `{axis}`: {low}..{high}"
+        help = "an axis that shares its dimension has no outside"
+        raise site.fault("E128", message, help=help, at=index.span or read.span)

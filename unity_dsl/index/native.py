@@ -45,7 +45,19 @@ NUMPY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "np.tan": np.tan,
     "np.tanh": np.tanh,
 }
+ARRAY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
+    **NUMPY_CALLS,
+    "np.arange": np.arange,
+    "np.cumsum": np.cumsum,
+    "np.flip": np.flip,
+    "np.lexsort": np.lexsort,
+    "np.negative": np.negative,
+    "np.take": np.take,
+}
+"""What an extern operator's `numpy:` line may call. np.lexsort sorts along the last axis, equal elements stay in order.
+"""
 
+LITERALS: Mapping[str, bool] = {"True": True, "False": False}
 
 ARITHMETIC_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "+": np.add,
@@ -79,19 +91,42 @@ def check_native(call: NativeCall, allowed: Collection[str], names: Collection[s
 
 
 def evaluate_native(call: NativeCall, bound: Mapping[str, Any]) -> Any:
-    """A checked `numpy:` line at these values of its names."""
-    return NUMPY_CALLS[call.function](*(_argument_value(argument, bound) for argument in call.arguments))
+    """A checked `numpy:` line of an element function at these values of its names."""
+    return evaluate_array(call, bound, {})
 
 
-def _argument_value(argument: NativeArgument, bound: Mapping[str, Any]) -> Any:
+def native_names(argument: NativeArgument) -> set[str]:
+    """The operands and attributes that a native call names."""
     match argument:
-        case Number(number):
-            return number
+        case NativeCall(arguments=positional, keywords=keywords):
+            parts: tuple[NativeArgument, ...] = (*positional, *(value for _, value in keywords))
+        case NativeList(items):
+            parts = items
         case Name(name):
-            return bound[name]
-        case NativeCall():
-            return evaluate_native(argument, bound)
-    raise TypeError(f"{type(argument).__name__} in a `numpy:` line")
+            return {name}
+        case _:
+            return set()
+    return {name for part in parts for name in native_names(part)}
+
+
+def evaluate_array(call: NativeCall, bound: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+    """A checked `numpy:` line at these values of its names, and these lengths of axes."""
+
+    def value(argument: NativeArgument) -> Any:
+        match argument:
+            case Number(number):
+                return number
+            case Name(name):
+                return LITERALS[name] if name in LITERALS else bound[name]
+            case Size(name):
+                return sizes[name]
+            case NativeList(items):
+                return [value(item) for item in items]
+            case NativeCall():
+                return evaluate_array(argument, bound, sizes)
+
+    keywords = {key: value(argument) for key, argument in call.keywords}
+    return ARRAY_CALLS[call.function](*map(value, call.arguments), **keywords)
 
 
 def _check_argument(
@@ -103,7 +138,7 @@ def _check_argument(
         case NativeList(items):
             for item in items:
                 _check_argument(item, allowed, names, sizes)
-        case Name(name) if name not in names:
+        case Name(name) if name not in names and name not in LITERALS:
             help = suggest(name, names)
             raise fail("E109", f"`{name}` is neither an operand nor an attribute", argument.span, help=help)
         case Size(name) if name not in sizes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, Read, Reduce, Select, Size, Uniform
+from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, Read, Reduce, Select, Size, Ties, Uniform
 from .instance import Dim, Equation
 from .term import COMPARISONS
 
@@ -31,8 +31,12 @@ def equation_text(equation: Equation, names: Renaming | None = None, numbers: Ma
     target = f"{writer.name(equation.target.name)}[{', '.join(map(writer.dim, equation.target.dims))}]"
     if equation.kind is None:
         return f"{target} = {writer.text(equation.value, _SUM)}"
-    over = ", ".join(map(writer.name, equation.over))
+    over = ", ".join(map(writer.name, equation.over)) + _ties_text(equation.ties)
     return f"{target} = {equation.kind}({over}) {writer.text(equation.value, _PRODUCT)}"
+
+
+def _ties_text(ties: Ties) -> str:
+    return "" if ties is Ties.SHARE else f"; ties = {ties}"
 
 
 class _Writer:
@@ -71,8 +75,8 @@ class _Writer:
             case Select(condition, then, otherwise):
                 branches = self.listed((then, otherwise))
                 return f"select({self.condition(condition)}, {branches})", _ATOM
-            case Reduce(kind, axes, body):
-                over = ", ".join(self.text(axis, _SUM) for axis in axes)
+            case Reduce(kind, axes, body, ties):
+                over = ", ".join(self.text(axis, _SUM) for axis in axes) + _ties_text(ties)
                 return f"{kind}({over}) {self.text(body, _PRODUCT)}", _PRODUCT
             case Apply(function, arguments):
                 return self.applied(function, arguments)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import chain, islice, product
+from math import prod
+
+import numpy as np
 
 from ..syntax.ast import Apply, Name, Number, OperatorDecl, TensorDecl
 from ..syntax.diagnostic import InputError
@@ -20,6 +23,8 @@ _NUMBERS = (3, 7, 19, 31)
 _DIMENSIONS = (1, 2, 3, 0)
 _RELATED = (24, 12, 6, 4, 2)
 _TRIALS = 4000
+_SMALL = (1, 2, 3, 4, 6)
+_SMALL_TRIALS = 50
 
 
 @dataclass(frozen=True)
@@ -48,18 +53,57 @@ def representative(operator: OperatorDecl, rank: int = 1) -> Representative:
     raise error
 
 
-def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
-    names = list(dict.fromkeys(dim.name for tensor in operator.inputs for dim in tensor.dims))
-    ranges = [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
-    names = list(dict.fromkeys((*names, *ranges)))
+def small_instances(operator: OperatorDecl, random: np.random.Generator, count: int) -> Iterator[Instance]:
+    """Up to `count` instances at small sizes and numbers that its conditions admit, none to two axes per rest group."""
+    names = _dimensions(operator)
     missing = [attribute.name for attribute in operator.attributes if attribute.default is None]
+    for _ in range(_SMALL_TRIALS * count):
+        sizes = {name: int(random.choice(_SMALL)) for name in names}
+        attributes = {
+            name: int(random.integers(0, 3)) if _counts_dimensions(operator, name) else int(random.choice(_SMALL))
+            for name in missing
+        }
+        try:
+            made = _instance(operator, sizes, attributes, int(random.integers(0, 3)))
+        except InputError:
+            continue
+        yield made
+        count -= 1
+        if not count:
+            return
+
+
+def _dimensions(operator: OperatorDecl) -> list[str]:
+    """The names of what an input's shape says: its dimensions, and the bounds of its integers."""
+    names = [dim.name for tensor in operator.inputs for dim in tensor.dims]
+    names += [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
+    return list(dict.fromkeys(names))
+
+
+def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
+    counts = dict(_counts(operator))
+    missing = [a.name for a in operator.attributes if a.default is None or a.name in counts]
+    names = [name for name in _dimensions(operator) if name not in counts.values()]
     ranks = {name for name in missing if _counts_dimensions(operator, name)}
     choices = [_DIMENSIONS if name in ranks else (_NUMBERS[missing.index(name) % 4], 1) for name in missing]
     given = [dict(zip(missing, values, strict=True)) for values in product(*choices)]
     different = dict(zip(names, (_SIZES * (len(names) // len(_SIZES) + 1)), strict=False))
-    yield from ((different, attributes) for attributes in given)
-    for sizes in product(_RELATED, repeat=len(names)):
-        yield from ((dict(zip(names, sizes, strict=True)), attributes) for attributes in given)
+    related = (dict(zip(names, sizes, strict=True)) for sizes in product(_RELATED, repeat=len(names)))
+    for sizes in chain([different], related):
+        for attributes in given:
+            yield sizes | {size: attributes[name] for name, size in counts.items()}, attributes
+
+
+def _counts(operator: OperatorDecl) -> Iterator[tuple[str, str]]:
+    """Attributes that a condition sets equal to the size of an axis, each with that axis: `g == groups`."""
+    axes = {dim.name for tensor in operator.inputs for dim in tensor.dims}
+    attributes = {attribute.name for attribute in operator.attributes}
+    for condition in operator.conditions:
+        match condition:
+            case Apply("==", (Name(left), Name(right))) if left in axes and right in attributes:
+                yield right, left
+            case Apply("==", (Name(left), Name(right))) if right in axes and left in attributes:
+                yield left, right
 
 
 def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
@@ -85,9 +129,9 @@ def _instance(operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapp
 def _dims(tensor: TensorDecl, sizes: Mapping[str, int], rank: int) -> tuple[int, ...]:
     """The shape, the axes of a rest group of one size less each."""
     dims: list[int] = []
-    for dim in tensor.dims:
-        count = rank if dim.rest else 1
-        dims += [max(1, sizes[dim.name] - number) for number in range(count)]
+    for axes in tensor.dimensions:
+        count = rank if axes[0].rest else 1
+        dims += [max(1, prod(sizes[dim.name] for dim in axes) - number) for number in range(count)]
     return tuple(dims)
 
 

@@ -12,14 +12,18 @@ Factors = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of an argument. `origin` is where the program says so; `integer_range` bounds an integer's values."""
+    """The shape of an argument. `origin` is where the program says so; `integer_range` bounds an integer's values.
+
+    `text` is how a user knows the shape, where that is not by these numbers.
+    """
 
     dims: tuple[int, ...]
     integer_range: int | None = None
     origin: Span | None = None
+    text: str = ""
 
     def __str__(self) -> str:
-        return shape_text(self.dims)
+        return self.text or shape_text(self.dims)
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,12 @@ from ..syntax.ast import (
     Uniform,
 )
 from ..syntax.diagnostic import InputError, fail, suggest
+from .extern import check_extern
 from .instantiate import parallel_operator
-from .native import NUMPY_CALLS, TORCH_CALLS, check_native
+from .native import ARRAY_CALLS, NUMPY_CALLS, TORCH_CALLS, check_native
 from .solving import defined_sizes, keys, leaves
 from .term import ARITHMETIC, COMPARISONS, children, free_axes, is_rest, walk
+from .whole import check_results
 
 Functions = Mapping[str, FunctionDecl]
 Slots = tuple[tuple[str, bool], ...]
@@ -133,6 +135,9 @@ def check_parallel(parallel: ParallelDecl, functions: Functions) -> None:
             if dim.device and dim.name not in parallel.degrees:
                 help = suggest(dim.name, parallel.degrees) or f"`{parallel.name}[{dim.name}](…)`"
                 raise fail("E101", f"`{dim.name}` is no degree of `{parallel.name}`", dim.span, help=help)
+        if tensor.merged:
+            message = f"`{tensor.name}` of `{parallel.name}` has a dimension of several axes"
+            raise fail("E112", message, tensor.span, help="a parallel op spreads whole dimensions: name it by one axis")
     taken = {attribute.name for attribute in parallel.attributes} | {dim.name for dim in _plain_dims(parallel)}
     for name in parallel.degrees:
         if name in taken:
@@ -153,12 +158,17 @@ def check_operator(operator: OperatorDecl, functions: Functions) -> None:
     _check_names(operator)
     dims = _check_dims(operator)
     _check_conditions(operator, dims)
+    if operator.extern:
+        check_extern(operator)
+    else:
+        check_results(operator)
     for statements in (operator.statements, operator.evaluation):
         if statements:
             _Body(operator, functions, dims).check(statements)
-    if operator.torch is not None:
-        names = [tensor.name for tensor in operator.inputs] + [attribute.name for attribute in operator.attributes]
-        check_native(operator.torch, TORCH_CALLS, names, [name for name, rest in dims.items() if not rest])
+    names = [tensor.name for tensor in operator.inputs] + [attribute.name for attribute in operator.attributes]
+    for line, allowed in ((operator.torch, TORCH_CALLS), (operator.numpy, ARRAY_CALLS)):
+        if line is not None:
+            check_native(line, allowed, names, [name for name, rest in dims.items() if not rest])
 
 
 def _device_dims(operator: OperatorDecl) -> Iterable[DimDecl]:
@@ -203,6 +213,11 @@ def _check_dims(operator: OperatorDecl) -> dict[str, bool]:
 
 def _check_groups(tensor: TensorDecl) -> None:
     groups = [dim for dim in tensor.dims if dim.rest]
+    if tensor.merged and (len(groups) > 1 or any(dim.broadcast for dim in groups)):
+        message = f"`{tensor.name}` has a dimension of several axes beside " + (
+            "two groups" if len(groups) > 1 else "a group that broadcasts"
+        )
+        raise fail("E112", message, tensor.span, help="one group `b..` at most: else nothing tells which is which")
     for dim in groups:
         if dim.broadcast and len(groups) > 1:
             raise fail("E112", "a broadcasting group must be the only group of its tensor", dim.span)
@@ -226,10 +241,13 @@ def _check_conditions(operator: OperatorDecl, dims: Mapping[str, bool]) -> None:
     determined |= {tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None}
     determined |= {key for condition in operator.conditions for key in keys(condition)}
     for output in operator.outputs:
-        for dim in output.dims:
-            if dim.name not in determined and not dim.device:
-                help = suggest(dim.name, determined) or f"add `where {dim.name} == …`"
-                raise fail("E107", f"nothing determines the size of `{dim.name}`", dim.span, help=help)
+        sizes = [(dim.name, dim.span) for dim in output.dims if not dim.device]
+        if output.integer_range is not None:
+            sizes.append((output.integer_range, output.span))
+        for name, span in sizes:
+            if name not in determined:
+                help = suggest(name, determined) or f"add `where {name} == …`"
+                raise fail("E107", f"nothing determines the size of `{name}`", span, help=help)
 
 
 def _check_condition_node(node: Expr) -> None:

@@ -3,23 +3,25 @@
 An operator is counted as one kernel: it reads its inputs and writes its outputs once, intermediates stay inside. Every
 arithmetic operation and element function counts one for each combination of the axes that it depends on, every term of
 a reduction one more; comparisons and indices are addressing. A guarded sum `sum(v) [v == ids[n]] * w[v, d]` is counted
-as what it is lowered to, one row per position; its adjoint adds one row per position.
+as what it is lowered to, one row per position; its adjoint adds one row per position. Where all but a few positions of
+an axis are left out, as in the adjoint of a window that moves in steps, those few count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..syntax.ast import Apply, Expr, Name, Read, Uniform
+from ..syntax.ast import Apply, Expr, Name, Number, Read, Select, Size, Uniform
 from .adjoint import adjoint_by
 from .instance import Equation, Instance, Operand
-from .term import COMPARISONS, call, children, free_axes, reads, substitute, walk
+from .term import COMPARISONS, affine, call, children, free_axes, reads, substitute, walk
 
 Count = Any
 """A number, or a NumPy array of numbers where sizes are arrays."""
@@ -42,10 +44,10 @@ class Work:
 class Polynomial:
     """A sum of products of sizes: per set of axes its coefficient."""
 
-    terms: tuple[tuple[Axes, int], ...] = ()
+    terms: tuple[tuple[Axes, Fraction], ...] = ()
 
     def at(self, sizes: Mapping[str, Count]) -> Count:
-        return sum(coefficient * _product(axes, sizes) for axes, coefficient in self.terms)
+        return sum(_number(coefficient) * _product(axes, sizes) for axes, coefficient in self.terms)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ def backward_work(
 
 def forward_tally(instance: Instance) -> Tally:
     """The forward computation at any sizes."""
+    if instance.extern:
+        return _extern_tally(instance)
     inputs = {operand.name for operand in instance.inputs}
     outputs = {operand.name for operand in instance.outputs}
     return Tally(
@@ -110,6 +114,15 @@ def forward_tally(instance: Instance) -> Tally:
         _read(instance, instance.equations, inputs),
         tuple(_written(equation) for equation in instance.equations if equation.target.name in outputs),
     )
+
+
+def _extern_tally(instance: Instance) -> Tally:
+    """Nothing is known but what must be moved: its comparisons count as addressing."""
+    read, written = (
+        tuple(Extent(operand.name, operand.axes, None, operand.integer_range is None) for operand in operands)
+        for operands in (instance.inputs, instance.outputs)
+    )
+    return Tally(Polynomial(), read, written)
 
 
 @dataclass(frozen=True)
@@ -134,7 +147,7 @@ def _backward_tallies(same: _Same, needs: tuple[bool, ...]) -> tuple[tuple[Tally
     done = set(instance.equations)
     found = []
     for position, operand in enumerate(instance.inputs):
-        if not needs[position] or operand.integer_range is not None:
+        if not needs[position] or operand.integer_range is not None or instance.whole:
             continue
         made = adjoint_by(instance, _one_operation, position)
         new = [equation for equation in made.equations if equation not in done]
@@ -172,7 +185,35 @@ def flops_of(equation: Equation) -> Polynomial:
     counted = [free_axes(node) for node in dict.fromkeys(_operations(value))]
     if set(axes) - set(equation.target.axes):
         counted.append(axes)
-    return _polynomial(counted)
+    return _polynomial(counted, dict(_confined(equation.over, value)))
+
+
+def _confined(over: Axes, value: Expr) -> Iterator[tuple[str, tuple[frozenset[str], Fraction]]]:
+    """Reduced axes of which a term leaves few positions, 0 elsewhere: the term's other axes, and how many on average.
+
+    0 <= b - 2 * a < 3 leaves 3 / 2 positions of a at every b.
+    """
+    conditions: list[Expr] = []
+    while isinstance(value, Select) and value.otherwise == Number(0):
+        conditions.append(value.condition)
+        value = value.then
+    for condition in conditions:
+        match condition:
+            case Apply("<", (term, Number(count))) if call(">=", term, Number(0)) in conditions and not any(
+                reads(term)
+            ):
+                steps = _steps(term)
+                axis = max(set(steps) & {*over}, key=lambda name: (abs(steps[name]), name), default=None)
+                if axis is not None and len(steps) > 1:
+                    yield axis, (frozenset(steps) - {axis}, Fraction(count) / abs(steps[axis]))
+
+
+def _steps(term: Expr) -> Mapping[str, int]:
+    """How far a term moves with each axis; nothing where it is more than that, or depends on sizes."""
+    if any(isinstance(node, Size) or (isinstance(node, Apply) and node.function in ("//", "%")) for node in walk(term)):
+        return {}
+    form = affine(term, {})
+    return {} if form is None else form.coefficients
 
 
 def resolved(equation: Equation) -> tuple[Axes, Expr, tuple[Expr, ...]]:
@@ -273,27 +314,38 @@ def _written(equation: Equation) -> Extent:
     """All elements of a result; of one that is scattered to, those that are added to."""
     axes = resolved(equation)[0]
     scattered = not set(equation.target.axes) <= set(axes)
-    return Extent(equation.target.name, equation.target.axes, _polynomial([axes]) if scattered else None, True)
+    real = equation.target.integer_range is None
+    return Extent(equation.target.name, equation.target.axes, _polynomial([axes]) if scattered else None, real)
 
 
 # ---------------------------------------------------------------------------------------------- polynomials
 
 
-def _polynomial(products: Iterable[Axes]) -> Polynomial:
-    terms: dict[Axes, int] = {}
+def _polynomial(
+    products: Iterable[Axes], confined: Mapping[str, tuple[frozenset[str], Fraction]] | None = None
+) -> Polynomial:
+    terms: dict[Axes, Fraction] = {}
     for axes in products:
-        key = tuple(sorted(axes))
-        terms[key] = terms.get(key, 0) + 1
+        left, count = {*axes}, Fraction(1)
+        for axis, (others, positions) in (confined or {}).items():
+            if axis in left and others <= left:
+                left, count = left - {axis}, count * positions
+        key = tuple(sorted(left))
+        terms[key] = terms.get(key, Fraction(0)) + count
     return Polynomial(tuple(terms.items()))
 
 
 def total(parts: Iterable[Polynomial]) -> Polynomial:
     """The sum of polynomials, like terms collected."""
-    terms: dict[Axes, int] = {}
+    terms: dict[Axes, Fraction] = {}
     for part in parts:
         for axes, coefficient in part.terms:
-            terms[axes] = terms.get(axes, 0) + coefficient
+            terms[axes] = terms.get(axes, Fraction(0)) + coefficient
     return Polynomial(tuple(terms.items()))
+
+
+def _number(count: Fraction) -> int | float:
+    return int(count) if count.denominator == 1 else float(count)
 
 
 def _product(axes: Axes, sizes: Mapping[str, Count]) -> Count:

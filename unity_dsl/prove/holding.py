@@ -33,7 +33,7 @@ from .form import Form, Unsupported, guarded, substitute
 from .functions import Functions
 from .guard import Guard, within
 from .inline import Call, Tensor, input_tensor
-from .poly import Poly, Var, number, of, product
+from .poly import Poly, Quotient, Var, number, of, product
 from .prove import Answer, Obligation
 from .shape import Factors, Failed, Sizes, factors_of, shown, valued
 from .sharding import DEGREE, LOCAL, Division, OnDevice, answer, modes, symbolic_sizes
@@ -120,7 +120,8 @@ class _WindowDivision(Division):
         """What conditions of the operator ask beyond that holds at the instance, all positions on one device."""
         named = {**self.instance.sizes, DEGREE: 1, LOCAL: self.instance.sizes[self.axis]}
         for condition in self.arithmetic.conditions:
-            if not all(isinstance(symbol, str) and symbol in named for symbol in condition.poly.symbols()):
+            symbols = (symbol for symbol in condition.poly.symbols() if not isinstance(symbol, Quotient))
+            if not all(isinstance(symbol, str) and symbol in named for symbol in symbols):
                 raise Unsupported(f"a condition on {shown(condition.poly)}")
             if not _met(condition, valued(condition.poly, named)):
                 raise Failed("inhabited", f"{shown(condition.poly)} {condition.relation} 0 does not hold here")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
-from ..index.instance import Instance
+from ..index.instance import Dim, Instance
 from ..index.solving import mentions_rank
 from ..index.term import COMPARISONS
 from ..syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
@@ -110,7 +110,8 @@ class Sizes:
         )
 
     def bind_operands(self, instance: Instance, dims: Sequence[Sequence[Factors]]) -> None:
-        """Axes of an instance from its operands' symbolic dimensions."""
+        """Axes of an instance from its operands' symbolic dimensions; those of a dimension of several come last."""
+        merged: list[tuple[Dim, Factors, str]] = []
         for operand, own in zip(instance.inputs, dims, strict=True):
             what = f"`{operand.name}` of `{instance.name}`"
             for axes, factors in zip(operand.dims, own, strict=True):
@@ -120,8 +121,22 @@ class Sizes:
                     for axis, factor in zip(axes, factors, strict=True):
                         self.bind(axis, (factor,), what)
                 else:
-                    names = " * ".join(map(shown, factors)) or "1"
-                    raise Failed("same_shape", f"{what}: a dimension of size {names} is used as {len(axes)} axes")
+                    merged.append((axes, factors, what))
+        for condition in instance.operator.conditions if merged else ():
+            if not mentions_rank(condition):
+                self._determines(condition)
+        for axes, factors, what in merged:
+            self._bind_merged(axes, factors, what)
+
+    def _bind_merged(self, axes: Dim, factors: Factors, what: str) -> None:
+        """The one axis of a dimension that is not known yet: what the others leave of it. Raises Failed."""
+        known = tuple(factor for axis in axes for factor in self.dims.get(axis, ()))
+        unknown = [axis for axis in axes if axis not in self.dims]
+        if len(unknown) == 1:
+            self.dims[unknown[0]] = self._quotient(factors, known, unknown[0])
+        elif unknown or known != factors:
+            names = " * ".join(map(shown, factors)) or "1"
+            raise Failed("same_shape", f"{what}: a dimension of size {names} is used as {len(axes)} axes")
 
     # ------------------------------------------------------------------------------------------ conditions
 

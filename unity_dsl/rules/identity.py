@@ -35,7 +35,7 @@ class Identities:
         for step in graph.steps:
             made = self._node(step, known) if isinstance(step, Node) else self._segment(step, known)
             every.append(made)
-            for position, value in enumerate(step.results):
+            for position, value in enumerate(step.makes):
                 known[value.name] = self._number("result", made, position)
         return known, tuple(sorted(every))
 
@@ -46,7 +46,12 @@ class Identities:
     def _segment(self, segment: Segment, known: Mapping[str, int]) -> int:
         inside = {value.name: known[value.name] for value in segment.captured}
         entries = {value.name: self._number("entry", slot) for slot, value in enumerate(segment.entry)}
-        body, every = self._graph(segment.body, inside | entries)
+        slices = {series.part.name: self._number("slice", slot) for slot, series in enumerate(segment.sliced)}
+        body, every = self._graph(segment.body, inside | entries | slices)
         initial = tuple(known[value.name] for value in segment.initial)
         exits = tuple(body[value.name] for value in segment.exit)
-        return self._number("repeat", segment.name, segment.count, initial, exits, every)
+        sliced = tuple((known[series.whole.name], series.dim) for series in segment.sliced)
+        stacked = tuple((body[series.part.name], series.dim) for series in segment.stacked)
+        predicate = None if segment.predicate is None else known[segment.predicate.name]
+        series = sliced, stacked, predicate
+        return self._number("repeat", segment.name, segment.count, initial, exits, every, series)

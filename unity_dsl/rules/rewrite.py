@@ -49,8 +49,10 @@ def _all_names(model: Model) -> set[str]:
     for _, graph in graphs(model.graph):
         names |= _stored_names(graph)
         for step in graph.steps:
-            values = step.results if isinstance(step, Node) else (*step.results, *step.entry, *step.captured)
-            names |= {step.name, *(value.name for value in values)}
+            names |= {step.name, *(value.name for value in step.makes)}
+            if isinstance(step, Segment):
+                given = (*step.entry, *step.captured, *(series.part for series in step.sliced))
+                names |= {value.name for value in given}
     return names
 
 
@@ -81,12 +83,12 @@ class _Rewriting:
         gone = {*instead, *(node.name for node in right.made)}
         first = min(place for place, step in enumerate(self.graph.steps) if self._makes_root(step))
         before, after = self.graph.steps[:first], self.graph.steps[first:]
-        rest = [step for step in after if not (self._makes_root(step) and step.results[0].name in gone)]
+        rest = [step for step in after if not (self._makes_root(step) and step.makes[0].name in gone)]
         steps = _ordered([_reading(step, instead) for step in (*before, *right.made, *rest)])
         return self._placed(replace(self.graph, steps=steps), instead)
 
     def _makes_root(self, step: Node | Segment) -> bool:
-        return any(value.name in self.roots for value in step.results)
+        return any(value.name in self.roots for value in step.makes)
 
     def _kept(self) -> list[Node]:
         """Operators that the right side may use again: all but those that the match replaces by something else."""
@@ -107,9 +109,9 @@ class _Rewriting:
         return root
 
     def _can_stand_in(self, root: Value, found: Value) -> bool:
-        own = {value.name for step in self.graph.steps for value in step.results}
+        own = {value.name for step in self.graph.steps for value in step.makes}
         segment = self._segment()
-        leaves = {value.name for value in (segment.exit if segment is not None else ())}
+        leaves = {value.name for value in _leaving(segment)} if segment is not None else set()
         if not self.match.path:
             leaves |= {value.name for value in (self.model.loss, *self.model.outputs)}
         if root.name in leaves and (found.name not in own or found.name in leaves):
@@ -141,7 +143,8 @@ def _within(graph: Graph, path: Sequence[str], changed: Graph, instead: Mapping[
         if isinstance(step, Segment) and step.name == path[0]:
             if len(path) == 1:
                 exits = tuple(instead.get(value.name, value) for value in step.exit)
-                step = replace(step, body=changed, exit=exits)
+                stacked = tuple(replace(s, part=instead.get(s.part.name, s.part)) for s in step.stacked)
+                step = replace(step, body=changed, exit=exits, stacked=stacked)
             else:
                 step = replace(step, body=_within(step.body, path[1:], changed, instead))
         steps.append(step)
@@ -169,8 +172,14 @@ def _reading(step: Node | Segment, instead: Mapping[str, Value]) -> Node | Segme
     hidden = _own_names(step)
     inner = {name: value for name, value in instead.items() if name not in hidden}
     body = replace(step.body, steps=tuple(_reading(part, inner) for part in step.body.steps))
-    initial, captured = _renamed(step.initial, instead), _renamed(step.captured, instead)
-    return replace(step, body=body, initial=initial, captured=captured)
+    return replace(
+        step,
+        body=body,
+        initial=_renamed(step.initial, instead),
+        captured=_renamed(step.captured, instead),
+        sliced=tuple(replace(s, whole=instead.get(s.whole.name, s.whole)) for s in step.sliced),
+        predicate=None if step.predicate is None else instead.get(step.predicate.name, step.predicate),
+    )
 
 
 def _renamed(values: Iterable[Value], instead: Mapping[str, Value]) -> tuple[Value, ...]:
@@ -179,8 +188,14 @@ def _renamed(values: Iterable[Value], instead: Mapping[str, Value]) -> tuple[Val
 
 def _own_names(segment: Segment) -> set[str]:
     """Names that a repeat's body gives itself: what they mean outside cannot be read in it."""
-    made = (value.name for step in segment.body.steps for value in step.results)
-    return {*_stored_names(segment.body), *made, *(value.name for value in segment.entry)}
+    made = (value.name for step in segment.body.steps for value in step.makes)
+    given = (*segment.entry, *(series.part for series in segment.sliced))
+    return {*_stored_names(segment.body), *made, *(value.name for value in given)}
+
+
+def _leaving(segment: Segment) -> tuple[Value, ...]:
+    """The values of a body that are read outside it or in the next iteration."""
+    return (*segment.exit, *(series.part for series in segment.stacked))
 
 
 def _inner_names(graph: Graph) -> set[str]:
@@ -191,7 +206,7 @@ def _inner_names(graph: Graph) -> set[str]:
 
 def _ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:
     """Every step after those that it reads, else in the order given. Raises Refused where that cannot be."""
-    maker = {value.name: number for number, step in enumerate(steps) for value in step.results}
+    maker = {value.name: number for number, step in enumerate(steps) for value in step.makes}
     ordered: list[Node | Segment] = []
     state = [0] * len(steps)  # 1: on the way, 2: placed
     for start in range(len(steps)):
@@ -201,7 +216,7 @@ def _ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:
             if state[number] == 2:
                 pending.pop()
                 continue
-            sources = [maker[name] for name in _reads(steps[number]) if name in maker]
+            sources = [maker[value.name] for value in steps[number].reads if value.name in maker]
             missing = [source for source in sources if state[source] != 2]
             if not missing:
                 ordered.append(steps[number])
@@ -212,11 +227,6 @@ def _ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:
                 state[number] = 1
                 pending += missing
     return tuple(ordered)
-
-
-def _reads(step: Node | Segment) -> Iterable[str]:
-    values = step.arguments if isinstance(step, Node) else (*step.initial, *step.captured)
-    return (value.name for value in values)
 
 
 # ---------------------------------------------------------------------------------------------- the right side

@@ -105,16 +105,6 @@ def _grouped(factor: Poly) -> str:
     return shown(factor) if len(factor.terms) == 1 else f"({shown(factor)})"
 
 
-@dataclass(frozen=True)
-class _SymbolicShape(Shape):
-    """A shape that is shown in symbols."""
-
-    text: str = ""
-
-    def __str__(self) -> str:
-        return self.text
-
-
 class _Symbols(Sizes):
     """Sizes in symbols, of which all that is not known to differ is taken to be equal."""
 
@@ -335,7 +325,7 @@ class _Site:
         sizes = self.shapes.sizes
         moves = isinstance(self.decl, ParallelDecl)
         shapes = [
-            _SymbolicShape(
+            Shape(
                 tuple(valued(product(dim), sizes) for dim in operand.dims),
                 None if moves or operand.bound is None else valued(operand.bound, sizes),
                 operand.span,
@@ -389,8 +379,8 @@ class _Site:
 def _axes(part: TensorDecl, operand: _Value) -> Iterator[tuple[str, Poly, bool]]:
     """The axes of an operand, with their sizes and whether they broadcast; those of a group by their places in it."""
     groups = [dim for dim in part.dims if dim.rest]
-    if len(groups) > 1:
-        return  # which dimensions are whose depends on attributes
+    if len(groups) > 1 or part.merged:
+        return  # which axes are whose depends on attributes
     rank = len(operand.dims) - (len(part.dims) - len(groups))
     position = 0
     for dim in part.dims:

@@ -10,6 +10,7 @@ from ..index.classify import AxisKind, classify, linear_operands
 from ..index.instance import Instance
 from ..index.library import Library
 from ..index.representative import representative
+from ..index.samples import SAMPLES, contradiction
 from ..prove.prove import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError
@@ -22,7 +23,7 @@ RANKS = (0, 1, 2, 3)
 
 @dataclass(frozen=True)
 class Row:
-    """An axis of an operator, or operands that it is linear in. `status` is proved, blocked or not proved.
+    """An axis of an operator, or operands that it is linear in. `status` is proved, declared, blocked or not proved.
 
     `theorems` counts those of the operator, of its evaluation and of its adjoints; `seconds` is what proving them took.
     """
@@ -42,9 +43,14 @@ def table_of(operator: OperatorDecl, theorems: ShardingTheorems) -> Iterator[Row
     found = representative(operator)
     instance = found.instance
     claims = claims_of(instance, library)
+    contradicted = contradiction(operator, library, SAMPLES) if operator.extern else None
     for axis, entry in classify(instance, library).items():
         name = found.names.get(axis, axis)
-        if entry.kind is AxisKind.BLOCKED:
+        if entry.kind is AxisKind.DECLARED and contradicted is not None:
+            yield Row(operator.name, name, entry.kind, "not proved", f"a sample contradicts it: {contradicted.reason}")
+        elif entry.kind is AxisKind.DECLARED:
+            yield Row(operator.name, name, entry.kind, "declared", f"assumed; {SAMPLES} samples agree")
+        elif entry.kind is AxisKind.BLOCKED:
             yield Row(operator.name, name, entry.kind, "blocked", entry.reason)
         else:
             yield _row(operator.name, name, entry.kind, list(claims.of(Along(axis))), theorems)
@@ -69,7 +75,9 @@ def claims_of(instance: Instance, library: Library) -> Claims:
 
 
 def roles_of(instance: Instance, library: Library) -> Iterator[Role]:
-    """The roles that need a theorem and that a declaration suggests."""
+    """The roles that need a theorem and that a declaration suggests; what is declared has none."""
+    if instance.extern:
+        return
     for axis, entry in classify(instance, library).items():
         if entry.kind is not AxisKind.BLOCKED:
             yield Along(axis)

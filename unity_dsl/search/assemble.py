@@ -9,9 +9,10 @@ import numpy as np
 
 from ..graph.graph import Node, Segment, Value
 from ..graph.layout import Layout, Mesh, invariant
-from ..graph.plan import Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from ..graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from .exact import Solved
-from .problem import Meaning, Problem
+from .part import Port
+from .problem import Crossings, Meaning, Problem
 from .space import Conversions, Space
 
 Tree = list[tuple[int, int]]
@@ -65,14 +66,19 @@ def _assemble(
         for value, layout in zip(node.results, typed[node.name].results, strict=True):
             produced[value.name] = value, layout
     steps: list[PlannedNode | PlannedSegment] = []
-    inner = iter(zip(meaning.bodies, solved.repeats, strict=True))
+    inner = iter(zip(meaning.bodies, meaning.borders, solved.repeats, strict=True))
     for step in meaning.graph.steps:
         if isinstance(step, Node):
             steps.append(PlannedNode(step, typed[step.name]))
             continue
-        for result in step.results:
+        body, crossings, iterations = next(inner)
+        for result in step.makes:
             produced.setdefault(result.name, (result, invariant(mesh)))
-        steps.append(_segment(problem, step, *next(inner), mesh, produced))
+        border = _border(problem, step, crossings, solved, mesh)
+        for value, layout in border.reads(step):
+            before = asked.get(value.name, Asked(()))
+            asked[value.name] = replace(before, layouts=(*before.layouts, layout))
+        steps.append(_segment(problem, step, body, border, iterations, mesh))
     values = {}
     for name, (value, layout) in produced.items():
         free = name in meaning.free
@@ -89,22 +95,42 @@ def _segment(
     problem: Problem,
     segment: Segment,
     meaning: Meaning,
+    border: Border,
     iterations: Sequence[Solved],
     mesh: Mesh,
-    produced: dict[str, tuple[Value, Layout]],
 ) -> PlannedSegment:
     """Consecutive iterations with one plan are a run, where the layouts they leave are those they found."""
-    whole = {value.name: (value, invariant(mesh)) for value in segment.captured if value.name in meaning.free}
-    whole |= {value.name: (value, invariant(mesh)) for value in segment.entry if value.name in meaning.free}
+    given = (*segment.captured, *segment.entry, *(series.part for series in segment.sliced))
+    whole = {value.name: (value, invariant(mesh)) for value in given if value.name in meaning.free}
     runs: list[Run] = []
     last: Solved | None = None
     for number, solved in enumerate(iterations):
         if solved == last and _steady(runs[-1].body, segment):
             runs[-1] = replace(runs[-1], count=runs[-1].count + 1)
             continue
-        runs.append(Run(number, 1, _assemble(problem, meaning, solved, mesh, whole, {})))
+        wanted = {value.name: Asked((layout,)) for value, layout in border.leaves(segment)}
+        runs.append(Run(number, 1, _assemble(problem, meaning, solved, mesh, whole, wanted)))
         last = solved
-    return PlannedSegment(segment, tuple(runs))
+    return PlannedSegment(segment, tuple(runs), border)
+
+
+def _border(problem: Problem, segment: Segment, crossings: Crossings, solved: Solved, mesh: Mesh) -> Border:
+    def layouts(values: Iterable[Value], ports: Sequence[Port | None]) -> tuple[Layout, ...]:
+        return tuple(
+            invariant(mesh)
+            if port is None
+            else problem.spaces.of(value).layouts[port.layouts[solved.values[port.variable]]]
+            for value, port in zip(values, ports, strict=True)
+        )
+
+    carried = segment.results if segment.predicate is not None else ()
+    return Border(
+        layouts(segment.captured, crossings.captured),
+        layouts((series.part for series in segment.sliced), crossings.sliced),
+        layouts((series.part for series in segment.stacked), crossings.stacked),
+        layouts(carried, crossings.carried),
+        None if segment.predicate is None else invariant(mesh),
+    )
 
 
 def _steady(body: PlannedGraph, segment: Segment) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..graph.conversion import convert
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh, invariant
@@ -14,14 +16,21 @@ from .problem import Meaning
 _NOTHING = Cost()
 
 
-def plan_cost(graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machine, loss: Value | None = None) -> Cost:
+def plan_cost(graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machine, loss: Value) -> Cost:
     """Seconds of one step, and bytes held by each device: parameters, gradients and moments, and what operators made,
     which is kept for the backward pass. `loss` is read whole at the end.
     """
+    return _graph_cost(graph, meaning, mesh, machine, [(loss, invariant(mesh))])
+
+
+def _graph_cost(
+    graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machine, left: Iterable[tuple[Value, Layout]]
+) -> Cost:
+    """`left` are values that are read behind the graph."""
     total = _NOTHING
     reads: dict[str, set[Layout]] = {}
-    if loss is not None:
-        reads[loss.name] = {invariant(mesh)}
+    for value, layout in left:
+        reads.setdefault(value.name, set()).add(layout)
     for step in graph.steps:
         if isinstance(step, PlannedNode):
             total = _sum(total, _node_cost(step, mesh, machine))
@@ -30,9 +39,12 @@ def plan_cost(graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machin
     bodies = iter(meaning.bodies)
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
-            body = next(bodies)
+            body, segment = next(bodies), step.segment
+            for value, layout in step.border.reads(segment):
+                reads.setdefault(value.name, set()).add(layout)
             for run in step.runs:
-                total = _sum(total, plan_cost(run.body, body, mesh, machine), run.count)
+                found = _graph_cost(run.body, body, mesh, machine, step.border.leaves(segment))
+                total = _sum(total, found, run.count, segment.probability)
     for stored in graph.graph.weights:
         total = _sum(total, _kept_cost(graph.values[stored.value.name], mesh, machine))
     for name, planned in graph.values.items():
@@ -42,11 +54,13 @@ def plan_cost(graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machin
     return total
 
 
-def _sum(first: Cost, second: Cost, times: int = 1) -> Cost:
+def _sum(first: Cost, second: Cost, times: int = 1, probability: float = 1.0) -> Cost:
+    """What is there `times` takes as much memory; it takes time where it is executed."""
+    executed = times * probability
     return Cost(
-        first.compute + times * second.compute,
-        first.communication + times * second.communication,
-        first.update + times * second.update,
+        first.compute + executed * second.compute,
+        first.communication + executed * second.communication,
+        first.update + executed * second.update,
         first.memory + times * second.memory,
     )
 

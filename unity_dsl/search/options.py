@@ -73,7 +73,7 @@ class OptionTable:
         """Every proved configuration, in a fixed order, the all-Invariant one first."""
         gradients = tuple(value.needs_gradient for value in node.arguments)
         dtype = float_type(node)
-        key = (*_identity(node.instance), gradients, tuple(weights), dtype)
+        key = (*identity(node.instance), gradients, tuple(weights), dtype)
         if key not in self._found:
             typed = configurations(node.instance, self.mesh, self.library, gradients, weights, self.theorems)
             seconds = price_operators(node.instance, typed, dtype, self.mesh, self.machine, gradients)
@@ -90,7 +90,8 @@ def all_invariant(typed: TypedOperator) -> bool:
     return all(role == Uniformly(Invariant()) for role in typed.configuration)
 
 
-def _identity(instance: Instance) -> tuple[object, ...]:
+def identity(instance: Instance) -> tuple[object, ...]:
+    """What operators with the same configurations share."""
     return (
         instance.operator.name,
         instance.inputs,

@@ -6,7 +6,7 @@ tensor's storage or, at the border of a body, the layout of a carried value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -71,7 +71,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A body executed `count` times. `results` are variables of the outer part whose values are layouts."""
+    """A body executed `count` times. `results` are variables of the outer part whose values are layouts.
+
+    `captured` decide the layouts of what crosses the border in one layout in every iteration, inwards or outwards.
+    """
 
     name: str
     count: int
@@ -92,6 +95,25 @@ class Part:
     entries: tuple[Port, ...] = ()
     exits: tuple[Port, ...] = ()
     captured: tuple[Port, ...] = ()
+
+    def scaled(self, factor: float) -> Part:
+        """The part at a fraction of its price: executed so often."""
+        if factor == 1:
+            return self
+        return replace(
+            self,
+            costs=tuple(cost * factor for cost in self.costs),
+            tensors=tuple(
+                replace(
+                    tensor,
+                    direct=tensor.direct * factor,
+                    cheapest=tensor.cheapest * factor,
+                    leaving=None if tensor.leaving is None else tensor.leaving * factor,
+                )
+                for tensor in self.tensors
+            ),
+            repeats=tuple(replace(repeat, body=repeat.body.scaled(factor)) for repeat in self.repeats),
+        )
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..graph.graph import Graph, Model, Node, Segment, Value
+from ..graph.graph import Graph, Model, Node, Segment, Series, Value
 from ..graph.layout import Mesh
 from ..graph.typing import Theorems, TypedOperator
 from ..index.library import Library
@@ -52,7 +52,8 @@ class Stored:
 class Meaning:
     """What the variables of a part stand for: of nodes the options, of other values the layouts they choose among.
 
-    `free` values carry no gradient and are whole on every device: slices of them cost nothing.
+    `free` values carry no gradient and are whole on every device: slices of them cost nothing. `left` are values of a
+    body that leave it in one layout in every iteration.
     """
 
     graph: Graph
@@ -62,6 +63,21 @@ class Meaning:
     fixed: dict[str, Options] = field(default_factory=dict)
     free: set[str] = field(default_factory=set)
     bodies: list[Meaning] = field(default_factory=list)
+    borders: list[Crossings] = field(default_factory=list)
+    left: list[tuple[Value, int, Layouts]] = field(default_factory=list)
+
+
+@dataclass
+class Crossings:
+    """Per segment, what decides the layouts of its Border; None for values that are whole on every device.
+
+    The layouts are those of the values in the body.
+    """
+
+    captured: list[Port | None] = field(default_factory=list)
+    sliced: list[Port | None] = field(default_factory=list)
+    stacked: list[Port | None] = field(default_factory=list)
+    carried: list[Port | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -112,6 +128,9 @@ class _Context:
         for step in graph.steps:
             if isinstance(step, Segment):
                 self.register(step.body, weights)
+                for series in (*step.sliced, *step.stacked):
+                    parts = self.spaces.of(series.part).layouts
+                    self.spaces.of(series.whole).add(part.inserted(series.dim) for part in parts if not part.overlaps)
                 continue
             options = self.options.of(step, _stored(step, weights))
             columns = (*options.arguments, *options.results)
@@ -137,6 +156,19 @@ class _Context:
 def _stored(node: Node, weights: Iterable[str]) -> tuple[bool, ...]:
     known = set(weights)
     return tuple(value.name in known for value in node.arguments)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """What crosses the border of a body, as far as it is not whole: carried values with the ports of the first ones,
+    values that are `given` in one layout to every iteration, and those `left` in one by every iteration.
+    """
+
+    entries: Sequence[Value] = ()
+    exits: Sequence[Value] = ()
+    initial: Sequence[Port] = ()
+    given: Sequence[Value] = ()
+    left: Sequence[Value] = ()
 
 
 class _Builder:
@@ -187,17 +219,11 @@ class _Builder:
         self,
         loss: Value | None = None,
         outputs: Sequence[Value] = (),
-        ends: tuple[Sequence[Value], Sequence[Value], Sequence[Value]] = ((), (), ()),
-        outside: Sequence[Layouts] = (),
+        ends: _Ends = _Ends(),
     ) -> Part:
-        """The part. `ends` are a body's entries, exits and captured values, as far as they are not whole, `outside` the
-        layouts in which the entries and captured values come from there.
-        """
-        entries, exits, captured = ends
-        for value in entries:
-            self.choose(value, np.arange(len(self.context.spaces.of(value).layouts)))
-        for value, layouts in zip(captured, outside[len(entries) :], strict=True):
-            self.choose(value, layouts)
+        """The part."""
+        for value in (*ends.entries, *ends.given):
+            self.choose(value, self._pinned(value, np.arange(len(self.context.spaces.of(value).layouts))))
         for source in self.graph.inputs:
             self.meaning.free.add(source.value.name)
         self._add_stored()
@@ -206,16 +232,27 @@ class _Builder:
                 self._add_node(step)
             else:
                 self._add_segment(step)
-        for entry, exit_, layouts in zip(entries, exits, outside, strict=False):
-            self._limit_entry(self.produced[entry.name], np.union1d(layouts, self.produced[exit_.name].layouts))
+        for entry, exit_, initial in zip(ends.entries, ends.exits, ends.initial, strict=True):
+            possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
+            self._limit_entry(self.produced[entry.name], possible)
+        left = [self._leave(value) for value in ends.left if value.name not in self.meaning.free]
         tensors = [self._tensor(name, loss, outputs) for name in self.produced]
         return Part(
             tuple(self.costs),
             tuple(self.names),
             tuple(tensors),
             tuple(self.repeats),
-            *(tuple(self.produced[value.name] for value in values) for values in (entries, exits, captured)),
+            *(tuple(self.produced[value.name] for value in values) for values in (ends.entries, ends.exits)),
+            (*(self.produced[value.name] for value in ends.given), *left),
         )
+
+    def _leave(self, value: Value) -> Port:
+        """A variable for the layout in which a value leaves a body in every iteration."""
+        layouts = np.arange(len(self.context.spaces.of(value).layouts))
+        port = self._port(self.variable(np.zeros(len(layouts)), f"{value.name} leaves"), value, layouts)
+        self.reads.setdefault(value.name, []).append(port)
+        self.meaning.left.append((value, port.variable, layouts))
+        return port
 
     def _limit_entry(self, port: Port, possible: Layouts) -> None:
         """Only layouts with which the first iteration enters or another exits."""
@@ -277,17 +314,29 @@ class _Builder:
         return cheap or (bool(seconds) and any(value.name in self.closed for value in node.results))
 
     def _add_segment(self, segment: Segment) -> None:
-        carried = list(range(len(segment.entry)))
-        plain = {i for i in carried if segment.initial[i].name in self.meaning.free}
-        whole = {i for i in plain if not segment.entry[i].needs_gradient}
-        captured = [value for value in segment.captured if value.name not in self.meaning.free]
+        if segment.predicate is not None:
+            self._add_cond(segment, segment.predicate)
+        else:
+            self._add_loop(segment)
+
+    def _add_loop(self, segment: Segment) -> None:
+        """A repeat or a scan. What comes from outside is converted there, once for all iterations."""
+        free, crossings = self.meaning.free, Crossings()
+        carried = range(len(segment.entry))
+        whole = {i for i in carried if segment.initial[i].name in free and not segment.entry[i].needs_gradient}
+        inside = {value.name for value in segment.captured if value.name in free}
+        inside |= {series.part.name for series in segment.sliced if series.whole.name in free}
         while True:
             open_ = [i for i in carried if i not in whole]
-            body = self._body(segment, whole, captured)
-            ends = [segment.entry[i] for i in open_], [segment.exit[i] for i in open_], captured
-            initial = [self._initial(segment.initial[i]) for i in open_]
-            outside = [*initial, *(self.produced[value.name] for value in captured)]
-            part = body.build(ends=ends, outside=[np.unique(port.layouts) for port in outside])
+            body = self._body(segment, inside | {segment.entry[i].name for i in whole}, whole)
+            ends = _Ends(
+                [segment.entry[i] for i in open_],
+                [segment.exit[i] for i in open_],
+                [self._initial(segment.initial[i]) for i in open_],
+                [v for v in (*segment.captured, *(s.part for s in segment.sliced)) if v.name not in inside],
+                [series.part for series in segment.stacked],
+            )
+            part = body.build(ends=ends)
             divided = {i for i in whole if segment.exit[i].name not in body.meaning.free}
             if not divided:
                 break
@@ -295,20 +344,113 @@ class _Builder:
         results = []
         for i in carried:
             if i in whole:
-                self.meaning.free.add(segment.results[i].name)
+                free.add(segment.results[i].name)
                 continue
             left = np.unique(part.exits[open_.index(i)].layouts)
             results.append(self.choose(segment.results[i], self._pinned(segment.results[i], left)))
-        taken = tuple(self.produced[value.name] for value in captured)
-        self.repeats.append(Repeat(segment.name, segment.count, part, tuple(initial), tuple(results), taken))
-        self.meaning.bodies.append(body.meaning)
+        for value in segment.captured:
+            crossings.captured.append(None if value.name in inside else self._taken(value))
+        for series in segment.sliced:
+            crossings.sliced.append(None if series.part.name in inside else self._sliced(series))
+        for series in segment.stacked:
+            if series.part.name in body.meaning.free:
+                free.add(series.whole.name)
+                crossings.stacked.append(None)
+            else:
+                crossings.stacked.append(self._stacked(series))
+        self._repeat(segment, part, body, ends.initial, results, crossings)
 
-    def _body(self, segment: Segment, whole: set[int], captured: Sequence[Value]) -> _Builder:
-        inside = {segment.entry[i].name for i in whole}
-        inside |= {value.name for value in segment.captured} - {value.name for value in captured}
-        closed = frozenset(segment.exit[i].name for i in whole)
+    def _add_cond(self, segment: Segment, predicate: Value) -> None:
+        """A body that is executed or not. What it replaces has one layout before and after it, whether it is or not;
+        other values from outside are converted inside, where that is only done if it must.
+        """
+        free, crossings = self.meaning.free, Crossings()
+        if predicate.name not in free:
+            one = np.array([self.context.spaces.of(predicate).invariant], dtype=np.intp)
+            self._read(predicate, one)
+        inside = {value.name for value in segment.captured if value.name in free}
+        pairs = list(zip(segment.initial, segment.entry, strict=True))
+        inside |= {entry.name for initial, entry in pairs if initial.name in free}
+        body = self._body(segment, inside, ())
+        given = [value for value in (*segment.captured, *segment.entry) if value.name not in inside]
+        part = body.build(ends=_Ends((), (), (), given, segment.exit))
+        for value in segment.captured:
+            crossings.captured.append(None if value.name in inside else self.produced[value.name])
+        taken, left = [], []
+        for initial, entry, exit_, result in zip(
+            segment.initial, segment.entry, segment.exit, segment.results, strict=True
+        ):
+            if entry.name in inside and exit_.name in body.meaning.free:
+                free.add(result.name)
+                crossings.carried.append(None)
+                continue
+            space = self.context.spaces.of(result)
+            port = self.choose(result, self._pinned(result, np.arange(len(space.layouts))))
+            crossings.carried.append(port)
+            if initial.name not in free:
+                self.reads.setdefault(initial.name, []).append(port)
+                taken.append(port)
+            if exit_.name not in body.meaning.free:
+                left.append(port)
+        captured = [port for port in crossings.captured if port is not None]
+        self.repeats.append(
+            Repeat(segment.name, 1, part.scaled(segment.probability), (), (), (*captured, *taken, *left))
+        )
+        self.meaning.bodies.append(body.meaning)
+        self.meaning.borders.append(crossings)
+
+    def _repeat(
+        self,
+        segment: Segment,
+        part: Part,
+        body: _Builder,
+        initial: Sequence[Port],
+        results: Sequence[Port],
+        crossings: Crossings,
+    ) -> None:
+        crossing = (*crossings.captured, *crossings.sliced, *crossings.stacked)
+        ports = tuple(port for port in crossing if port is not None)
+        self.repeats.append(Repeat(segment.name, segment.count, part, tuple(initial), tuple(results), ports))
+        self.meaning.bodies.append(body.meaning)
+        self.meaning.borders.append(crossings)
+
+    def _body(self, segment: Segment, whole: Iterable[str], kept: Iterable[int]) -> _Builder:
+        closed = frozenset(segment.exit[i].name for i in kept)
         prefix = f"{self.prefix}{segment.name}."
-        return _Builder(self.context, segment.body, prefix, self.weights, frozenset(inside), closed)
+        return _Builder(self.context, segment.body, prefix, self.weights, frozenset(whole), closed)
+
+    def _read(self, value: Value, layouts: Layouts) -> Port:
+        """A variable for the layout in which something other than an operator reads a value."""
+        port = self._port(self.variable(np.zeros(len(layouts)), f"{value.name} taken"), value, layouts)
+        self.reads.setdefault(value.name, []).append(port)
+        return port
+
+    def _taken(self, value: Value) -> Port:
+        return self._read(value, np.arange(len(self.context.spaces.of(value).layouts)))
+
+    def _sliced(self, series: Series) -> Port:
+        """The layout of a tensor's slices: its own, its dimension `dim` not being cut."""
+        parts, wholes = self._along(series)
+        port = self._read(series.whole, wholes)
+        return self._port(port.variable, series.part, parts)
+
+    def _stacked(self, series: Series) -> Port:
+        parts, wholes = self._along(series)
+        wanted = self._pinned(series.whole, wholes)
+        parts = parts[np.isin(wholes, wanted)]
+        port = self.choose(series.whole, wholes[np.isin(wholes, wanted)])
+        return self._port(port.variable, series.part, parts)
+
+    def _along(self, series: Series) -> tuple[Layouts, Layouts]:
+        """The layouts of slices, and those of the whole tensor that they come from or make."""
+        parts, whole = self.context.spaces.of(series.part), self.context.spaces.of(series.whole)
+        pairs = [
+            (number, whole.number(lifted))
+            for number, layout in enumerate(parts.layouts)
+            if not layout.overlaps and whole.has(lifted := layout.inserted(series.dim))
+        ]
+        found = np.array(pairs, dtype=np.intp).T
+        return found[0], found[1]
 
     def _initial(self, value: Value) -> Port:
         """What the first iteration enters with; a value that is whole is Invariant then."""
@@ -354,5 +496,4 @@ class _Builder:
 def _reads(graph: Graph) -> Iterator[str]:
     """Names of the values that steps read, as often as they do."""
     for step in graph.steps:
-        values = step.arguments if isinstance(step, Node) else (*step.initial, *step.captured)
-        yield from (value.name for value in values)
+        yield from (value.name for value in step.reads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 from ..graph.graph import Graph, Model, Node, Segment, Value
 from ..graph.layout import Invariant, Layout, Shard, nest
@@ -38,17 +39,8 @@ class Place:
 
     def names(self) -> Iterator[str]:
         """The path with every choice of iterations: `layer.0.w`, `layer.1.w`, …"""
-        yield from _iterations([(segment.name, segment.count) for segment in self.segments], self.value.name)
-
-
-def _iterations(segments: list[tuple[str, int]], name: str) -> Iterator[str]:
-    if not segments:
-        yield name
-        return
-    (outer, count), inner = segments[0], segments[1:]
-    for iteration in range(count):
-        for rest in _iterations(inner, name):
-            yield f"{outer}.{iteration}.{rest}"
+        for around in product(*(segment.paths for segment in self.segments)):
+            yield "".join((*around, self.value.name))
 
 
 def stored_values(graph: Graph) -> Iterator[Value]:
@@ -84,7 +76,9 @@ def _places(graph: Graph, prefix: str, segments: tuple[Segment, ...]) -> Iterato
                 yield Place(prefix + value.name, value, segments, step)
             continue
         inner = f"{prefix}{step.name}."
+        for series in step.sliced:
+            yield Place(inner + series.part.name, series.part, (*segments, step))
         # An entry is no place of its own: it is what came in at first, and the exit of the iteration before then.
         yield from _places(step.body, inner, (*segments, step))
-        for value in step.results:
+        for value in step.makes:
             yield Place(prefix + value.name, value, segments)

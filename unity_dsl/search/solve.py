@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from random import Random
 
-from ..graph.graph import Model, Segment
+from ..graph.graph import Graph, Model, Segment
 from ..graph.layout import Mesh
 from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ..graph.typing import Theorems
@@ -22,12 +23,12 @@ from .joined_mesh import joined_mesh
 from .optimise import Optimum, least_cost, optimise
 from .part import everything
 from .pin import Pin, apply_pins, matching, why_not_produced
-from .problem import Impossible, Prices, build_problem, prices_on
+from .problem import Impossible, Meaning, Prices, build_problem, prices_on
 from .restriction import Place, Restriction, places
-from .strategies import STRATEGIES
+from .strategies import RANDOM, STRATEGIES, random
 from .variants import SingleDevice, Variant, Variants, variants
 
-__all__ = ["STRATEGIES", "search"]
+__all__ = ["RANDOM", "STRATEGIES", "random", "search"]
 
 
 SEARCHED = 8
@@ -49,14 +50,20 @@ def search(
     """The cheapest plan of a strategy with the pins kept. Pins are globs of weights and values with their kinds.
 
     The rules, which must be proved, make other models of the same meaning, and the plan is that of the cheapest; one
-    that lacks a pinned value is not considered. `single` is what programs are compared with, and uses no rules.
+    that lacks a pinned value is not considered. `single` is what programs are compared with, and uses no rules;
+    `random:SEED` draws a plan, of a model drawn from those that the rules make.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
-    if strategy not in STRATEGIES:
-        hint = suggest(strategy, STRATEGIES) or f"there are {', '.join(STRATEGIES)}"
+    seed = _seed(strategy)
+    if strategy not in STRATEGIES and seed is None:
+        known = (*STRATEGIES, RANDOM)
+        hint = suggest(strategy, known) or f"there are {', '.join(known)}; `{RANDOM}:7` draws by the seed 7"
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
     mesh, pins, notes = _searchable(mesh, pins)
+    if seed is not None:
+        drawn = _drawn(model, mesh, machine, library, strategy, seed, pins, rules, theorems)
+        return replace(drawn, notes=(*notes, *drawn.notes))
     prices = prices_on(mesh, machine, library, theorems or ShardingTheorems(library))
     given = _plan(model, prices, library, strategy, pins)
     assert given is not None, "any cost is of use"
@@ -88,6 +95,52 @@ def _plan(
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
     cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
     return Plan(model, mesh, machine.name, strategy, graph, cost, tuple(_describe(best, cost, graph, mesh, machine)))
+
+
+def _seed(strategy: str) -> int | None:
+    """The seed of `random:7`, 0 where none is given; None for any other strategy."""
+    name, colon, digits = strategy.partition(":")
+    if name != RANDOM or (colon and not (digits.isascii() and digits.isdigit())):
+        return None
+    return int(digits) if colon else 0
+
+
+def _drawn(
+    model: Model,
+    mesh: Mesh,
+    machine: Machine,
+    library: Library,
+    strategy: str,
+    seed: int,
+    pins: Mapping[str, Pin],
+    rules: Sequence[RuleDecl],
+    theorems: Theorems | None,
+) -> Plan:
+    """A plan drawn by chance, the same for the same seed, of the model or one that rules make and that keeps pins."""
+    rng = Random(seed)
+    found = variants(model, rules, library, SingleDevice(machine, library).seconds).found if rules else ()
+    chosen = rng.choice([Variant(model), *(variant for variant in found if _keeps(variant, pins, model))])
+    made = chosen.model
+    restriction = apply_pins(Restriction(), pins, made, mesh, library)
+    try:
+        graph = random(made, mesh, library, rng, theorems or ShardingTheorems(library), restriction)
+    except Impossible as reason:
+        raise _explained(reason, restriction, made, mesh, library, strategy) from None
+    cost = plan_cost(graph, _all_priced(made.graph), mesh, machine, made.loss)
+    note = f"drawn by chance, seed {seed}"
+    return Plan(made, mesh, machine.name, strategy, graph, cost, (note,), chosen.rules, 1 + len(found))
+
+
+def _keeps(variant: Variant, pins: Mapping[str, Pin], given: Model) -> bool:
+    try:
+        return not _pinned(pins, given) - _pinned(pins, variant.model)
+    except InputError:
+        return False
+
+
+def _all_priced(graph: Graph) -> Meaning:
+    """A graph in which no value is taken to be free."""
+    return Meaning(graph, bodies=[_all_priced(step.body) for step in graph.steps if isinstance(step, Segment)])
 
 
 def _better(

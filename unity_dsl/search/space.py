@@ -42,6 +42,9 @@ class Space:
         """Raises KeyError for a layout that the tensor cannot have."""
         return self._number[layout]
 
+    def has(self, layout: Layout) -> bool:
+        return layout in self._number
+
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 

@@ -188,7 +188,7 @@ class SingleDevice:
 
     def _graph(self, graph: Graph) -> float:
         return sum(
-            step.count * self._graph(step.body) if isinstance(step, Segment) else self._node(step)
+            step.count * step.probability * self._graph(step.body) if isinstance(step, Segment) else self._node(step)
             for step in graph.steps
         )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
 
 from .span import Span
 
@@ -98,6 +99,13 @@ class ReductionKind(StrEnum):
     MIN = "min"
 
 
+class Ties(StrEnum):
+    """To which of several equal elements the gradient of a max or min goes: to all alike, or to the first in order."""
+
+    SHARE = "share"
+    FIRST = "first"
+
+
 @dataclass(frozen=True)
 class Reduce:
     """`sum(i, j) body`: body is the product that follows. Axes may be rest axes or device axes."""
@@ -105,6 +113,7 @@ class Reduce:
     kind: ReductionKind
     axes: tuple[Name | DeviceName, ...]
     body: Expr
+    ties: Ties = Ties.SHARE
     span: Span | None = _span()
 
 
@@ -124,23 +133,41 @@ Expr = Number | Name | Size | DeviceName | Read | Apply | Select | Reduce | Unif
 
 @dataclass(frozen=True)
 class DimDecl:
-    """One entry of a tensor's declared shape: `i`, `b..` (rest), `b..~` (rest, broadcasting), `@p` (device axis)."""
+    """One axis of a tensor's declared shape: `i`, `b..` (rest), `b..~` (rest, broadcasting), `@p` (device axis).
+
+    `joined` says that it lies in one dimension with the axis before it, as i in `(g i)`.
+    """
 
     name: str
     rest: bool = False
     broadcast: bool = False
     device: bool = False
+    joined: bool = False
     span: Span | None = _span()
 
 
 @dataclass(frozen=True)
 class TensorDecl:
-    """`x: [b.., i]` is a float tensor; `ids: int<v>[n..]` holds integers in [0, size of v)."""
+    """`x: [b.., i]` is a float tensor; `ids: int<v>[n..]` holds integers in [0, size of v).
+
+    `dims` are its axes one by one, by which the body reads it, `dimensions` what they make up: `[n, (g i)]` has three
+    axes in two dimensions.
+    """
 
     name: str
     dims: tuple[DimDecl, ...]
     integer_range: str | None = None
     span: Span | None = _span()
+
+    @cached_property
+    def dimensions(self) -> tuple[tuple[DimDecl, ...], ...]:
+        starts = [place for place, dim in enumerate(self.dims) if not dim.joined]
+        return tuple(self.dims[a:b] for a, b in pairwise((*starts, len(self.dims))))
+
+    @property
+    def merged(self) -> bool:
+        """Whether a dimension is made of several axes."""
+        return any(dim.joined for dim in self.dims)
 
 
 @dataclass(frozen=True)
@@ -186,6 +213,9 @@ class OperatorDecl:
     """`op name(inputs; attributes) -> outputs where conditions`, statements, then clauses.
 
     `evaluation` are the statements of `eval` (what the operator computes outside training), empty where the same.
+
+    An `extern op` has no statements: `torch` and `numpy` compute it, and it may be divided along the axes `declared`,
+    which is assumed.
     """
 
     name: str
@@ -196,6 +226,9 @@ class OperatorDecl:
     statements: tuple[Statement, ...]
     evaluation: tuple[Statement, ...] = ()
     torch: NativeCall | None = None
+    numpy: NativeCall | None = None
+    declared: tuple[Name, ...] = ()
+    extern: bool = False
     doc: str = ""
     span: Span | None = _span()
 
@@ -384,6 +417,49 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class Slices:
+    """`x_t in x along 1`: the name of a tensor's slice at each position of a dimension."""
+
+    name: str
+    value: ModelExpr
+    dim: Expr
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Scan:
+    """`scan x_t in x along 1 as step`: the body once per position, in order, with the same weights each time."""
+
+    slices: tuple[Slices, ...]
+    name: str
+    body: tuple[ModelStatement, ...]
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Collect:
+    """`collect h as y along 0`: what the iterations of a scan make, stacked; along the first slices' dimension if none
+    is given.
+    """
+
+    value: ModelExpr
+    name: str
+    dim: Expr | None
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Cond:
+    """`cond gate expect 0.5 as skip`: the body, if the gate is 1; names of outside keep their tensors else."""
+
+    predicate: ModelExpr
+    probability: Expr | None
+    name: str
+    body: tuple[ModelStatement, ...]
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
 class Return:
     """`return y, z`: last line of a block."""
 
@@ -408,7 +484,9 @@ class Output:
     span: Span | None = _span()
 
 
-ModelStatement = StorageDecl | Assign | Repeat | Return | Loss | Output
+Nested = Repeat | Scan | Cond
+"""Statements with a body."""
+ModelStatement = StorageDecl | Assign | Repeat | Scan | Collect | Cond | Return | Loss | Output
 
 
 @dataclass(frozen=True)

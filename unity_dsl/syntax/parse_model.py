@@ -7,6 +7,8 @@ from .ast import (
     Binary,
     BlockDecl,
     Call,
+    Collect,
+    Cond,
     Expr,
     Initialiser,
     Loss,
@@ -23,6 +25,8 @@ from .ast import (
     Preset,
     Repeat,
     Return,
+    Scan,
+    Slices,
     Storage,
     StorageDecl,
     TypeExpr,
@@ -44,11 +48,13 @@ INITIALISERS = {
     "xavier_uniform": (),
     "kaiming_uniform": (),
 }
-# Which statements a body may hold, by the rule that the body belongs to.
+# Which statements a body may hold, by the rule that the body belongs to. Any body may hold the others.
 ALLOWED = {
-    "model": frozenset({"preset", "storage", "assign", "repeat", "loss", "output"}),
-    "block": frozenset({"storage", "assign", "repeat", "return_"}),
-    "repeat": frozenset({"storage", "assign", "repeat"}),
+    "model": frozenset({"preset", "storage", "loss", "output"}),
+    "block": frozenset({"storage", "return_"}),
+    "repeat": frozenset({"storage"}),
+    "scan": frozenset({"storage", "collect"}),
+    "cond": frozenset({"storage"}),
 }
 
 
@@ -115,7 +121,7 @@ class _ModelBuilder(Builder):
 
     def body(self, node: Node, owner: str) -> list[ModelStatement | Preset]:
         """The statements of a block of lines. Raises E022 for one that does not belong there."""
-        for child in trees_of(node, "preset", "storage", "return_", "loss", "output"):
+        for child in trees_of(node, "preset", "storage", "collect", "return_", "loss", "output"):
             if child.data not in ALLOWED[owner]:
                 word = token_at(child, 0)
                 places = " or ".join(f"a {place}" for place, kinds in ALLOWED.items() if child.data in kinds)
@@ -200,6 +206,26 @@ class _ModelBuilder(Builder):
         statements = self.body(tree_at(node, -1), "repeat")
         body = tuple(statement for statement in statements if not isinstance(statement, Preset))
         return Repeat(self.build(tree_at(node, 1)), str(token_at(node, 3)), body, span=self.span(node))
+
+    def scan(self, node: Node) -> Scan:
+        parts = trees_of(node, "slices")
+        self.distinct([token_at(part, 0) for part in parts], "the name")
+        body = tuple(self.body(tree_at(node, -1), "scan"))
+        return Scan(tuple(self.build_all(parts)), str(tokens_of(node, "NAME")[0]), body, span=self.span(node))
+
+    def slices(self, node: Node) -> Slices:
+        dim = self.build(tree_at(node, 4))
+        return Slices(str(token_at(node, 0)), self.build(tree_at(node, 2)), dim, span=self.span(node))
+
+    def collect(self, node: Node) -> Collect:
+        dim = None if node.children[5] is None else self.build(tree_at(node, 5))
+        return Collect(self.build(tree_at(node, 1)), str(token_at(node, 3)), dim, span=self.span(node))
+
+    def cond(self, node: Node) -> Cond:
+        expected = None if node.children[3] is None else self.build(tree_at(node, 3))
+        name = str(tokens_of(node, "NAME")[0])
+        body = tuple(self.body(tree_at(node, -1), "cond"))
+        return Cond(self.build(tree_at(node, 1)), expected, name, body, span=self.span(node))
 
     def return_(self, node: Node) -> Return:
         return Return(tuple(self.build_all(node.children)), span=self.span(node))

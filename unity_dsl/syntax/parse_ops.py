@@ -27,10 +27,11 @@ from .ast import (
     Size,
     Statement,
     TensorDecl,
+    Ties,
     Uniform,
 )
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
-from .diagnostic import Label, fail
+from .diagnostic import Label, fail, suggest
 from .grammar import Node
 from .parse import parse
 from .span import Source, Span
@@ -60,6 +61,25 @@ class _OpsBuilder(Builder):
             statements=tuple(self.build_all(trees_of(node, "statement"))),
             evaluation=tuple(self.build_all(trees_of(clauses["eval"], "statement"))) if "eval" in clauses else (),
             torch=self.build(clauses["torch"]) if "torch" in clauses else None,
+            doc=self.doc(node),
+            span=self.span(node),
+        )
+
+    def extern(self, node: Node) -> OperatorDecl:
+        clauses = [tree_at(clause, 0) for clause in trees_of(node, "extern_clause")]
+        self._check_clauses(trees_of(node, "extern_clause"))
+        found = {str(clause.data): self.build(clause) for clause in clauses}
+        return OperatorDecl(
+            str(tokens_of(node, "NAME")[0]),
+            inputs=self.operands(tree_of(node, "operands")),
+            attributes=self.attributes(tree_of(node, "attributes")),
+            outputs=self.tensors(tree_of(node, "tensors")),
+            conditions=self._conditions(node),
+            statements=(),
+            torch=found.get("torch"),
+            numpy=found.get("numpy"),
+            declared=found.get("declared", ()),
+            extern=True,
             doc=self.doc(node),
             span=self.span(node),
         )
@@ -124,21 +144,21 @@ class _OpsBuilder(Builder):
         dims = tree_of(node, "dims")
         return TensorDecl(
             str(name),
-            () if dims is None else tuple(self.build_all(dims.children)),
+            () if dims is None else tuple(dim for part in self.build_all(dims.children) for dim in part),
             str(integer_range[0]) if integer_range else None,
             span=self.span(node),
         )
 
-    def dim(self, node: Node) -> DimDecl:
+    def dim(self, node: Node) -> tuple[DimDecl]:
         (name,) = tokens_of(node, "NAME")
         broadcast = bool(tokens_of(node, "BROADCAST"))
-        return DimDecl(
-            str(name),
-            rest=broadcast or bool(tokens_of(node, "REST")),
-            broadcast=broadcast,
-            device=name is not node.children[0],
-            span=self.span(node),
-        )
+        rest = broadcast or bool(tokens_of(node, "REST"))
+        return (DimDecl(str(name), rest, broadcast, device=name is not node.children[0], span=self.span(node)),)
+
+    def merged(self, node: Node) -> tuple[DimDecl, ...]:
+        """The axes of one dimension, major first."""
+        names = tokens_of(node, "NAME")
+        return tuple(DimDecl(str(name), joined=place > 0, span=self.at(name)) for place, name in enumerate(names))
 
     def names(self, node: Node) -> tuple[str, ...]:
         names = tokens_of(node, "NAME")
@@ -165,6 +185,11 @@ class _OpsBuilder(Builder):
         wheres = trees_of(node, "where")
         conditions = [self.comparison(part) for where in wheres for part in trees_of(where, "comparison")]
         return FactDecl(claim, tuple(conditions), span=self.span(node))
+
+    def declared(self, node: Node) -> tuple[Name | DeviceName, ...]:
+        listed = tree_at(node, 2)
+        self.distinct([name for axis in trees_of(listed, "axis") for name in tokens_of(axis, "NAME")], "the axis")
+        return self.axes(listed)
 
     def torch(self, node: Node) -> NativeCall:
         return self.call(tree_at(node, 2))
@@ -203,8 +228,22 @@ class _OpsBuilder(Builder):
         return Apply(condition.function, condition.arguments, span=self.span(node))
 
     def reduce(self, node: Node) -> Reduce:
-        axes = self.axes(tree_at(node, 2))
-        return Reduce(ReductionKind(token_at(node, 0)), axes, self.build(tree_at(node, 4)), span=self.span(node))
+        kind = ReductionKind(token_at(node, 0))
+        body = self.build(tree_at(node, len(node.children) - 1))
+        return Reduce(kind, self.axes(tree_at(node, 2)), body, self._ties(kind, node), span=self.span(node))
+
+    def _ties(self, kind: ReductionKind, node: Node) -> Ties:
+        """What stands after the axes: `; ties = first`."""
+        if not (names := tokens_of(node, "NAME")):
+            return Ties.SHARE
+        name, value = names
+        if kind not in (ReductionKind.MAX, ReductionKind.MIN) or name != "ties":
+            help = "`max` and `min` may say `ties = first` or `ties = share`"
+            raise fail("E010", f"`{kind}` has no `{name}`", self.at(name), help=help)
+        if value not in tuple(Ties):
+            help = suggest(value, tuple(Ties)) or "`first` or `share`"
+            raise fail("E010", f"ties are not broken by `{value}`", self.at(value), help=help)
+        return Ties(value)
 
     def infinity(self, node: Node) -> Number:
         return Number(float("inf"), span=self.span(node))

@@ -1,4 +1,4 @@
-"""Strategies: each restricts the space that the search minimises over, by name."""
+"""Strategies by name: each restricts the space that the search minimises over; `random` draws from it instead."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from ...index.library import Library
 from ..restriction import Restriction
 from .auto import auto
 from .data_parallel import data_parallel
+from .random import random
 from .single import single
+
+__all__ = ["RANDOM", "STRATEGIES", "Strategy", "random"]
 
 Strategy = Callable[[Model, Mesh, Library], Restriction]
 
 STRATEGIES: dict[str, Strategy] = {"auto": auto, "data_parallel": data_parallel, "single": single}
+
+RANDOM = "random"
+"""The name of the strategy that draws its plan: `random`, or `random:7` with a seed."""

@@ -44,10 +44,17 @@ class _Batch:
                 continue
             entered = {v.name: dims[given.name] for given, v in _pairs(step.initial, step.entry) if given.name in dims}
             captured = {value.name: dims[value.name] for value in step.captured if value.name in dims}
+            for series in step.sliced:
+                batch = dims.get(series.whole.name, series.dim)
+                if batch != series.dim:
+                    entered[series.part.name] = batch - (batch > series.dim)
             inside = self.graph(step.body, f"{prefix}{step.name}.", captured | entered)
             for left, result in _pairs(step.exit, step.results):
                 if left.name in inside:
                     dims[result.name] = inside[left.name]
+            for series in step.stacked:
+                if series.part.name in inside:
+                    dims[series.whole.name] = inside[series.part.name] + (inside[series.part.name] >= series.dim)
         return dims
 
     def _node(self, node: Node, prefix: str, dims: dict[str, int]) -> None:

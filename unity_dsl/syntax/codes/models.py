@@ -122,4 +122,21 @@ MODELS: dict[str, Code] = {
         "Blocks are written out where they are called. Blocks and repeats may be nested 32 deep, and all blocks "
         "together may come to 20,000 operators, where the body of a repeat counts once.",
     ),
+    "E240": Code(
+        "a scan that does not fit its tensors",
+        "`scan x_t in x along 1` reads the slices of a dimension that `x` has, negative numbers counting from the end. "
+        "Several tensors have as many positions there. `collect h as y along 0` stacks along a dimension of `y`, that "
+        "of the first slices if none is given.",
+    ),
+    "E241": Code(
+        "a cond that cannot be decided",
+        "`cond gate as skip` executes its body where `gate`, an `int<2>` without dimensions, is 1: one decision of all "
+        "devices for the whole batch. `expect 0.5` says how often, which is a number above 0 and at most 1. To choose "
+        "per sample, compute both and combine them, `x + gate * f`.",
+    ),
+    "E242": Code(
+        "a weight that would differ between the steps of a scan",
+        "What the body of a scan declares is stored once and is the same in each iteration. A repeat inside it would "
+        "have weights of its own per iteration.",
+    ),
 }

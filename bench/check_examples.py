@@ -1,0 +1,151 @@
+"""Every example under every strategy on every number of ranks: `python bench/check_examples.py`.
+
+Each case compiles an example at its small preset and compares the program with the one for a single device, as `unityc
+check` does, on one pool of ranks. Results are written after every case: an interrupted run goes on where it stopped,
+and a case is not checked again while neither the example nor anything that compiles it has changed. Exits with status 1
+where a program is not equal to its model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from measure import RESULTS, hardware
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.program.example_cases import EXAMPLES, PLANS, RANKS, Checker, Finding, cases  # noqa: E402
+from unity_dsl.emit.rank_pool import RankPool  # noqa: E402
+
+COMPILER = ("unity_dsl", "grammar", "ops", "codegen", "rules", "tests/program/slow.toml")
+"""What a program is made by, besides its model."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, nargs="+", default=list(RANKS))
+    parser.add_argument("--plans", type=int, default=PLANS, help="plans drawn by chance, per example and ranks")
+    parser.add_argument("--seed", type=int, default=0, help="which plans are drawn")
+    parser.add_argument("--examples", nargs="+", default=list(EXAMPLES), choices=EXAMPLES, metavar="NAME")
+    parser.add_argument("--again", action="store_true", help="check what was checked before too")
+    parser.add_argument("--output", type=Path, default=RESULTS / "check_examples.json")
+    options = parser.parse_args(arguments)
+
+    compiler = digest(path for name in COMPILER for path in files(ROOT / name))
+    wanted = [case for name in options.examples for case in cases(name, options.ranks, options.plans, options.seed)]
+    keys = {case: f"{digest([ROOT / 'examples' / f'{case.example}.udl'])[:16]} {compiler[:16]}" for case in wanted}
+    before = {} if options.again else earlier(options.output)
+    rows: dict[str, dict[str, Any]] = {}
+    checked = 0
+    begun = perf_counter()
+    with tempfile.TemporaryDirectory(prefix="check-examples-") as folder, RankPool(max(options.ranks)) as pool:
+        checker = Checker(pool, Path(folder))
+        for number, case in enumerate(wanted, 1):
+            kept = before.get(str(case))
+            if kept is not None and kept["of"] == keys[case] and kept["equal"]:
+                rows[str(case)] = kept
+                continue
+            finding = checker.check(case)
+            rows[str(case)] = row(finding, keys[case])
+            word = f"{finding.error:.1e}" if finding.error is not None else "-"
+            verdict = "equal" if finding.ok else "NOT EQUAL"
+            print(f"[{number}/{len(wanted)}] {case}: {verdict}, {word}, {finding.seconds:.1f} s", flush=True)
+            if not finding.ok:
+                print(finding, flush=True)
+            checked += 1
+            write(options.output, {**before, **rows})
+    write(options.output, rows)
+    done = list(rows.values())
+    print(*table(done), sep="\n")
+    missed = sum(not found["equal"] for found in done)
+    print(f"{len(done)} cases, {missed} not equal; {checked} checked now in {perf_counter() - begun:.0f} s")
+    return 1 if missed else 0
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The texts below a folder, in a fixed order; a file stands for itself."""
+    if path.is_file():
+        yield path
+    else:
+        yield from sorted(found for found in path.rglob("*") if found.is_file() and found.suffix != ".pyc")
+
+
+def digest(paths: Iterable[Path]) -> str:
+    content = sha256()
+    for path in paths:
+        content.update(f"{path.relative_to(ROOT)}\n".encode() + sha256(path.read_bytes()).digest())
+    return content.hexdigest()
+
+
+def row(finding: Finding, key: str) -> dict[str, Any]:
+    """A finding as plain data. `of` names the texts that it is about."""
+    case, report = finding.case, finding.report
+    return {
+        "example": case.example,
+        "ranks": case.ranks,
+        "mesh": list(case.mesh),
+        "strategy": case.strategy,
+        "equal": finding.ok,
+        "error": finding.error,
+        "worst": report.worst if report else None,
+        "float32_error": report.float32_err if report else None,
+        "float32_single_device_error": report.float32_single_device_err if report else None,
+        "fault": finding.fault or None,
+        "divided": round(finding.divided, 3),
+        "seconds": round(finding.seconds, 3),
+        "of": key,
+    }
+
+
+def earlier(path: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a file of results by case; none where there is no such file, or it cannot be read."""
+    try:
+        document = json.loads(path.read_text())
+        return dict(document["cases"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def write(path: Path, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """All at once: whoever interrupts finds either the old file or the new one."""
+    document = {
+        "command": "python bench/check_examples.py",
+        "unity_dsl": version("unity-dsl"),
+        "hardware": hardware(),
+        "cases": rows,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    os.replace(new, path)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line per example and number of ranks: the cases, the largest error in float64, the part divided, seconds."""
+    yield f"{'example':<20} ranks   equal     error  divided  seconds"
+    for example, ranks in dict.fromkeys((row["example"], row["ranks"]) for row in rows):
+        found = [row for row in rows if (row["example"], row["ranks"]) == (example, ranks)]
+        equal = f"{sum(row['equal'] for row in found)}/{len(found)}"
+        error = max((row["error"] for row in found if row["error"] is not None), default=0.0)
+        divided = sum(row["divided"] for row in found) / len(found)
+        seconds = sum(row["seconds"] for row in found)
+        yield f"{example:<20} {ranks:>5} {equal:>7}  {error:8.1e} {divided:>7.0%} {seconds:>8.1f}"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on from here")

@@ -1,0 +1,161 @@
+"""Examples under strategies on ranks: which cases there are, and what the check of one finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+from unity_dsl.compile import Request
+from unity_dsl.emit.check import CheckReport, compare
+from unity_dsl.emit.plan_file import Sources
+from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.emit.write import render_program, write_files
+from unity_dsl.graph.build import build_model
+from unity_dsl.graph.graph import Model
+from unity_dsl.graph.plan import Plan
+from unity_dsl.index.library import Library, library_of, library_sources
+from unity_dsl.machine.machine import machine_source, read_machine
+from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.resources import folder
+from unity_dsl.search.solve import RANDOM, search
+from unity_dsl.syntax.diagnostic import InputError
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.read import read_source
+from unity_dsl.syntax.render import render
+from unity_dsl.syntax.span import Source
+
+EXAMPLES = tuple(path.stem for path in sorted(folder("examples").glob("*.udl")))
+RANKS = (1, 2, 4)
+PLANS = 5
+SLOW = str(Path(__file__).parent / "slow.toml")
+"""A machine on which it pays to divide even a small preset; on a real one `auto` would divide nothing of it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An example at its small preset under one strategy, on a mesh of these degrees."""
+
+    example: str
+    mesh: tuple[int, ...]
+    ranks: int
+    strategy: str
+
+    def __str__(self) -> str:
+        return f"{self.example} on {' x '.join(map(str, self.mesh)) or '1'} by {self.strategy}"
+
+
+def cases(example: str, ranks: Iterable[int] = RANKS, plans: int = PLANS, seed: int = 0) -> Iterator[Case]:
+    """`auto`, `data_parallel` and some plans drawn by chance, on each number of ranks.
+
+    Every other of the drawn plans is for a mesh of one axis, the rest are for one of prime axes.
+    """
+    for count in ranks:
+        prime = build_mesh(read_machine(machine_source(SLOW)), count, None).degrees
+        for strategy in ("auto", "data_parallel"):
+            yield Case(example, prime, count, strategy)
+        for number in range(plans):
+            drawn = Random(f"{seed} {example} {count} {number}").randrange(10**6)
+            mesh = (count,) if number % 2 and count > 1 else prime
+            yield Case(example, mesh, count, f"{RANDOM}:{drawn}")
+
+
+def sample(count: int, seed: int) -> list[Case]:
+    """Some cases, of as many examples as there can be."""
+    rng = Random(seed)
+    order = rng.sample(EXAMPLES, len(EXAMPLES))
+    examples = [order[number % len(order)] for number in range(count)]
+    return [rng.choice(list(cases(example, seed=seed + number))) for number, example in enumerate(examples)]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a case came to: its report, or `fault` where it could not be compiled or run. `divided` is a fraction of
+    the operators.
+    """
+
+    case: Case
+    report: CheckReport | None
+    fault: str
+    divided: float
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.report is not None and self.report.ok
+
+    @property
+    def error(self) -> float | None:
+        """The largest relative error in float64."""
+        if self.report is None:
+            return None
+        return max(self.report.loss_rel_err, self.report.grad_rel_err, self.report.param_rel_err)
+
+    def __str__(self) -> str:
+        if self.report is None:
+            return f"{self.case}: {self.fault}"
+        return f"{self.case}: {self.report}"
+
+
+class Checker:
+    """Checks cases on one pool of ranks; models, and the programs for one device, are made once. Writes to `folder`."""
+
+    def __init__(self, pool: RankPool, folder: Path) -> None:
+        self.pool, self.folder = pool, folder
+        self.operators = library_sources()
+        self.library: Library = library_of(self.operators)
+        self.machine_source = machine_source(SLOW)
+        self.machine = read_machine(self.machine_source)
+        self._models: dict[str, Model] = {}
+        self._references: dict[str, Path] = {}
+        self._written = 0
+
+    def check(self, case: Case, steps: int = 3) -> Finding:
+        """Compile, write and run a case. Never raises for a program that is wrong."""
+        begun = perf_counter()
+        report, fault, divided = None, "", 0.0
+        try:
+            program, plan = self.write(case)
+            divided = divided_part(plan)
+            errors = compare(program, self.reference(case.example), case.ranks, steps, pool=self.pool)
+            report = CheckReport(**errors, ranks=case.ranks, recompiled=False, edited=())
+        except InputError as error:
+            fault = render(error.diagnostic)
+        return Finding(case, report, fault, divided, perf_counter() - begun)
+
+    def reference(self, example: str) -> Path:
+        """The program for one device."""
+        if example not in self._references:
+            self._references[example], _ = self.write(Case(example, (), 1, "single"))
+        return self._references[example]
+
+    def write(self, case: Case) -> tuple[Path, Plan]:
+        """The program of a case, as `unityc compile` writes it."""
+        plan = self.plan(case)
+        request = Request(
+            Path(f"{case.example}.udl"), preset="small", machine=SLOW, devices=case.ranks, mesh=case.mesh,
+            strategy=case.strategy,
+        )  # fmt: skip
+        sources = Sources(self.text(case.example), self.operators, self.machine_source)
+        self._written += 1
+        out = self.folder / f"program{self._written}"
+        write_files(render_program(plan, self.library, sources, request), out)
+        return out, plan
+
+    def plan(self, case: Case) -> Plan:
+        if case.example not in self._models:
+            parsed = parse_model(self.text(case.example))
+            self._models[case.example] = build_model(parsed, self.library, {}, "small")
+        mesh = build_mesh(self.machine, case.ranks, case.mesh or None)
+        return search(self._models[case.example], mesh, self.machine, self.library, case.strategy)
+
+    def text(self, example: str) -> Source:
+        return read_source(folder("examples") / f"{example}.udl")
+
+
+def divided_part(plan: Plan) -> float:
+    """Which part of the operators the plan divides."""
+    nodes = list(plan.graph.nodes())
+    return sum(bool(node.typed.divided) for node in nodes) / max(1, len(nodes))

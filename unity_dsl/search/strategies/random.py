@@ -1,0 +1,190 @@
+"""Plans drawn by chance: any configuration of any operator, any storage of any weight, any chain of conversions.
+
+Wider than what the search minimises over: a tensor may be held in any number of layouts, iterations of a repeat may
+differ, and nothing is spared because it costs too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from ...graph.cut import is_cut
+from ...graph.graph import Graph, Model, Node, Segment, Value
+from ...graph.holding import only_holds
+from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
+from ...graph.plan import Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from ...graph.typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
+from ...index.library import Library
+from ..options import identity
+from ..problem import Impossible
+from ..restriction import Restriction, node_path, stored_values
+
+
+def random(
+    model: Model, mesh: Mesh, library: Library, rng: Random, theorems: Theorems, restriction: Restriction
+) -> PlannedGraph:
+    """A legal plan drawn by chance, for tests of programs; `random:7` draws the seventh.
+
+    Rare roles come as often as common ones. Raises Impossible where the restriction leaves nothing of an operator.
+    """
+    wanted = [(value, invariant(mesh)) for value in (model.loss, *model.outputs)]
+    return _Draw(mesh, library, rng, theorems, restriction).graph(model.graph, "", {}, frozenset(), wanted)
+
+
+@dataclass
+class _Values:
+    """Values of one graph as they are drawn: where each is produced, and what is asked of it."""
+
+    produced: dict[str, tuple[Value, Layout]] = field(default_factory=dict)
+    wanted: dict[str, dict[Layout, None]] = field(default_factory=dict)
+
+    def make(self, value: Value, layout: Layout) -> None:
+        self.produced[value.name] = (value, layout)
+
+    def want(self, value: Value, layout: Layout) -> None:
+        self.wanted.setdefault(value.name, {})[layout] = None
+
+
+class _Draw:
+    def __init__(self, mesh: Mesh, library: Library, rng: Random, theorems: Theorems, restriction: Restriction) -> None:
+        self.mesh, self.library, self.rng = mesh, library, rng
+        self.theorems, self.restriction = theorems, restriction
+        every = {name: declaration for name, declaration in library.parallels.items() if is_cut(declaration)}
+        self.cuts = [name for name, declaration in every.items() if not only_holds(declaration)]
+        self._options: dict[object, list[TypedOperator]] = {}
+
+    def graph(
+        self,
+        graph: Graph,
+        prefix: str,
+        given: Mapping[str, tuple[Value, Layout]],
+        weights: frozenset[str],
+        wanted: Sequence[tuple[Value, Layout]],
+    ) -> PlannedGraph:
+        """`given` are the values from outside with their layouts, `weights` those of them that are stored."""
+        values = _Values(produced=dict(given))
+        for source in graph.inputs:
+            values.make(source.value, invariant(self.mesh))
+        for stored in stored_values(graph):
+            pinned = self.restriction.storage.get(prefix + stored.name)
+            values.make(stored, pinned or self.layout(stored, storage=True))
+        weights |= {stored.name for stored in stored_values(graph)}
+        steps = [
+            self.segment(step, prefix, weights, values)
+            if isinstance(step, Segment)
+            else self.node(step, prefix, weights, values)
+            for step in graph.steps
+        ]
+        for value, layout in wanted:
+            values.want(value, layout)
+        planned = {
+            name: PlannedValue(value, layout, self.chain(layout, list(values.wanted.get(name, ()))))
+            for name, (value, layout) in values.produced.items()
+        }
+        return PlannedGraph(graph, planned, tuple(steps))
+
+    def node(self, node: Node, prefix: str, weights: frozenset[str], values: _Values) -> PlannedNode:
+        groups: dict[frozenset[str], list[TypedOperator]] = {}
+        for typed in self.options(node, prefix, weights):
+            groups.setdefault(frozenset(role_names(typed)), []).append(typed)
+        chosen = self.rng.choice(self.rng.choice(list(groups.values())))
+        for value, layout in zip(node.arguments, chosen.arguments, strict=True):
+            values.want(value, layout)
+        for value, layout in zip(node.results, chosen.results, strict=True):
+            values.make(value, layout)
+        return PlannedNode(node, chosen)
+
+    def options(self, node: Node, prefix: str, weights: frozenset[str]) -> list[TypedOperator]:
+        """The configurations of an operator that produce what is pinned; those of equal operators are found once."""
+        stored = tuple(value.name in weights for value in node.arguments)
+        gradients = tuple(value.needs_gradient for value in node.arguments)
+        key = (*identity(node.instance), stored, gradients)
+        if key not in self._options:
+            found = configurations(node.instance, self.mesh, self.library, gradients, stored, self.theorems)
+            self._options[key] = list(found)
+        pins = [self.restriction.produced.get(prefix + value.name) for value in node.results]
+        left = [
+            typed
+            for typed in self._options[key]
+            if all(pin in (None, layout) for pin, layout in zip(pins, typed.results, strict=True))
+        ]
+        if not left:
+            raise Impossible(node_path(prefix, node), node, None)
+        return left
+
+    def segment(self, segment: Segment, prefix: str, weights: frozenset[str], values: _Values) -> PlannedSegment:
+        entries = self.carried(segment, prefix)
+        for value, layout in zip(segment.initial, entries, strict=True):
+            values.want(value, layout)
+        captured = {value.name: values.produced[value.name] for value in segment.captured}
+        outside = weights & captured.keys()
+        inner = f"{prefix}{segment.name}."
+        runs = []
+        for first, count in self.cut(segment.count):
+            exits = entries if count > 1 else self.carried(segment, prefix)
+            given = {v.name: (v, layout) for v, layout in zip(segment.entry, entries, strict=True)}
+            wanted = list(zip(segment.exit, exits, strict=True))
+            runs.append(Run(first, count, self.graph(segment.body, inner, {**captured, **given}, outside, wanted)))
+            entries = exits
+        for value, layout in zip(segment.results, entries, strict=True):
+            values.make(value, layout)
+        return PlannedSegment(segment, tuple(runs))
+
+    def carried(self, segment: Segment, prefix: str) -> list[Layout]:
+        """A layout for every value that an iteration hands to the next; a pin of a result holds for all of them."""
+        pins = [self.restriction.produced.get(prefix + value.name) for value in segment.results]
+        return [pin or self.layout(value) for pin, value in zip(pins, segment.entry, strict=True)]
+
+    def cut(self, count: int) -> Iterator[tuple[int, int]]:
+        """Consecutive runs: first iteration and number of iterations."""
+        first = 0
+        while first < count:
+            size = self.rng.randint(1, count - first)
+            yield first, size
+            first += size
+
+    def layout(self, value: Value, storage: bool = False) -> Layout:
+        """Any layout that the value can have; a stored one is Invariant or Shard along every mesh axis."""
+        kinds: list[Kind] = []
+        left = list(value.shape)
+        for axis in self.mesh.axes:
+            choices: list[Kind] = [Invariant()]
+            if value.integer_range is None and not storage:
+                choices += [Replicate()] + [Partial()] * value.needs_gradient
+            choices += [
+                Shard(dim, by=by)
+                for dim, size in enumerate(left)
+                if size % axis.degree == 0
+                for by in ((PARTITION,) if storage else self.cuts)
+            ]
+            kinds.append(self.rng.choice(choices))
+            if isinstance(kind := kinds[-1], Shard):
+                left[kind.dim] //= axis.degree
+        return nest(kinds)
+
+    def chain(self, produced: Layout, wanted: list[Layout]) -> tuple[Materialised, ...]:
+        """Each wanted layout made from the produced one or from any made before it."""
+        self.rng.shuffle(wanted)
+        made, chain = [produced], []
+        for layout in wanted:
+            if layout not in made:
+                chain.append(Materialised(layout, self.rng.choice(made)))
+                made.append(layout)
+        return tuple(chain)
+
+
+def role_names(typed: TypedOperator) -> Iterator[str]:
+    """What the configuration makes of each mesh axis, and whether two of them divide one axis of the operator."""
+    for role in typed.configuration:
+        match role:
+            case Uniformly(kind=kind):
+                yield f"uniformly {kind}"
+            case Linearly():
+                yield "linearly"
+            case Along(axis=axis):
+                results = {type(layout.kinds[typed.configuration.index(role)]) for layout in typed.results}
+                yield "summed" if Partial in results else "inner" if typed.inner else "along"
+                if len(typed.divided[axis]) > 1:
+                    yield "merged"
