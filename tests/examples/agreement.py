@@ -20,12 +20,18 @@ from unity_dsl.syntax.read import read_source
 from .correspondence import Places, copy_into, gradients
 from .reference_bert_large import BertLarge
 from .reference_bert_large import places as bert_places
+from .reference_bert_unity import BertUnity
+from .reference_bert_unity import places as bert_unity_places
 from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
 from .reference_gpt2 import places as gpt2_places
+from .reference_llama3 import Llama3
+from .reference_llama3 import places as llama3_places
 from .reference_mlp import Mlp
 from .reference_mlp import places as mlp_places
+from .reference_vit_l16 import VitL16
+from .reference_vit_l16 import places as vit_places
 
 Sizes = Mapping[str, int]
 
@@ -44,7 +50,13 @@ EXAMPLES = {
     "digits": Example(Digits, digits_places, 26_122, {}),
     "mlp": Example(Mlp, mlp_places, 109_081_600, {}),
     "gpt2": Example(Gpt2, gpt2_places, 124_439_808, {"dropout": 0}),
+    "gpt2_xl": Example(Gpt2, gpt2_places, 1_557_611_200, {"dropout": 0}),
+    "gpt3_175b": Example(Gpt2, gpt2_places, 174_604_259_328, {}),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),
+    "bert_unity": Example(BertUnity, bert_unity_places, 75_498_496, {}),
+    "llama3_8b": Example(Llama3, llama3_places, 8_030_261_248, {}),
+    "llama3_70b": Example(Llama3, llama3_places, 70_553_706_496, {}),
+    "vit_l16": Example(VitL16, vit_places, 304_326_632, {}),
 }
 
 

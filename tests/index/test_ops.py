@@ -147,7 +147,11 @@ def attention(kind: str) -> Callable[[Random], Case]:
             scores = (q @ key.transpose(-2, -1) / k**0.5).masked_fill(keep == 0, -torch.inf)
             return torch.softmax(scores, -1) @ value
 
-        inputs = [normal(random, b, heads * groups, s, k), normal(random, b, heads, t, k), normal(random, b, heads, t, v)]
+        inputs = [
+            normal(random, b, heads * groups, s, k),
+            normal(random, b, heads, t, k),
+            normal(random, b, heads, t, v),
+        ]
         return Case([*inputs, mask], reference, ranges={3: 2}) if kind == "masked" else Case(inputs, reference)
 
     return made
@@ -168,6 +172,15 @@ def cut(random: Random) -> Case:
     stop = int(random.integers(start + 1, shape[dim] + 1))
     attributes = {"dim": dim, "start": start, "stop": stop}
     return Case([normal(random, *shape)], lambda x: x.narrow(dim, start, stop - start), attributes)
+
+
+def prepend(random: Random) -> Case:
+    shape, (s, r, d) = any_shape(random), sizes(random, 3)
+
+    def reference(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return torch.cat([rows.expand(*shape, r, d), x], -2)
+
+    return Case([normal(random, *shape, s, d), normal(random, r, d)], reference)
 
 
 def pattern(reference: Callable[[torch.Tensor], torch.Tensor], keeps: bool = False) -> Callable[[Random], Case]:
@@ -253,7 +266,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
     "rope": rope,
-    "attention": attention("full"),
+    "full_attention": attention("full"),
     "causal_attention": attention("causal"),
     "masked_attention": attention("masked"),
     "mse": mse,
@@ -265,6 +278,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "global_avg_pool2d": global_avg_pool2d,
     "concat": concat,
     "slice": cut,
+    "prepend": prepend,
     "rearrange": pattern(lambda x: x, keeps=True),
     "reduce_sum": pattern(lambda x: x.sum(-1)),
     "reduce_mean": pattern(lambda x: x.mean(-1)),
@@ -274,7 +288,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
-    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope"),
+    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend"),
     *WITHOUT_NATIVE_CALL,
 }
 """Operators without a native line."""

@@ -15,8 +15,8 @@ from ..syntax.ast import (
     Loss,
     ModelFile,
     ModelStatement,
-    Repeat,
     Output,
+    Repeat,
     Return,
     Scan,
     StorageDecl,
@@ -27,7 +27,7 @@ from .blocks import blocks_by_name, written_names
 from .expression import Draft, Place, Program, call, tensor
 from .graph import Graph, Model, Value
 from .loops import add_loop
-from .parameters import Numeric, Setting, evaluate, fold, model_parameters, whole
+from .parameters import Numeric, Setting, evaluate, fold, model_parameters
 from .prune import finish
 from .scope import Names, Scope
 from .storage import default_dtype, store

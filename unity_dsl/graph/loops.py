@@ -63,9 +63,7 @@ def _close(place: Place, statement: Nested, body: _Body, segment: Segment) -> No
     for word, value in exits.items():
         _check_carried(word, statement, body.entry[word], value, body.initial[word])
     exits = _made_by_nodes(body.place, exits)
-    results = {
-        word: replace(value, name=place.draft.names.after(outer.prefix + word)) for word, value in exits.items()
-    }
+    results = {word: replace(value, name=place.draft.names.after(outer.prefix + word)) for word, value in exits.items()}
     outer.tensors |= results
     outer.hidden |= {word: value.span for word, value in inner.tensors.items() if word not in body.entry}
     draft = body.place.draft
