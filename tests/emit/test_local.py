@@ -186,7 +186,7 @@ SHIPPED = [
     Case("rms_norm", ((2, 3, 5), (5,)), {"eps": 1e-3}),
     Case("root_scale", ((3, 2, 4),), {}),
     Case("rope", ((2, 5, 6),), {"base": 500}),
-    Case("attention", ((2, 6, 4, 3), (2, 2, 5, 3), (2, 2, 5, 2)), {}),
+    Case("full_attention", ((2, 6, 4, 3), (2, 2, 5, 3), (2, 2, 5, 2)), {}),
     Case("causal_attention", ((2, 6, 4, 3), (2, 2, 4, 3), (2, 2, 4, 2)), {}),
     Case("causal_attention", ((1, 2, 5, 3), (1, 2, 3, 3), (1, 2, 3, 2)), {}),
     Case("masked_attention", ((2, 6, 4, 3), (2, 2, 5, 3), (2, 2, 5, 2), ids(9, 2, 4, 5)), {}),

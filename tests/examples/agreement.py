@@ -20,6 +20,8 @@ from unity_dsl.syntax.read import read_source
 from .correspondence import Places, copy_into, gradients
 from .reference_bert_large import BertLarge
 from .reference_bert_large import places as bert_places
+from .reference_bert_unity import BertUnity
+from .reference_bert_unity import places as bert_unity_places
 from .reference_candle import CandleUno, CandleUnoUnity
 from .reference_candle import places as candle_places
 from .reference_candle import places_unity as candle_unity_places
@@ -27,6 +29,8 @@ from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
 from .reference_gpt2 import places as gpt2_places
+from .reference_llama3 import Llama3
+from .reference_llama3 import places as llama3_places
 from .reference_mixtral_8x7b import Mixtral
 from .reference_mixtral_8x7b import places as mixtral_places
 from .reference_mlp import Mlp
@@ -34,6 +38,8 @@ from .reference_mlp import places as mlp_places
 from .reference_mlp_unity import MlpUnity
 from .reference_mlp_unity import places as mlp_unity_places
 from .reference_recommendation import Dlrm, DlrmUnity, XdlUnity, dlrm_places, dlrm_unity_places, xdl_places
+from .reference_vit_l16 import VitL16
+from .reference_vit_l16 import places as vit_places
 
 Sizes = Mapping[str, int]
 
@@ -61,6 +67,12 @@ EXAMPLES = {
     "dlrm_kaggle": Example(Dlrm, dlrm_places, 33_762_577 * 16 + 475_985, {}),
     "dlrm_unity": Example(DlrmUnity, dlrm_unity_places, 256_000_000 + 24_960, {}),
     "xdl_unity": Example(XdlUnity, xdl_places, 256_000_000 + 131_584, {}),
+    "gpt2_xl": Example(Gpt2, gpt2_places, 1_557_611_200, {"dropout": 0}),
+    "gpt3_175b": Example(Gpt2, gpt2_places, 174_604_259_328, {}),
+    "bert_unity": Example(BertUnity, bert_unity_places, 75_498_496, {}),
+    "llama3_8b": Example(Llama3, llama3_places, 8_030_261_248, {}),
+    "llama3_70b": Example(Llama3, llama3_places, 70_553_706_496, {}),
+    "vit_l16": Example(VitL16, vit_places, 304_326_632, {}),
 }
 
 

@@ -192,6 +192,15 @@ def cut(random: Random) -> Case:
     return Case([normal(random, *shape)], lambda x: x.narrow(dim, start, stop - start), attributes)
 
 
+def prepend(random: Random) -> Case:
+    shape, (s, r, d) = any_shape(random), sizes(random, 3)
+
+    def reference(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return torch.cat([rows.expand(*shape, r, d), x], -2)
+
+    return Case([normal(random, *shape, s, d), normal(random, r, d)], reference)
+
+
 def pattern(reference: Callable[[torch.Tensor], torch.Tensor], keeps: bool = False) -> Callable[[Random], Case]:
     """`x[b, (h k), s, 1] -> [s, (h b)]`, or with `k` kept; the reference sees x as [s, h, b, k]."""
 
@@ -411,7 +420,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "batch_norm": batch_norm,
     "rms_norm": rms_norm,
     "rope": rope,
-    "attention": attention("full"),
+    "full_attention": attention("full"),
     "causal_attention": attention("causal"),
     "masked_attention": attention("masked"),
     "mse": mse,
@@ -423,6 +432,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "global_avg_pool2d": global_avg_pool2d,
     "concat": concat,
     "slice": cut,
+    "prepend": prepend,
     "rearrange": pattern(lambda x: x, keeps=True),
     "reduce_sum": pattern(lambda x: x.sum(-1)),
     "reduce_mean": pattern(lambda x: x.mean(-1)),
@@ -443,7 +453,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
-    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope"),
+    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend"),
     *("one_hot", "expert_places", "dispatch", "expert_linear", "combine_experts", "expert_balance"),
     *WITHOUT_NATIVE_CALL,
 }
