@@ -68,7 +68,7 @@ class Sum:
     # ------------------------------------------------------------------------------------------ guards
 
     def determined(self, axis: str, factors: list[Expr], over: list[str]) -> list[Piece]:
-        """Set an axis to what a guard says, and take both out of their lists; the masks of where there is a position."""
+        """Set an axis to what a guard says, and take both out of their lists; masks of where there is a position."""
         guard = self.guard(factors, axis)
         if guard is None:
             return []
