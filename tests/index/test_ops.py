@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from unity_dsl.index.evaluate import evaluate
 from unity_dsl.index.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
+from unity_dsl.index.native import LITERALS
 from unity_dsl.index.term import call, substitute
 from unity_dsl.syntax.ast import (
     DimDecl,
@@ -149,6 +150,31 @@ def rope(random: Random) -> Case:
     return Case([normal(random, *any_shape(random), s, 2 * half)], reference, {"base": 500})
 
 
+def attention(kind: str) -> Callable[[Random], Case]:
+    """`causal`, `masked` or `full`, against matrix products and a softmax that are written out."""
+
+    def made(random: Random) -> Case:
+        b, heads, groups, s, t, k, v = sizes(random, 7)
+        seen = random.integers(0, 2, (b, s, t))
+        seen[..., 0] = 1  # at least one key for every query
+        mask = torch.as_tensor(seen)
+        keep = {"causal": torch.ones(s, t).tril(), "masked": mask[:, None], "full": torch.ones(s, t)}[kind]
+
+        def reference(q: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+            key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+            scores = (q @ key.transpose(-2, -1) / k**0.5).masked_fill(keep == 0, -torch.inf)
+            return torch.softmax(scores, -1) @ value
+
+        inputs = [
+            normal(random, b, heads * groups, s, k),
+            normal(random, b, heads, t, k),
+            normal(random, b, heads, t, v),
+        ]
+        return Case([*inputs, mask], reference, ranges={3: 2}) if kind == "masked" else Case(inputs, reference)
+
+    return made
+
+
 def concat(random: Random) -> Case:
     shape = sizes(random, int(random.integers(1, 4)))
     dim = int(random.integers(-len(shape), len(shape)))
@@ -164,6 +190,15 @@ def cut(random: Random) -> Case:
     stop = int(random.integers(start + 1, shape[dim] + 1))
     attributes = {"dim": dim, "start": start, "stop": stop}
     return Case([normal(random, *shape)], lambda x: x.narrow(dim, start, stop - start), attributes)
+
+
+def prepend(random: Random) -> Case:
+    shape, (s, r, d) = any_shape(random), sizes(random, 3)
+
+    def reference(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return torch.cat([rows.expand(*shape, r, d), x], -2)
+
+    return Case([normal(random, *shape, s, d), normal(random, r, d)], reference)
 
 
 def pattern(reference: Callable[[torch.Tensor], torch.Tensor], keeps: bool = False) -> Callable[[Random], Case]:
@@ -385,6 +420,9 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "batch_norm": batch_norm,
     "rms_norm": rms_norm,
     "rope": rope,
+    "full_attention": attention("full"),
+    "causal_attention": attention("causal"),
+    "masked_attention": attention("masked"),
     "mse": mse,
     "cross_entropy": cross_entropy,
     "conv1d": conv1d,
@@ -394,6 +432,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "global_avg_pool2d": global_avg_pool2d,
     "concat": concat,
     "slice": cut,
+    "prepend": prepend,
     "rearrange": pattern(lambda x: x, keeps=True),
     "reduce_sum": pattern(lambda x: x.sum(-1)),
     "reduce_mean": pattern(lambda x: x.mean(-1)),
@@ -414,7 +453,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
-    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope"),
+    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend"),
     *("one_hot", "expert_places", "dispatch", "expert_linear", "combine_experts", "expert_balance"),
     *WITHOUT_NATIVE_CALL,
 }
@@ -478,7 +517,7 @@ def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, 
         case NativeList(items):
             return [run(item, names, sizes) for item in items]
         case Name(name):
-            return {"True": True, "False": False, **names}[name]
+            return LITERALS[name] if name in LITERALS else names[name]
         case Size(name):
             return sizes[name]
         case Number(value):

@@ -292,7 +292,7 @@ class ForwardText:
         current = [self.variable(value, layout) for value, layout in pairs]
         self.keep(segment, [(module, 0, 1)])
         targets = f"{', '.join(carried)} = " if carried else ""
-        if carried:
+        if targets:
             self.module.lines += statement(f"{targets}{', '.join(current)}")
         self.module.lines += statement(f"if {decides}.item():", f"{where(segment.span)}cond as {segment.name}")
         index = "0" if self.state == "self" else self.index

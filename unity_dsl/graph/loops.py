@@ -157,7 +157,7 @@ def _scan(place: Place, statement: Scan, run: Run) -> None:
     made = {step_value.name for step in body.place.draft.steps for step_value in step.makes}
     stacked = []
     for word, (collect, value) in parts.items():
-        part = value if value.name in made else _copy(body.place, f"{word}_part", value)
+        made_part = value if value.name in made else _copy(body.place, f"{word}_part", value)
         dim = dims[0]
         if collect.dim is not None:
             dim = _dimension(body.place, collect.dim, len(value.shape) + 1, collect.span)
@@ -169,7 +169,7 @@ def _scan(place: Place, statement: Scan, run: Run) -> None:
         if prod(shape) > LARGEST // 8:
             raise fail("E225", f"`{word}` has {prod(shape)} elements, which no memory holds", collect.span)
         whole_name = place.draft.names.after(place.scope.prefix + word)
-        stacked.append(Series(replace(value, name=whole_name, shape=shape, span=collect.span), part, dim))
+        stacked.append(Series(replace(value, name=whole_name, shape=shape, span=collect.span), made_part, dim))
     segment = replace(_segment(name, count), sliced=tuple(sliced), stacked=tuple(stacked))
     _close(place, statement, body, segment)
     place.scope.tensors |= {word: series.whole for word, series in zip(parts, stacked, strict=True)}

@@ -243,7 +243,8 @@ class _Builder:
             tuple(self.names),
             tuple(tensors),
             tuple(self.repeats),
-            *(tuple(self.produced[value.name] for value in values) for values in (ends.entries, ends.exits)),
+            tuple(self.produced[value.name] for value in ends.entries),
+            tuple(self.produced[value.name] for value in ends.exits),
             (*(self.produced[value.name] for value in ends.given), *left),
         )
 
@@ -363,7 +364,7 @@ class _Builder:
             left = np.unique(part.exits[open_.index(i)].layouts)
             results.append(self.choose(segment.results[i], self._pinned(segment.results[i], left)))
         for value in segment.captured:
-            crossings.captured.append(None if value.name in inside else self._taken(value))
+            crossings.captured.append(None if value.name in inside else self._read(value))
         for series in segment.sliced:
             crossings.sliced.append(None if series.part.name in inside else self._sliced(series))
         for series in segment.stacked:
@@ -372,7 +373,10 @@ class _Builder:
                 crossings.stacked.append(None)
             else:
                 crossings.stacked.append(self._stacked(series))
-        self._repeat(segment, part, body, ends.initial, results, crossings)
+        crossing = (*crossings.captured, *crossings.sliced, *crossings.stacked)
+        ports = tuple(port for port in crossing if port is not None)
+        repeat = Repeat(segment.name, segment.count, part, tuple(ends.initial), tuple(results), ports)
+        self._keep(repeat, body, crossings)
 
     def _add_cond(self, segment: Segment, predicate: Value) -> None:
         """A body that is executed or not. What it replaces has one layout before and after it, whether it is or not;
@@ -380,8 +384,7 @@ class _Builder:
         """
         free, crossings = self.meaning.free, Crossings()
         if predicate.name not in free:
-            one = np.array([self.context.spaces.of(predicate).invariant], dtype=np.intp)
-            self._read(predicate, one)
+            self._read(predicate, np.array([self.context.spaces.of(predicate).invariant], dtype=np.intp))
         inside = {value.name for value in segment.captured if value.name in free}
         pairs = list(zip(segment.initial, segment.entry, strict=True))
         inside |= {entry.name for initial, entry in pairs if initial.name in free}
@@ -407,24 +410,11 @@ class _Builder:
             if exit_.name not in body.meaning.free:
                 left.append(port)
         captured = [port for port in crossings.captured if port is not None]
-        self.repeats.append(
-            Repeat(segment.name, 1, part.scaled(segment.probability), (), (), (*captured, *taken, *left))
-        )
-        self.meaning.bodies.append(body.meaning)
-        self.meaning.borders.append(crossings)
+        part = part.scaled(segment.probability)
+        self._keep(Repeat(segment.name, 1, part, (), (), (*captured, *taken, *left)), body, crossings)
 
-    def _repeat(
-        self,
-        segment: Segment,
-        part: Part,
-        body: _Builder,
-        initial: Sequence[Port],
-        results: Sequence[Port],
-        crossings: Crossings,
-    ) -> None:
-        crossing = (*crossings.captured, *crossings.sliced, *crossings.stacked)
-        ports = tuple(port for port in crossing if port is not None)
-        self.repeats.append(Repeat(segment.name, segment.count, part, tuple(initial), tuple(results), ports))
+    def _keep(self, repeat: Repeat, body: _Builder, crossings: Crossings) -> None:
+        self.repeats.append(repeat)
         self.meaning.bodies.append(body.meaning)
         self.meaning.borders.append(crossings)
 
@@ -433,14 +423,13 @@ class _Builder:
         prefix = f"{self.prefix}{segment.name}."
         return _Builder(self.context, segment.body, prefix, self.weights, frozenset(whole), closed)
 
-    def _read(self, value: Value, layouts: Layouts) -> Port:
+    def _read(self, value: Value, layouts: Layouts | None = None) -> Port:
         """A variable for the layout in which something other than an operator reads a value."""
+        if layouts is None:
+            layouts = np.arange(len(self.context.spaces.of(value).layouts))
         port = self._port(self.variable(np.zeros(len(layouts)), f"{value.name} taken"), value, layouts)
         self.reads.setdefault(value.name, []).append(port)
         return port
-
-    def _taken(self, value: Value) -> Port:
-        return self._read(value, np.arange(len(self.context.spaces.of(value).layouts)))
 
     def _sliced(self, series: Series) -> Port:
         """The layout of a tensor's slices: its own, its dimension `dim` not being cut."""
