@@ -16,6 +16,7 @@ from ..index.classify import classify
 from ..index.instance import Equation, Instance
 from ..index.instantiate import Shape, instantiate
 from ..index.library import Library
+from ..index.native import changed_in_place
 from ..index.solving import Value
 from ..index.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
 from ..index.window import Windowed, windowed
@@ -40,7 +41,12 @@ def local_call(instance: Instance, typed: TypedOperator, library: Library) -> Lo
         return None
     if typed.native:
         return LocalCall(instance.attributes)
-    if typed.inner or instance.evaluation or any(by != PARTITION for by in typed.cuts.values()):
+    if (
+        typed.inner
+        or instance.evaluation
+        or changed_in_place(instance.operator.torch)
+        or any(by != PARTITION for by in typed.cuts.values())
+    ):
         return None
     classes = classify(instance, library)
     around = {window.axis for window in typed.windows}
