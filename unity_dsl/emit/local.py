@@ -246,6 +246,9 @@ class _Equations:
             piece = space.piece(equation.value)
         else:
             piece = self.reduce(equation, inner)
+        if target.integer_range is None and target.name not in self.results and piece.sort in (Sort.INT, Sort.POSITION):
+            piece = space.exact(piece)
+            space.sorts[target.name] = Sort.POSITION
         shaped = self.shaped(piece, target)
         if inner is not None and inner.kind is ReductionKind.SUM:
             name = self.place.collectives.reduce(inner.axes)
@@ -271,7 +274,8 @@ class _Equations:
         if piece.sort is Sort.NUMBER:
             size = "".join(f"{extent}, " for extent in shape)
             return f"torch.full(({size}), {piece.code}, dtype={space.dtype}, device={space.device})"
-        piece = space.float(piece) if target.integer_range is None else piece
+        keeps = target.integer_range is not None or target.name in space.sorts
+        piece = piece if keeps else space.float(piece)
         own = [axis for axis in target.axes if axis in piece.axes]
         if len(own) < len(target.axes):
             piece = align(piece, target.axes, leading=True)
