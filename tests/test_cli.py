@@ -290,3 +290,23 @@ def test_a_closed_pipe_is_no_fault_to_speak_of() -> None:
         ["bash", "-c", f"{shlex.quote(UNITYC)} list ops | head -1"], capture_output=True, text=True, timeout=60
     )
     assert (done.stderr, done.stdout.count("\n")) == ("", 1)
+
+
+def test_a_plan_that_does_not_fit_is_written_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = (ROOT / "machines" / "local.toml").read_text().replace("memory_gb = 4", "memory_gb = 0.000001")
+    (tmp_path / "small.toml").write_text(machine)
+    (tmp_path / "model.udl").write_text(MODEL)
+    for fits in (False, True):
+        named = "local" if fits else str(tmp_path / "small.toml")
+        arguments = [str(tmp_path / "model.udl"), "-o", str(tmp_path / f"out{fits}"), "--machine", named]
+        assert run(arguments) == 0
+        shown = capsys.readouterr()
+        assert ("warning[W301]: every device would hold" in shown.err) is not fits
+        assert re.search(r"^memory +\S+ kB a device: parameters 0.256 kB, gradients", shown.out, re.MULTILINE)
+        plan = json.loads((tmp_path / f"out{fits}" / "plan.json").read_text())
+        assert [found["code"] for found in plan["warnings"]] == ([] if fits else ["W301"])
+        memory = plan["cost"]["memory"]
+        assert memory["total"] == sum(count for name, count in memory.items() if name != "total") > 0
+    assert run([*arguments, "--json", "--force"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["cost"]["memory"] == memory and summary["warnings"] == []

@@ -19,13 +19,14 @@ import click
 
 from . import __version__
 from .console import replace_file, show_diagnostic, show_lines
+from .docs_command import docs_command
 from .rule_commands import rules_group
 
 if TYPE_CHECKING:
     from .compile import Compilation
     from .emit.check import CheckReport
     from .graph.graph import Buffer, Weight
-    from .graph.plan import PlannedGraph
+    from .graph.plan import Memory, PlannedGraph
 
 DEBUG = "UNITY_DEBUG"
 
@@ -88,6 +89,7 @@ def unityc() -> None:
 
 
 unityc.add_command(rules_group)
+unityc.add_command(docs_command)
 
 
 # ---------------------------------------------------------------------------------------------- compile
@@ -163,6 +165,8 @@ def compile_command(
         click.echo(json.dumps(summarise(compilation, files), indent=1))
     else:
         show_summary(compilation, files)
+    for warning in compilation.plan.warnings:
+        show_diagnostic(warning)
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -185,6 +189,9 @@ def parse_mesh(text: str | None) -> tuple[int, ...] | None:
 
 def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]:
     """What was chosen, as plain data: seconds, bytes per device, and the layout of every weight and buffer."""
+    from .emit.plan_file import describe_cost
+    from .emit.proofs import list_declared
+
     plan = compilation.plan
     return {
         "model": plan.model.name,
@@ -193,16 +200,12 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
         "devices": plan.mesh.size,
         "mesh": {axis.name: axis.degree for axis in plan.mesh.axes},
         "strategy": plan.strategy,
-        "cost": {
-            "seconds": plan.cost.seconds,
-            "compute": plan.cost.compute,
-            "communication": plan.cost.communication,
-            "update": plan.cost.update,
-            "memory": plan.cost.memory,
-        },
+        "cost": describe_cost(plan.cost),
         "layouts": stored_layouts(compilation),
         "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
+        "declared": list_declared(plan),
         "notes": list(plan.notes),
+        "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "files": [str(path) for path in files],
     }
 
@@ -236,6 +239,8 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
 
 def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     """A few lines for people."""
+    from .emit.proofs import list_declared
+
     plan, cost = compilation.plan, compilation.plan.cost
     axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
     devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
@@ -246,15 +251,39 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
             f"{plan.model.name} on {devices} of {plan.machine}{', mesh ' + axes if axes else ''}, {plan.strategy}",
         ),
         ("predicted", f"{duration(cost.seconds)} a step: " + ", ".join(f"{k} {duration(v)}" for k, v in parts.items())),
-        ("memory", f"{cost.memory / 2**20:.1f} MiB a device"),
+        ("memory", memory_text(cost.memory)),
     ]
     by_layout: dict[str, list[str]] = {}
     for name, layout in stored_layouts(compilation).items():
         by_layout.setdefault(layout, []).append(name)
     lines += [(f"weights {layout}", ", ".join(names)) for layout, names in sorted(by_layout.items()) if layout]
+    declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
+    if declared:
+        lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))
     lines += [("note", note) for note in plan.notes]
     lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
     show_lines(lines)
+
+
+def memory_text(memory: Memory) -> str:
+    """What a device holds, and of what it is made."""
+    parts = {
+        "parameters": memory.parameters,
+        "buffers": memory.buffers,
+        "gradients": memory.gradients,
+        "optimizer": memory.optimizer,
+        "activations": memory.activations,
+    }
+    listed = ", ".join(f"{name} {megabytes(count)}" for name, count in parts.items() if count)
+    return f"{megabytes(memory.total)} a device: {listed}"
+
+
+def megabytes(count: float) -> str:
+    """Three significant digits in GB, MB or kB."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count / 1e3:.3g} kB"
 
 
 def duration(seconds: float) -> str:
@@ -336,13 +365,16 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     from .index.describe import describe_function, describe_operator, describe_parallel
     from .index.library import load_library
     from .prove.facts import fact_lines
+    from .rules.sharding_table import statuses
+    from .rules.theorems import ShardingTheorems
     from .syntax.codes import CODES
     from .syntax.diagnostic import fail, suggest
 
     library = load_library(ops)
     texts = []
     if name in library.operators:
-        texts.append(describe_operator(library.operators[name], library))
+        operator = library.operators[name]
+        texts.append(describe_operator(operator, library, statuses(operator, ShardingTheorems(library))))
     if name in library.parallels:
         texts.append(describe_parallel(library.parallels[name]))
     if name in library.functions:

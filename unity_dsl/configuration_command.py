@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from .rules.sharding_table import Row
 
-COLOURS = {"proved": "green", "blocked": "cyan", "not proved": "red"}
+COLOURS = {"proved": "green", "declared": "yellow", "blocked": "cyan", "not proved": "red"}
 
 
 @click.command("configurations", short_help="Prove along which axes operators may be divided.")
@@ -24,9 +24,10 @@ COLOURS = {"proved": "green", "blocked": "cyan", "not proved": "red"}
 def configurations_command(names: tuple[str, ...], ops: tuple[Path, ...], as_json: bool) -> None:
     """Prove of every operator, or of OPERATOR..., along which of its axes it may be divided.
 
-    One line for each axis, and one for each set of operands that may be terms of a sum: whether it is proved, for the
-    operator and for its gradients, how many theorems that takes, and in what time. An axis that is blocked comes with
-    the reason. Kept proofs are not looked at. Exit code 0 where nothing is left that is neither.
+    One line for each axis, and one for each set of operands that may be terms of a sum: whether it is proved, for
+    the operator and for its gradients, how many theorems that takes, and in what time. An axis that is blocked
+    comes with the reason. What an extern operator declares is assumed, and tried on samples here. Kept proofs are
+    not looked at. Exit code 0 where nothing is left that is neither.
     """
     from .index.library import load_library
     from .rules.sharding_table import table_of

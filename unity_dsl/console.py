@@ -27,7 +27,7 @@ def show_lines(lines: Sequence[tuple[str, str]]) -> None:
 
 
 def show_diagnostic(diagnostic: Diagnostic) -> None:
-    """One fault of the input on stderr, coloured on a terminal."""
+    """A fault of the input or a warning on stderr, coloured on a terminal."""
     from .syntax.render import render
 
     text = render(diagnostic).rstrip("\n")
@@ -39,6 +39,7 @@ def show_diagnostic(diagnostic: Diagnostic) -> None:
 
     styled = Text(text)
     styled.highlight_regex(r"error\[E\d+\]", "bold red")
+    styled.highlight_regex(r"warning\[W\d+\]", "bold yellow")
     styled.highlight_regex(r"(?m)^ *\| *\^.*$", "red")
     styled.highlight_regex(r"(?m)^(help|note):", "bold cyan")
     Console(stderr=True, highlight=False, soft_wrap=True).print(styled)

@@ -6,7 +6,18 @@ from collections.abc import Mapping
 
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Shard, invariant, nest
-from unity_dsl.graph.plan import Cost, Materialised, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from unity_dsl.graph.plan import (
+    Border,
+    Cost,
+    Materialised,
+    Memory,
+    Plan,
+    PlannedGraph,
+    PlannedNode,
+    PlannedSegment,
+    PlannedValue,
+    Run,
+)
 from unity_dsl.graph.typing import TypedOperator, configurations
 from unity_dsl.index.library import Library
 from unity_dsl.rules.theorems import ShardingTheorems
@@ -22,7 +33,7 @@ def batch_plan(model: Model, mesh: Mesh, library: Library) -> Plan:
     """Weights Invariant, and whatever has the batch as its first dimension cut along it."""
     wanted = {value.name: invariant(mesh) for value in (model.loss, *model.outputs)}
     graph = _graph(model.graph, {}, wanted, mesh, library)
-    cost = Cost(compute=2e-3, communication=1e-3, update=5e-4, memory=3 * 2.0**20)
+    cost = Cost(compute=2e-3, communication=1e-3, update=5e-4, memory=Memory(parameters=3 * 2.0**20))
     return Plan(model, mesh, "test bench", "by rule", graph, cost)
 
 
@@ -59,7 +70,8 @@ def _segment(
     wanted = {value.name: _batch(mesh) for value in segment.exit}
     body = _graph(segment.body, {**captured, **entry}, wanted, mesh, library)
     produced |= {value.name: (value, _batch(mesh)) for value in segment.results}
-    return PlannedSegment(segment, (Run(0, segment.count, body),))
+    border = Border(captured=tuple(layout for _, layout in captured.values()))
+    return PlannedSegment(segment, (Run(0, segment.count, body),), border)
 
 
 def _batch(mesh: Mesh) -> Layout:
@@ -68,7 +80,7 @@ def _batch(mesh: Mesh) -> Layout:
 
 def _choose(node: Node, produced: Layouts, mesh: Mesh, library: Library) -> TypedOperator:
     """The configuration that follows the batch: cut results (or terms of a sum), as few other cuts as can be."""
-    gradients = [value.needs_gradient for value in node.arguments]
+    gradients = node.gradients
     options = configurations(
         node.instance, mesh, library, gradients, [False] * len(gradients), ShardingTheorems(library)
     )

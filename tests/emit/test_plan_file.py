@@ -13,7 +13,7 @@ import pytest
 from unity_dsl.emit.plan_file import NAME, Sources, digest, load_plan_file, render_plan_file
 from unity_dsl.graph.graph import Graph, Model, Value
 from unity_dsl.graph.layout import Mesh, MeshAxis
-from unity_dsl.graph.plan import Cost, Plan, PlannedGraph
+from unity_dsl.graph.plan import Cost, Memory, Plan, PlannedGraph
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.span import Source
 
@@ -40,7 +40,7 @@ def text_of_plan(sources: Sources = SOURCES, files: dict[str, str] | None = None
     model = Model("tiny", Graph((), (), (), ()), loss, (), {"b": 4})
     mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
     graph = PlannedGraph(model.graph, {}, ())
-    plan = Plan(model, mesh, "local", "auto", graph, Cost(1.0, 2.0, 0.5, 100.0), ("a note",))
+    plan = Plan(model, mesh, "local", "auto", graph, Cost(1.0, 2.0, 0.5, Memory(100.0)), ("a note",))
     return render_plan_file(
         plan, sources, Asked({"d": 8, "rate": "0.1"}), files or {"model.py": "x = 1\n"}, [], "0.1.0"
     )

@@ -65,12 +65,19 @@ class _Evaluation:
     def segment(self, segment: Segment, values: Values, prefix: str, before: int) -> None:
         """`before` iterations went before in other passes of an outer repeat."""
         carried = [values[value.name] for value in segment.initial]
-        for iteration in range(segment.count):
+        made: list[list[Any]] = [[] for _ in segment.stacked]
+        executed = segment.predicate is None or bool(values[segment.predicate.name])
+        for iteration, path in enumerate(segment.paths if executed else ()):
             inside = {value.name: values[value.name] for value in segment.captured}
             inside |= {value.name: array for value, array in zip(segment.entry, carried, strict=True)}
-            after = self.graph(segment.body, inside, f"{prefix}{segment.name}.{iteration}.", before + iteration)
+            inside |= {s.part.name: values[s.whole.name].take(iteration, s.dim) for s in segment.sliced}
+            after = self.graph(segment.body, inside, prefix + path, before + iteration)
             carried = [after[value.name] for value in segment.exit]
+            for parts, series in zip(made, segment.stacked, strict=True):
+                parts.append(after[series.part.name])
         values |= {value.name: array for value, array in zip(segment.results, carried, strict=True)}
+        for parts, series in zip(made, segment.stacked, strict=True):
+            values[series.whole.name] = np.stack(parts, series.dim)
 
     def node(self, node: Node, values: Values, site: int) -> None:
         arguments = [values[value.name] for value in node.arguments]

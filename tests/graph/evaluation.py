@@ -47,16 +47,35 @@ def _run(
         assert values[item.value.name].shape == item.value.shape, item.value.name
     for step in graph.steps:
         if isinstance(step, Segment):
-            carried = [values[value.name] for value in step.initial]
-            for iteration in range(step.count):
-                inside = {value.name: values[value.name] for value in step.captured}
-                inside |= {value.name: array for value, array in zip(step.entry, carried, strict=True)}
-                _run(step.body, library, inside, stored, f"{prefix}{step.name}.{iteration}.", training)
-                carried = [inside[value.name] for value in step.exit]
-            results = carried
+            results = _iterate(step, library, values, stored, prefix, training)
         else:
             arguments = [values[value.name] for value in step.arguments]
             results = evaluate(step.instance, arguments, library, training=training)
-        for value, array in zip(step.results, results, strict=True):
+        for value, array in zip(step.makes, results, strict=True):
             assert array.shape == value.shape, value.name
             values[value.name] = np.asarray(array)
+
+
+def _iterate(
+    segment: Segment,
+    library: Library,
+    values: Mapping[str, Array],
+    stored: Mapping[str, Array],
+    prefix: str,
+    training: bool,
+) -> list[Array]:
+    """What a repeat, a scan or a cond leaves: carried values, then what it stacks."""
+    carried = [values[value.name] for value in segment.initial]
+    made: list[list[Array]] = [[] for _ in segment.stacked]
+    executed = segment.predicate is None or bool(values[segment.predicate.name])
+    for iteration, path in enumerate(segment.paths if executed else ()):
+        inside = {value.name: values[value.name] for value in segment.captured}
+        inside |= {value.name: array for value, array in zip(segment.entry, carried, strict=True)}
+        for series in segment.sliced:
+            inside[series.part.name] = values[series.whole.name].take(iteration, series.dim)
+        _run(segment.body, library, inside, stored, prefix + path, training)
+        carried = [inside[value.name] for value in segment.exit]
+        for parts, series in zip(made, segment.stacked, strict=True):
+            parts.append(inside[series.part.name])
+    stacks = [np.stack(parts, series.dim) for parts, series in zip(made, segment.stacked, strict=True)]
+    return [*carried, *stacks]

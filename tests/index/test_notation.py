@@ -35,7 +35,7 @@ def test_every_gradient_reads_back(library: Library) -> None:
     for operator in library.operators.values():
         instance = representative(operator).instance
         for wrt, operand in enumerate(instance.inputs):
-            if operand.integer_range is None:
+            if operand.integer_range is None and not instance.whole:
                 for equation in adjoint(instance, library, wrt).equations:
                     assert parsed(expression_text(equation.value)) == equation.value
 

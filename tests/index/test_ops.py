@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from unity_dsl.syntax.ast import (
     NativeArgument,
     NativeCall,
     NativeList,
+    NativeSteps,
     Number,
     OperatorDecl,
     Read,
@@ -31,7 +32,7 @@ from unity_dsl.syntax.ast import (
     TensorDecl,
 )
 
-from .operand_cases import Case, Random, any_shape, broadcast, normal, sizes, unary
+from .operand_cases import Case, Random, Tensors, any_shape, broadcast, normal, sizes, unary
 from .simple_cases import SIMPLE_CASES, WITHOUT_NATIVE_CALL
 
 
@@ -68,6 +69,23 @@ def layer_norm(random: Random) -> Case:
     (c,) = sizes(random, 1)
     inputs = [normal(random, *any_shape(random), c), normal(random, c), normal(random, c)]
     return Case(inputs, lambda x, g, b: F.layer_norm(x, [c], g, b, 0.01), {"eps": 0.01})
+
+
+def batch_norm(random: Random) -> Case:
+    """At least two elements of each channel, without which there is no variance."""
+    (c,) = sizes(random, 1)
+    channels = [normal(random, c), normal(random, c), normal(random, c), normal(random, c).abs()]
+    x = normal(random, int(random.integers(2, 5)), c, *any_shape(random))
+
+    def reference(x: torch.Tensor, g: torch.Tensor, b: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> Tensors:
+        rows = x.transpose(0, 1).flatten(1)
+        y = (rows - rows.mean(1)[:, None]) / (rows.var(1, correction=0) + 0.01).sqrt()[:, None] * g[:, None] + b[
+            :, None
+        ]
+        whole = y.reshape(x.transpose(0, 1).shape).transpose(0, 1)
+        return [whole, 0.8 * m + 0.2 * rows.mean(1), 0.8 * v + 0.2 * rows.var(1)]
+
+    return Case([x, *channels], reference, {"momentum": 0.2, "eps": 0.01})
 
 
 def mse(random: Random) -> Case:
@@ -239,6 +257,141 @@ def global_avg_pool2d(random: Random) -> Case:
     return Case([normal(random, *sizes(random, 4))], lambda x: F.adaptive_avg_pool2d(x, 1)[:, :, 0, 0])
 
 
+def few(random: Random, *shape: int) -> torch.Tensor:
+    """Numbers with many ties."""
+    return torch.from_numpy(random.integers(-2, 3, shape).astype(float))
+
+
+def integers(random: Random, bound: int, *shape: int) -> torch.Tensor:
+    return torch.as_tensor(random.integers(0, bound, shape))
+
+
+def top_k(random: Random) -> Case:
+    (c,) = sizes(random, 1)
+    count = int(random.integers(1, c + 1))
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        """Sorted by element, then by position, one row at a time."""
+        rows = [sorted(range(c), key=lambda n, row=row: (-row[n], n))[:count] for row in x.reshape(-1, c).tolist()]
+        return torch.tensor(rows).reshape(*x.shape[:-1], count)
+
+    return Case([few(random, *any_shape(random), c)], reference, {"count": count})
+
+
+def sort(random: Random) -> Case:
+    (c,) = sizes(random, 1)
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        rows = [sorted(range(c), key=lambda n, row=row: (row[n], n)) for row in x.reshape(-1, c).tolist()]
+        return torch.tensor(rows).reshape(x.shape)
+
+    return Case([few(random, *any_shape(random), c)], reference)
+
+
+def along(random: Random) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """A tensor, positions along one of its dimensions, and which one."""
+    shape = sizes(random, int(random.integers(1, 4)))
+    dim = int(random.integers(-len(shape), len(shape)))
+    other = list(shape)
+    other[dim] = int(random.integers(1, 6))
+    return normal(random, *shape), integers(random, shape[dim], *other), dim
+
+
+def gather(random: Random) -> Case:
+    x, i, dim = along(random)
+    return Case([x, i], lambda x, i: torch.gather(x, dim, i), {"dim": dim}, {1: x.shape[dim]})
+
+
+def scatter_add(random: Random) -> Case:
+    x, i, dim = along(random)
+    inputs = [x, i, normal(random, *i.shape)]
+    return Case(inputs, lambda x, i, v: torch.scatter_add(x, dim, i, v), {"dim": dim}, {1: x.shape[dim]})
+
+
+def one_hot(random: Random) -> Case:
+    (c,) = sizes(random, 1)
+    return Case([integers(random, c, *any_shape(random))], lambda i: F.one_hot(i, c), ranges={0: c})
+
+
+def cumsum(random: Random) -> Case:
+    x, _, dim = along(random)
+    return Case([x], lambda x: torch.cumsum(x, dim), {"dim": dim})
+
+
+Choices = tuple[torch.Tensor, torch.Tensor, int]
+
+
+def queue(i: torch.Tensor, experts: int) -> torch.Tensor:
+    """The places of choices, one group, choice and token after the other."""
+    places = torch.zeros_like(i)
+    for group in range(i.shape[0]):
+        taken = [0] * experts
+        for choice in range(i.shape[2]):
+            for token in range(i.shape[1]):
+                expert = int(i[group, token, choice])
+                places[group, token, choice] = taken[expert]
+                taken[expert] += 1
+    return places
+
+
+def choices(random: Random) -> Choices:
+    """What groups of tokens choose, the places of that, and how many experts there are."""
+    g, s, k, e = sizes(random, 4)
+    i = integers(random, e, g, s, k)
+    return i, queue(i, e), e
+
+
+def expert_places(random: Random) -> Case:
+    i, _, e = choices(random)
+    return Case([i], lambda i: queue(i, e), ranges={0: e})
+
+
+def dispatch(random: Random) -> Case:
+    (i, p, e), (d, capacity) = choices(random), sizes(random, 2)
+    g, s, k = i.shape
+
+    def reference(x: torch.Tensor, i: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros(e, g, capacity, d, dtype=x.dtype)
+        for group, token, choice in np.ndindex(g, s, k):
+            if p[group, token, choice] < capacity:
+                y[i[group, token, choice], group, p[group, token, choice]] += x[group, token]
+        return y
+
+    return Case([normal(random, g, s, d), i, p], reference, {"capacity": capacity}, {1: e, 2: s * k})
+
+
+def expert_linear(random: Random) -> Case:
+    e, i, o = sizes(random, 3)
+    inputs = [normal(random, e, *any_shape(random), i), normal(random, e, o, i)]
+    return Case(inputs, lambda x, w: torch.stack([F.linear(*part) for part in zip(x, w, strict=True)]))
+
+
+def combine_experts(random: Random) -> Case:
+    (i, p, e), (d, capacity) = choices(random), sizes(random, 2)
+    g, s, k = i.shape
+
+    def reference(y: torch.Tensor, i: torch.Tensor, p: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        z = torch.zeros(g, s, d, dtype=y.dtype)
+        for group, token, choice in np.ndindex(g, s, k):
+            if p[group, token, choice] < capacity:
+                z[group, token] += w[group, token, choice] * y[i[group, token, choice], group, p[group, token, choice]]
+        return z
+
+    inputs = [normal(random, e, g, capacity, d), i, p, normal(random, g, s, k)]
+    return Case(inputs, reference, ranges={1: e, 2: s * k})
+
+
+def expert_balance(random: Random) -> Case:
+    i, _, e = choices(random)
+    r = torch.softmax(normal(random, *i.shape[:2], e), -1)
+
+    def reference(r: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        share = F.one_hot(i, e).double().sum(2).mean((0, 1))
+        return e * (share * r.mean((0, 1))).sum()
+
+    return Case([r, i], reference, ranges={1: e})
+
+
 CASES: dict[str, Callable[[Random], Case]] = {
     "add": broadcast(torch.add),
     "sub": broadcast(torch.sub),
@@ -264,6 +417,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "root_scale": root_scale,
     "softmax": softmax,
     "layer_norm": layer_norm,
+    "batch_norm": batch_norm,
     "rms_norm": rms_norm,
     "rope": rope,
     "full_attention": attention("full"),
@@ -284,11 +438,23 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "reduce_mean": pattern(lambda x: x.mean(-1)),
     "reduce_max": pattern(lambda x: x.amax(-1)),
     **SIMPLE_CASES,
+    "top_k": top_k,
+    "sort": sort,
+    "gather": gather,
+    "scatter_add": scatter_add,
+    "one_hot": one_hot,
+    "cumsum": cumsum,
+    "expert_places": expert_places,
+    "dispatch": dispatch,
+    "expert_linear": expert_linear,
+    "combine_experts": combine_experts,
+    "expert_balance": expert_balance,
 }
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
     *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend"),
+    *("one_hot", "expert_places", "dispatch", "expert_linear", "combine_experts", "expert_balance"),
     *WITHOUT_NATIVE_CALL,
 }
 """Operators without a native line."""
@@ -304,11 +470,12 @@ def test_every_shipped_operator_has_a_case(library: Library) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_equations_are_what_torch_computes(name: str, seed: int, library: Library) -> None:
     case = CASES[name](np.random.default_rng(seed))
-    expected = case.reference(*case.inputs).numpy()
+    expected = listed(case.reference(*case.inputs))
     instance = case.instance(library.operators[name])
-    (found,) = evaluate(instance, [t.numpy() for t in case.inputs], library)
-    assert found.shape == expected.shape == instance.shape(instance.outputs[0])
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    found = evaluate(instance, [t.numpy() for t in case.inputs], library)
+    for value, wanted, output in zip(found, expected, instance.outputs, strict=True):
+        assert value.shape == wanted.shape == instance.shape(output)
+        np.testing.assert_allclose(value, wanted.numpy(), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -319,9 +486,25 @@ def test_the_native_line_agrees_with_the_equations(name: str, seed: int, library
     instance = case.instance(operator)
     assert operator.torch is not None
     names = {tensor.name: value for tensor, value in zip(operator.inputs, case.inputs, strict=True)}
-    native = run(operator.torch, {**names, **instance.attributes}, instance.sizes)
-    (found,) = evaluate(instance, [t.numpy() for t in case.inputs], library)
-    np.testing.assert_allclose(native.numpy(), found, rtol=1e-12, atol=1e-12)
+    native = run_lowering(operator, {**names, **instance.attributes}, instance.sizes)
+    found = evaluate(instance, [t.numpy() for t in case.inputs], library)
+    for ours, value in zip(native, found, strict=True):
+        np.testing.assert_allclose(ours.numpy(), value, rtol=1e-12, atol=1e-12)
+
+
+def listed(results: torch.Tensor | Sequence[torch.Tensor]) -> Tensors:
+    return [results] if isinstance(results, torch.Tensor) else list(results)
+
+
+def run_lowering(operator: OperatorDecl, names: Mapping[str, Any], sizes: Mapping[str, int]) -> Tensors:
+    """The outputs by the native calls, in training."""
+    if not isinstance(operator.torch, NativeSteps):
+        assert operator.torch is not None
+        return listed(run(operator.torch, names, sizes))
+    bound = {**names, "training": True}
+    for name, step in operator.torch.steps:
+        bound[name] = run(step, bound, sizes)
+    return [bound[output.name] for output in operator.outputs]
 
 
 def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:

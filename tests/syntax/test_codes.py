@@ -13,7 +13,7 @@ PACKAGE = Path(unity_dsl.__file__).parent
 
 def raised() -> set[str]:
     texts = (path.read_text() for path in PACKAGE.rglob("*.py") if path.parent.name != "codes")
-    return {code for text in texts for code in re.findall(r"\"(E\d{3})\"", text)}
+    return {code for text in texts for code in re.findall(r"\"([EW]\d{3})\"", text)}
 
 
 def test_codes_are_raised_and_explained() -> None:
@@ -23,6 +23,6 @@ def test_codes_are_raised_and_explained() -> None:
 def test_explanations_are_written() -> None:
     assert list(CODES) == sorted(CODES)
     for code, entry in CODES.items():
-        assert re.fullmatch(r"E[0-5]\d\d", code)
+        assert re.fullmatch(r"E[0-5]\d\d|W3\d\d", code)
         assert entry.title and not entry.title.endswith(".")
         assert len(entry.text) > 40 and entry.text.endswith(".") and "  " not in entry.text

@@ -37,6 +37,7 @@ def test_the_whole_form() -> None:
 def test_without_a_place() -> None:
     assert render(Diagnostic("E001", "cannot read")) == "error[E001]: cannot read\nhelp: unityc explain E001"
     assert render(Diagnostic("E001", "m", label="why")).splitlines()[1] == "  |  why"
+    assert render(Diagnostic("W301", "too large")).splitlines()[0] == "warning[W301]: too large"
 
 
 def excerpt(text: str, part: str) -> list[str]:

@@ -9,17 +9,18 @@ from typing import Protocol
 
 from ..graph.holding import HeldWindow
 from ..graph.layout import PARTITION, Mesh
+from ..graph.local_call import local_call
 from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
-from ..graph.window_call import window_call
 from ..index.classify import gradient_free
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
-from ..index.term import free_axes, interval
-from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size, Ties
+from ..index.native import TRAINING, asks_for_training
+from ..syntax.ast import NativeCall, NativeSteps, ReductionKind, Size, Ties
 from .cuts import Cut, global_positions
 from .names import Names
-from .piece import Binding, Piece, Sort, align, number, permute, reshape
-from .space import Bound, Space, native_text
+from .piece import INTEGER, Piece, Sort, align, number, permute, reshape
+from .space import Space, native_text
+from .sums import Sum, reduced
 
 
 class Collectives(Protocol):
@@ -59,19 +60,24 @@ def operator_text(
     instance: Instance, typed: TypedOperator, arguments: Sequence[str], results: Sequence[str], place: Place
 ) -> list[str]:
     """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
-    if typed.native and instance.native and instance.operator.torch is not None:
-        return [_native(instance, typed, instance.attributes, arguments, results)]
-    if (found := window_call(instance, typed, place.library)) is not None:
+    native = instance.operator.torch
+    if (found := local_call(instance, typed, place.library)) is not None:
+        assert native is not None
         windows = _Equations(instance, typed, arguments, results, place)
         held = windows.filled(found.outside)
-        return [*windows.text, _native(instance, typed, found.attributes, held, results)]
+        training = [*windows.text, *_native(native, instance, typed, found.attributes, held, results, place)]
+        if asks_for_training(native):
+            return training
+    elif instance.extern:
+        raise ValueError(f"{instance.name} is its native call, which does not stand for it here")
+    else:
+        training = _Equations(instance, typed, arguments, results, place).lines(instance.equations)
     if not instance.evaluation:
-        return _Equations(instance, typed, arguments, results, place).lines(instance.equations)
-    training = _Equations(instance, typed, arguments, results, place).lines(instance.equations)
+        return training
     evaluated = replace(instance, equations=instance.evaluation, evaluation=())
     evaluation = _Equations(evaluated, _typed_again(evaluated, typed, place), arguments, results, place)
     return [
-        "if self.training:",
+        f"if {place.state}.training:",
         *(f"    {line}" for line in training),
         "else:",
         *(f"    {line}" for line in evaluation.lines(evaluated.equations)),
@@ -79,18 +85,31 @@ def operator_text(
 
 
 def _native(
+    native: NativeCall | NativeSteps,
     instance: Instance,
     typed: TypedOperator,
     attributes: Mapping[str, int | float],
     arguments: Sequence[str],
     results: Sequence[str],
-) -> str:
-    """The declaration's own call."""
-    assert instance.operator.torch is not None
-    named = {name: number(value).code for name, value in attributes.items()}
+    place: Place,
+) -> list[str]:
+    """The declaration's own calls."""
+    named = {TRAINING: f"{place.state}.training"} if instance.evaluation else {}
+    named |= {name: number(value).code for name, value in attributes.items()}
     named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
-    call = native_text(instance.operator.torch, named, lambda size: _size(instance, typed, size))
-    return f"{', '.join(results)} = {call}"
+
+    def text(call: NativeCall) -> str:
+        return native_text(call, named, lambda size: _size(instance, typed, size))
+
+    if isinstance(native, NativeCall):
+        return [f"{', '.join(results)} = {text(native)}"]
+    made = {output.name: name for output, name in zip(instance.outputs, results, strict=True)}
+    lines = []
+    for name, call in native.steps:
+        variable = made.get(name) or place.names.fresh(f"{results[0]}_{name}")
+        lines.append(f"{variable} = {text(call)}")
+        named[name] = variable
+    return lines
 
 
 def _typed_again(instance: Instance, typed: TypedOperator, place: Place) -> TypedOperator:
@@ -144,17 +163,21 @@ class _Equations:
         self.replicated: dict[tuple[str, tuple[int, ...]], str] = {}
         floats = [t for o, t in zip(instance.inputs, arguments, strict=True) if o.integer_range is None]
         state = place.state
+        self.whole = instance.whole
+        real = f"{floats[0]}.dtype" if floats else f"{state}.dtype"
         self.space = Space(
             instance.sizes,
             typed.local_sizes,
             place.library,
-            dtype=f"{floats[0]}.dtype" if floats else f"{state}.dtype",
+            dtype=INTEGER if self.whole else real,
+            compared=real,
             device=f"{arguments[0]}.device" if arguments else f"{state}.device",
             keep=self.keep,
             position=lambda axis: self.position(axis, held=False),
             offset=lambda axis: self.position(axis, held=True),
             start=self.start,
             random=self.random,
+            whole=self.whole,
         )
         self.space.windows = {(window.operand, window.dim): window for window in typed.windows}
         for operand, text in zip(instance.inputs, arguments, strict=True):
@@ -233,7 +256,7 @@ class _Equations:
         target, space = equation.target, self.space
         space.order = equation.space
         space.bound = {}
-        space.detached = target.name in self.free
+        space.detached = target.name in self.free and not self.whole
         outside = dict(space.variables)
         for found in self.typed.inner:
             if isinstance(found, InnerReplicate) and found.equation == count:
@@ -241,12 +264,13 @@ class _Equations:
         inner = next((f for f in self.typed.inner if isinstance(f, InnerReduce) and f.equation == count), None)
         variable = self.results.get(target.name) or self.place.names.fresh(f"{self.stem}_{target.name}")
         if equation.kind is ReductionKind.SUM:
-            piece = self.sum(equation)
+            piece = Sum(equation, self.instance, self.typed, space, self._cuts, self.whole).text()
         elif equation.kind is None:
             piece = space.piece(equation.value)
         else:
             piece = self.reduce(equation, inner)
-        if target.integer_range is None and target.name not in self.results and piece.sort in (Sort.INT, Sort.POSITION):
+        kept = not self.whole and target.integer_range is None and target.name not in self.results
+        if kept and piece.sort in (Sort.INT, Sort.POSITION):
             piece = space.exact(piece)
             space.sorts[target.name] = Sort.POSITION
         shaped = self.shaped(piece, target)
@@ -274,7 +298,7 @@ class _Equations:
         if piece.sort is Sort.NUMBER:
             size = "".join(f"{extent}, " for extent in shape)
             return f"torch.full(({size}), {piece.code}, dtype={space.dtype}, device={space.device})"
-        keeps = target.integer_range is not None or target.name in space.sorts
+        keeps = (target.integer_range is not None and not self.whole) or target.name in space.sorts
         piece = piece if keeps else space.float(piece)
         own = [axis for axis in target.axes if axis in piece.axes]
         if len(own) < len(target.axes):
@@ -286,94 +310,6 @@ class _Equations:
         return piece.code
 
     # ------------------------------------------------------------------------------------------ reductions
-
-    def sum(self, equation: Equation) -> Piece:
-        """A sum: guards set some of its axes, then it is a contraction, or a sum over the axes that are left."""
-        factors, scale = _product(equation.value, self.instance.sizes)
-        over = list(equation.over)
-        masks = []
-        for axis in equation.over:
-            guard = self.guard(factors, axis)
-            if guard is not None:
-                factors.remove(guard[0])
-                masks += self.bind(axis, guard[1])
-                over.remove(axis)
-        space = self.space
-        pieces = [space.piece(factor) for factor in factors] + masks
-        pieces = [piece for piece in pieces if piece.value != 1 or piece.sort is not Sort.NUMBER]
-        free = [axis for axis in equation.target.axes if any(axis in piece.axes for piece in pieces)]
-        summed = [axis for axis in over if any(axis in piece.axes for piece in pieces)]
-        for axis in over:
-            if axis not in summed:
-                scale.append(("*", self.typed.local_sizes[axis]))
-        if len(pieces) > 1 and summed and not all(set(piece.axes) >= {*free, *summed} for piece in pieces):
-            total = _einsum([space.tensor(piece) for piece in pieces], free)
-        else:
-            total = number(1) if not pieces else pieces[0]
-            for piece in pieces[1:]:
-                total = space.arithmetic("*", [total, piece])
-            if summed:
-                total = _reduced(space.tensor(total), "sum", summed)
-        for operator, value in _folded(scale):
-            total = space.arithmetic(operator, [total, number(value)])
-        return total
-
-    def guard(self, factors: Sequence[Expr], axis: str) -> tuple[Expr, Expr] | None:
-        """A factor `[v == e]` with e an integer free of v, and e."""
-        for factor in factors:
-            if isinstance(factor, Apply) and factor.function == "==":
-                for side, other in (factor.arguments, factor.arguments[::-1]):
-                    if side == Name(axis) and axis not in free_axes(other) and self._is_integer(other):
-                        return factor, other
-        return None
-
-    def _is_integer(self, expr: Expr) -> bool:
-        match expr:
-            case Name() | Size():
-                return True
-            case Number(value=value):
-                return isinstance(value, int)
-            case Read(tensor=tensor, fill=None):
-                return self.space.variables[tensor][1].integer_range is not None
-            case Apply(function=function, arguments=arguments):
-                return function in {"+", "-", "*", "//", "%", "neg"} and all(map(self._is_integer, arguments))
-        return False
-
-    def bind(self, axis: str, value: Expr) -> list[Piece]:
-        """Set a summed axis to what a guard says; the mask of where that lies in the local slice, if not everywhere."""
-        space = self.space
-        wanted = space.piece(value)
-        size, cuts = self.instance.sizes[axis], self._cuts(axis)
-        low, high = self._range(value)
-        if not cuts and low >= 0 and high < size:
-            space.bound[axis] = Bound(wanted, wanted)
-            return []
-        place = Piece(self.keep(axis, self._local(axis, wanted, cuts)), wanted.axes, Sort.INT)
-        held = self.typed.local_sizes[axis]
-        inside = self.keep(f"{axis}_here", f"({place.code} >= 0) & ({place.code} < {held})")
-        clamped = self.keep(axis, f"{place.code}.clamp(0, {held - 1})")
-        space.bound[axis] = Bound(Piece(clamped, wanted.axes, Sort.INT), wanted)
-        return [Piece(inside, wanted.axes, Sort.BOOL)]
-
-    def _local(self, axis: str, wanted: Piece, cuts: Sequence[Cut]) -> str:
-        """Where positions of the whole axis lie in the local slice: for those outside it, a number outside it."""
-        if all(by == PARTITION for by, _, _, _ in cuts):
-            return wanted.within(Binding.SUM) + "".join(f" - {cut[2] // cut[1]} * {cut[3]}" for cut in cuts)
-        size, held, here = self.instance.sizes[axis], self.position(axis, held=False), self.position(axis, held=True)
-        empty = f"torch.full(({size},), -1, device={self.space.device})"
-        slots = self.keep(f"{axis}_slots", f"{empty}.index_copy(0, {held.code}, {here.code})")
-        known = f"({wanted.code}).clamp(0, {size - 1})"
-        return f"torch.where({wanted.within(Binding.SUM)} == {known}, {slots}[{known}], -1)"
-
-    def _range(self, value: Expr) -> tuple[float, float]:
-        """Bounds of a guard's term: those of an integer tensor's values, else of an index expression."""
-        if isinstance(value, Read):
-            _, operand = self.space.variables[value.tensor]
-            return (0, operand.integer_range - 1) if operand.integer_range is not None else (-1, float("inf"))
-        try:
-            return interval(value, self.instance.sizes)
-        except ValueError:
-            return -1, float("inf")
 
     def reduce(self, equation: Equation, inner: InnerReduce | None) -> Piece:
         """max, min and prod, over a group as well where the axis is divided."""
@@ -388,56 +324,12 @@ class _Equations:
         if inner is None and equation.ties is Ties.FIRST:
             return _first(piece, equation.kind.value, over) if over else piece
         if inner is None:
-            return _reduced(piece, equation.kind.value, over) if over else piece
+            return reduced(piece, equation.kind.value, over) if over else piece
         collectives, kept = self.place.collectives, tuple(axis for axis in piece.axes if axis not in over)
         group = f"{self.place.state}.groups.{collectives.group(inner.axes)}"
         function = collectives.reduce_over(equation.kind, space.detached)
         dims = ", ".join(str(piece.axes.index(axis)) for axis in over)
         return Piece(f"parallel.{function}({piece.code}, ({dims}{',' if len(over) == 1 else ''}), {group})", kept)
-
-
-def _product(value: Expr, sizes: Mapping[str, int]) -> tuple[list[Expr], list[tuple[str, int | float]]]:
-    """The factors of a product that depend on something, and the numbers it is multiplied with and divided by."""
-    match value:
-        case Number(value=amount):
-            return [], [("*", amount)]
-        case Size(name=name):
-            return [], [("*", sizes[name])]
-        case Apply("*", (left, right)):
-            factors, scale = _product(left, sizes)
-            others, more = _product(right, sizes)
-            return factors + others, scale + more
-        case Apply("/", (left, right)):
-            others, divisors = _product(right, sizes)
-            if not others:
-                factors, scale = _product(left, sizes)
-                swapped = {"*": "/", "/": "*"}
-                return factors, scale + [(swapped[operator], amount) for operator, amount in divisors]
-        case Apply("neg", (inner,)):
-            factors, scale = _product(inner, sizes)
-            return factors, [("*", -1), *scale]
-    return [value], []
-
-
-def _folded(scale: Sequence[tuple[str, int | float]]) -> list[tuple[str, int | float]]:
-    """At most one multiplication and one division."""
-    times = prod(amount for operator, amount in scale if operator == "*")
-    divisor = prod(amount for operator, amount in scale if operator == "/")
-    found: list[tuple[str, int | float]] = [("*", times)] if times != 1 else []
-    return [*found, ("/", divisor)] if divisor != 1 else found
-
-
-def _einsum(pieces: Sequence[Piece], free: Sequence[str]) -> Piece:
-    """A contraction; each axis has a letter, its first one where that is free."""
-    letters: dict[str, str] = {}
-    for piece in pieces:
-        for axis in piece.axes:
-            if axis not in letters:
-                candidates = (*axis.lower(), *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-                letters[axis] = next(c for c in candidates if c.isascii() and c.isalpha() and c not in letters.values())
-    terms = ",".join("".join(letters[axis] for axis in piece.axes) for piece in pieces)
-    result = "".join(letters[axis] for axis in free)
-    return Piece(f'torch.einsum("{terms}->{result}", {", ".join(piece.code for piece in pieces)})', tuple(free))
 
 
 def _first(piece: Piece, kind: str, over: Sequence[str]) -> Piece:
@@ -446,19 +338,3 @@ def _first(piece: Piece, kind: str, over: Sequence[str]) -> Piece:
     piece = permute(piece, (*kept, *over))
     flat = piece.atom if len(over) == 1 else f"{piece.atom}.flatten({-len(over)})"
     return Piece(f"{flat}.{kind}(-1).values", kept, piece.sort)
-
-
-def _reduced(piece: Piece, kind: str, over: Sequence[str]) -> Piece:
-    kept = tuple(axis for axis in piece.axes if axis not in over)
-    dims = [piece.axes.index(axis) for axis in over]
-    if kind == "prod":
-        code = piece.atom + "".join(f".prod({dim})" for dim in sorted(dims, reverse=True))
-        return Piece(code, kept, piece.sort)
-    method = {"sum": "sum", "max": "amax", "min": "amin"}[kind]
-    if not kept:
-        text = ""
-    elif dims == [len(piece.axes) - 1]:
-        text = "-1"
-    else:
-        text = str(dims[0]) if len(dims) == 1 else f"({', '.join(map(str, dims))})"
-    return Piece(f"{piece.atom}.{method}({text})", kept, piece.sort)

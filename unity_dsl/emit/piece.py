@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
+INTEGER = "torch.int64"
+"""The type in which an operator that returns integers computes; its terms then count as floats of that type."""
+
 
 class Sort(Enum):
     """What the elements are. RANDOM is float64 whatever the program's type: a draw is compared exactly.
@@ -126,6 +129,8 @@ def cast(piece: Piece, dtype: str) -> Piece:
     """A tensor of another sort as one of floats."""
     if piece.sort in (Sort.FLOAT, Sort.NUMBER):
         return piece
+    if piece.sort is Sort.INT and dtype == INTEGER:
+        return replace(piece, sort=Sort.FLOAT)
     return replace(piece, code=f"{piece.atom}.to({dtype})", sort=Sort.FLOAT, binding=Binding.ATOM)
 
 

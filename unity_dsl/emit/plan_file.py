@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
-from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ..graph.typing import Along, Configuration, Linearly, Role
 from ..syntax.diagnostic import fail
 from ..syntax.span import Source
@@ -90,11 +90,13 @@ def render_plan_file(
     choices: Choices,
     files: Mapping[str, str],
     theorems: Sequence[Mapping[str, str]],
+    declared: Sequence[Mapping[str, str]],
     version: str,
 ) -> str:
     """The text of `plan.json`. `files` are the other files of the program, by name, with their texts.
 
-    `theorems` are what the plan rests on, each with the hash of what its proof looked at.
+    `theorems` are what the plan rests on, each with the hash of what its proof looked at; `declared` is what
+    it assumes because an extern operator's declaration says so.
     """
     names = iter(_public_names(sources))
     document = {
@@ -114,12 +116,14 @@ def render_plan_file(
             "strategy": choices.strategy,
             "pins": list(choices.pins),
         },
-        "cost": {**asdict(plan.cost), "seconds": plan.cost.seconds},
+        "cost": describe_cost(plan.cost),
         "notes": list(plan.notes),
+        "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,
         "rules": [{"rule": a.rule, "place": a.place, "line": a.span.line if a.span else None} for a in plan.rules],
         "graph": _describe_graph(plan.graph),
         "theorems": list(theorems),
+        "declared": list(declared),
         "files": {name: digest(text.encode()) for name, text in sorted(files.items())},
         "sources": {
             "model": {"name": next(names), "text": sources.model.text},
@@ -129,6 +133,17 @@ def render_plan_file(
         },
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def describe_cost(cost: Cost) -> dict[str, Any]:
+    """Seconds of a step and bytes on each device, by what they are spent on."""
+    return {
+        "seconds": cost.seconds,
+        "compute": cost.compute,
+        "communication": cost.communication,
+        "update": cost.update,
+        "memory": {"total": cost.memory.total, **asdict(cost.memory)},
+    }
 
 
 def digest(content: bytes) -> str:
@@ -227,7 +242,7 @@ def _describe_step(step: PlannedNode | PlannedSegment) -> dict[str, Any]:
         "results": [value.name for value in node.results],
         "configuration": describe_configuration(typed.configuration),
         "layouts": [str(layout) for layout in (*typed.arguments, *typed.results)],
-        "native": typed.native,
+        "native": step.native,
     }
 
 

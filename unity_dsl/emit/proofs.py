@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from ..graph.plan import Plan
+from ..graph.typing import Along
 from ..index.library import Library
 from ..rules.theorems import Claims, ShardingTheorems
+
+
+def list_declared(plan: Plan) -> list[dict[str, str]]:
+    """What the plan assumes because a declaration says so, in the order of the program, each once."""
+    found: dict[str, dict[str, str]] = {}
+    for planned in plan.graph.nodes():
+        instance = planned.node.instance
+        for role in dict.fromkeys(planned.typed.configuration):
+            if isinstance(role, Along) and role.axis in instance.declared:
+                axis = instance.declared[role.axis]
+                statement = f"{instance.name} along {axis}"
+                found.setdefault(statement, {"operator": instance.name, "axis": axis})
+    return list(found.values())
 
 
 def list_theorems(plan: Plan, library: Library) -> list[dict[str, str]]:
@@ -13,9 +27,11 @@ def list_theorems(plan: Plan, library: Library) -> list[dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for planned in plan.graph.nodes():
         node = planned.node
-        claims = Claims(node.instance, [value.needs_gradient for value in node.arguments], library)
+        claims = Claims(node.instance, node.gradients, library)
         for role in dict.fromkeys(planned.typed.configuration):
             for claim in claims.of(role):
+                if claim.declared:
+                    continue
                 key = theorems.key(claim)
                 found.setdefault(key, {"theorem": f"{claim.operator.name} {claim.statement}", "proof": key})
     return list(found.values())

@@ -225,14 +225,46 @@ def _gathered(space: Space, piece: Piece, indices: Sequence[_Index], gathers: Se
         if not set(rows.axes) & set(plain) and rows.axes:
             parts = [":"] * dim + [rows.code]
             return Piece(f"{piece.atom}[{', '.join(parts)}]", (*plain[:dim], *rows.axes, *plain[dim:]), piece.sort)
-        if rows.axes and set(rows.axes) <= set(plain):
-            own = [*plain[:dim], "", *plain[dim:]]
-            rows = align(permute(rows, [axis for axis in plain if axis in rows.axes]), own, leading=True)
+        new = [axis for axis in rows.axes if axis not in plain]
+        if set(plain) <= set(rows.axes) and len(new) <= 1:
+            rows = permute(rows, [*plain[:dim], *new, *plain[dim:]])
+            if new:
+                return Piece(f"{piece.atom}.take_along_dim({rows.code}, {dim})", rows.axes, piece.sort)
+            rows = align(rows, [*plain[:dim], "", *plain[dim:]], leading=True)
             return Piece(f"{piece.atom}.take_along_dim({rows.code}, {dim}).squeeze({dim})", tuple(plain), piece.sort)
-    places = [_place(space, index) for index in indices]
-    axes = union(places, space.order)
-    text = ", ".join(align(place, axes).code for place in places)
-    return Piece(f"{piece.atom}[{text}]", axes, piece.sort)
+    return _indexed(space, piece, indices)
+
+
+def _indexed(space: Space, piece: Piece, indices: Sequence[_Index]) -> Piece:
+    """Index tensors for all dimensions but those that only their own axis runs over: rows are moved as they are."""
+    axes_of = [_axes_of(index) for index in indices]
+    found = [axis for axes in axes_of for axis in axes]
+    # torch takes out a dimension that is read at one number before the others: then all are index tensors.
+    alone = [
+        all(axes_of) and isinstance(index, _Plain) and found.count(axes[0]) == 1
+        for index, axes in zip(indices, axes_of, strict=True)
+    ]
+    places = {n: _place(space, index) for n, (index, own) in enumerate(zip(indices, alone, strict=True)) if not own}
+    axes = union(places.values(), space.order)
+    parts = [align(places[n], axes).code if n in places else ":" for n in range(len(indices))]
+    kept = [of[0] for of, own in zip(axes_of, alone, strict=True) if own]
+    before, after = alone.index(False), alone[::-1].index(False)
+    while parts[-1] == ":":
+        parts.pop()
+    text = f"{piece.atom}[{', '.join(parts)}]"
+    if any(alone[before : len(alone) - after]):
+        return Piece(text, (*axes, *kept), piece.sort)
+    return Piece(text, (*kept[:before], *axes, *kept[before:]), piece.sort)
+
+
+def _axes_of(index: _Index) -> tuple[str, ...]:
+    match index:
+        case _Plain(axes=axes):
+            return axes
+        case _Slice(axis=axis):
+            return () if axis is None else (axis,)
+        case _Gather(place=place):
+            return place.axes
 
 
 def _place(space: Space, index: _Index) -> Piece:

@@ -49,15 +49,18 @@ class Space:
 
     `local` are the sizes on one device, `variables` the program's names of operands, `order` the equation's axes.
     `position` gives the global positions of an axis's local slice, `offset` the local ones, `start` the text of the
-    first, times a stride, where the slice is one block (else none). `dtype` and `device` are texts, `random` makes the
+    first, times a stride, where the slice is one block (else none). `dtype` and `device` are texts, `compared` is the
+    type of what is compared, `random` makes the
     text of `uniform[…]` from that of the global positions. `windows` are operands' dimensions, by name and number, that
-    are read around a divided axis.
+    are read around a divided axis. `sorts` are those of intermediate tensors that are not of the program's float
+    type. `whole` tells that everything is a whole number and `dtype` an integer type.
     """
 
     sizes: Mapping[str, int]
     local: Mapping[str, int]
     library: Library
     dtype: str
+    compared: str
     device: str
     keep: Callable[[str, str], str]
     position: Callable[[str], Piece]
@@ -70,6 +73,7 @@ class Space:
     detached: bool = False
     windows: Mapping[tuple[str, int], HeldWindow] = field(default_factory=dict)
     sorts: dict[str, Sort] = field(default_factory=dict)
+    whole: bool = False
 
     # ------------------------------------------------------------------------------------------ terms
 
@@ -82,6 +86,8 @@ class Space:
                 return number(self.sizes[name])
             case Name(name=name):
                 return self.bound[name].value if name in self.bound else self.position(name)
+            case Apply(function=function, arguments=arguments) if function in COMPARISONS:
+                return self.comparison(function, arguments)
             case Apply(function=function, arguments=arguments):
                 return self.apply(function, [self.piece(argument) for argument in arguments])
             case Select():
@@ -93,6 +99,13 @@ class Space:
 
                 return read_piece(self, expr)
         raise TypeError(f"{type(expr).__name__} in an equation")
+
+    def comparison(self, function: str, arguments: Sequence[Expr]) -> Piece:
+        """What is compared may be floats where everything else is integers."""
+        outside, self.dtype = self.dtype, self.compared
+        pieces = [self.piece(argument) for argument in arguments]
+        self.dtype = outside
+        return self.apply(function, pieces)
 
     def apply(self, function: str, arguments: Sequence[Piece]) -> Piece:
         if function in ARITHMETIC:
@@ -146,7 +159,7 @@ class Space:
         counted = [piece for piece in arguments if function != "*" or piece.sort is not Sort.BOOL]
         if function != "/" and all(map(_is_whole, counted)):
             return infix(function, binding, left, right, Sort.INT, self.order)
-        if sorts <= _OF_POSITIONS:
+        if sorts <= _OF_POSITIONS and not self.whole:
             return infix(function, binding, self.exact(left), self.exact(right), Sort.POSITION, self.order)
         return infix(function, binding, self.float(left), self.float(right), Sort.FLOAT, self.order)
 
@@ -188,7 +201,8 @@ class Space:
         """An element function: its `torch:` line, else its definition written out."""
         if all(argument.sort is Sort.NUMBER for argument in arguments):
             return number(float(constant(decl, [_value(argument) for argument in arguments], self.library)))
-        sort = Sort.POSITION if all(argument.sort in _OF_POSITIONS for argument in arguments) else Sort.FLOAT
+        of_positions = not self.whole and all(argument.sort in _OF_POSITIONS for argument in arguments)
+        sort = Sort.POSITION if of_positions else Sort.FLOAT
         floats = map(self.exact if sort is Sort.POSITION else self.float, arguments)
         bound = dict(zip(decl.parameters, floats, strict=True))
         if decl.torch is not None:

@@ -15,7 +15,7 @@ from ..index.library import Library
 from ..syntax.diagnostic import InputError, fail
 from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
 from .program import render_model, render_parallel
-from .proofs import list_theorems
+from .proofs import list_declared, list_theorems
 from .train import render_checkpoint, render_data, render_train
 
 _PACKAGE = '"""Written by unityc from {model}.udl; `plan.json` says how."""\n\nfrom .model import Model as Model\n'
@@ -31,7 +31,8 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
         "data.py": render_data(plan),
         "checkpoint.py": render_checkpoint(plan),
     }
-    return {**files, NAME: render_plan_file(plan, sources, choices, files, list_theorems(plan, library), __version__)}
+    theorems, declared = list_theorems(plan, library), list_declared(plan)
+    return {**files, NAME: render_plan_file(plan, sources, choices, files, theorems, declared, __version__)}
 
 
 def write_program(

@@ -223,6 +223,15 @@ class Layout:
             )
         )
 
+    def removed(self, dim: int) -> Layout:
+        """The layout of the slices along a dimension that is not cut."""
+        return Layout(
+            tuple(
+                replace(kind, dim=kind.dim - 1) if isinstance(kind, Cut) and kind.dim > dim else kind
+                for kind in self.kinds
+            )
+        )
+
     def local_shape(self, shape: tuple[int, ...], mesh: Mesh) -> tuple[int, ...]:
         """The shape each device holds, for kinds that cut evenly: not Window and Overlap, whose op says how much."""
         return tuple(size // mesh.degree(self.nesting(dim)) for dim, size in enumerate(shape))

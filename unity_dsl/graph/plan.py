@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ..index.native import changed_in_place
+from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
 from .layout import Layout, Mesh
@@ -35,6 +37,13 @@ class PlannedValue:
 class PlannedNode:
     node: Node
     typed: TypedOperator
+
+    @property
+    def native(self) -> bool:
+        """Whether the declaration's native call is run: what it changes in place must need no gradient."""
+        changed = changed_in_place(self.node.instance.operator.torch)
+        results = zip(self.node.results, self.node.instance.outputs, strict=True)
+        return self.typed.native and not any(value.needs_gradient and o.name in changed for value, o in results)
 
 
 @dataclass(frozen=True)
@@ -106,13 +115,37 @@ class PlannedGraph:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """Predicted bytes on each device at the end of a forward pass, by what they hold."""
+
+    parameters: float = 0.0
+    buffers: float = 0.0
+    gradients: float = 0.0
+    optimizer: float = 0.0
+    activations: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.parameters + self.buffers + self.gradients + self.optimizer + self.activations
+
+    def plus(self, other: Memory, times: int = 1) -> Memory:
+        return Memory(
+            self.parameters + times * other.parameters,
+            self.buffers + times * other.buffers,
+            self.gradients + times * other.gradients,
+            self.optimizer + times * other.optimizer,
+            self.activations + times * other.activations,
+        )
+
+
+@dataclass(frozen=True)
 class Cost:
-    """Predicted seconds of one training step, by what they are spent on, and bytes held per device."""
+    """Predicted seconds of one training step, by what they are spent on, and what each device holds."""
 
     compute: float = 0.0
     communication: float = 0.0
     update: float = 0.0
-    memory: float = 0.0
+    memory: Memory = Memory()
 
     @property
     def seconds(self) -> float:
@@ -133,6 +166,7 @@ class Plan:
     """What the search found and the emitter writes down.
 
     `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
+    `warnings` are what the user should know before running it.
     """
 
     model: Model
@@ -144,3 +178,4 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     rules: tuple[AppliedRule, ...] = ()
     considered: int = 1
+    warnings: tuple[Diagnostic, ...] = ()

@@ -52,7 +52,8 @@ class Scope:
     """The names of a model, of a block at one call, or of a repeat's body (which sees its `parent`'s).
 
     `prefix` stands before the names of what is made here, `statements` are those of the body, to tell a name that comes
-    later from one that does not exist; `hidden` says where a name was last seen that is not visible any more.
+    later from one that does not exist; `hidden` says in what kind of body a name was last seen, and where, that is not
+    visible any more.
     """
 
     numbers: Mapping[str, Numeric]
@@ -62,7 +63,7 @@ class Scope:
     block: str | None = None
     statements: tuple[ModelStatement, ...] = ()
     tensors: dict[str, Value] = field(default_factory=dict)
-    hidden: dict[str, Span | None] = field(default_factory=dict)
+    hidden: dict[str, tuple[str, Span | None]] = field(default_factory=dict)
 
     def find(self, name: str) -> Value | None:
         if name in self.tensors:
@@ -101,9 +102,14 @@ class Scope:
         word = name.name
         for scope in self._chain():
             if word in scope.hidden:
-                notes = _notes(scope.hidden[word], "it is made here, once per iteration")
-                help = f"assign `{word}` before the repeat as well: it is then carried from iteration to iteration"
-                message = f"`{word}` is local to the body of a repeat"
+                kind, span = scope.hidden[word]
+                notes = _notes(span, "it is made here" if kind == "cond" else "it is made here, once per iteration")
+                help = f"assign `{word}` before the {kind} as well: it is then carried from iteration to iteration"
+                if kind == "cond":
+                    help = f"assign `{word}` before the cond as well: what it is if the body is not executed"
+                elif kind == "scan":
+                    help = f"{help}; `collect {word} as …` stacks it over the iterations"
+                message = f"`{word}` is local to the body of a {kind}"
                 return fail("E207", message, name.span, help=help, notes=notes)
             later = next((s for s in assignments(scope.statements) if word in s.targets), None)
             if later is not None and not _precedes(later, name):

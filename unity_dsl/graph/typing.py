@@ -158,6 +158,8 @@ class Typing:
                 declaration = self.library.parallels.get(by)
                 if declaration is None or not is_cut(declaration):
                     return f"`{by}` is not a parallel op that cuts an axis"
+                if found.kind is AxisKind.DECLARED and by != PARTITION:
+                    return f"axis `{name}` of {self.instance.name} is declared for slices by {PARTITION} only"
                 holds = only_holds(declaration)
                 if holds and name in self.holder.windowed:
                     return self.holder.not_held(name, by, degree)
@@ -201,12 +203,14 @@ class Typing:
     def result_kind(self, role: Role, output: Operand) -> Kind:
         match role:
             case Uniformly(kind=kind):
-                return kind
+                return kind if output.integer_range is None else Invariant()
             case Linearly():
                 return Partial()
             case Along(axis=axis):
                 if (dim := _dim_of(output, axis)) is not None:
                     return Shard(dim, by=self.holder.cut_by(role.by))
+                if output.integer_range is not None:
+                    return Invariant()
                 equation = self.equation_of(output.name)
                 return Partial() if axis in equation.over and equation.kind is ReductionKind.SUM else Invariant()
 

@@ -25,6 +25,7 @@ __all__ = ["AxisClass", "AxisKind", "classify", "gradient_free", "linear_operand
 class AxisKind(StrEnum):
     MAPPED = "mapped"
     SUMMED = "summed"
+    DECLARED = "declared"
     BLOCKED = "blocked"
 
 
@@ -54,6 +55,8 @@ def classify(instance: Instance, library: Library, held: Places = ()) -> dict[st
 
     `held` are dimensions of which every device holds all that it reads, wherever that is.
     """
+    if instance.extern:
+        return dict(_declared(instance))
     equations = (*instance.equations, *instance.evaluation)
     operands = _operands(instance)
     blocked = dict(_blocked(instance, operands, equations, held))
@@ -69,20 +72,40 @@ def classify(instance: Instance, library: Library, held: Places = ()) -> dict[st
         for axis in equation.over
         if equation.target.name not in outputs or equation.kind is not ReductionKind.SUM
     }
+    given = _counted(instance) | {axis for operand in instance.inputs for axis in operand.axes}
+    given |= {axis for e in equations for read in reads(e.value) for part in read.index for axis in free_axes(part)}
     found = {}
     for axis in dict.fromkeys((*instance.axes, *(axis for operand in operands.values() for axis in operand.axes))):
         why_not = blocked.get(axis)
         if why_not is None and axis not in run_over:
             why_not = f"no statement runs over `{axis}`"
+        if why_not is None and axis in positional and axis not in given:
+            why_not = f"no operand has `{axis}`: its size is what a condition says, on every device"
         kind, reason = _kind(axis, axis in in_outputs, axis in inner, why_not)
         found[axis] = AxisClass(axis, kind, reason, axis in positional, axis in sized, axis in inner)
     return found
+
+
+def _declared(instance: Instance) -> Iterator[tuple[str, AxisClass]]:
+    """What is said of an extern operator: that is assumed, and nothing else is known."""
+    for axis in dict.fromkeys(axis for operand in (*instance.inputs, *instance.outputs) for axis in operand.axes):
+        if axis in instance.declared:
+            reason = "declared, not proved: a slice of the operands gives that slice of the result"
+            yield axis, AxisClass(axis, AxisKind.DECLARED, reason)
+        else:
+            reason = f"the declaration does not say that {instance.name} may be divided along `{axis}`"
+            yield axis, AxisClass(axis, AxisKind.BLOCKED, reason)
 
 
 def _operands(instance: Instance) -> dict[str, Operand]:
     """Inputs, intermediates and outputs by name, those of the evaluation included."""
     equations = (*instance.equations, *instance.evaluation)
     return {operand.name: operand for operand in (*instance.inputs, *(equation.target for equation in equations))}
+
+
+def _counted(instance: Instance) -> set[str]:
+    """The axes that integer operands count over."""
+    return {tensor.integer_range for tensor in instance.operator.inputs if tensor.integer_range is not None}
 
 
 def _kind(axis: str, kept: bool, inner: bool, why_not: str | None) -> tuple[AxisKind, str]:
@@ -103,6 +126,9 @@ def _blocked(
     """Axes that cannot be divided, each with the reason."""
     outputs = {output.name for output in instance.outputs}
     for equation in equations:
+        if equation.kind is not None and equation.target.integer_range is not None:
+            for axis in equation.over:
+                yield axis, f"`{equation.target.name}` holds integers, which are never terms of a sum"
         for read in reads(equation.value):
             own = operands[read.tensor].dims
             for place, (index, dim) in enumerate(zip(read.index, own, strict=True)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from ..syntax.ast import DimDecl, FunctionDecl, OperatorDecl, ParallelDecl, TensorDecl
+from ..syntax.ast import DimDecl, FunctionDecl, NativeCall, NativeSteps, OperatorDecl, ParallelDecl, TensorDecl
 from ..syntax.diagnostic import InputError
 from ..syntax.span import Span
 from .adjoint import adjoint
@@ -22,9 +22,17 @@ from .work import Axes, Extent, Polynomial, backward_tallies, forward_tally, tot
 _MARGIN = 10
 
 
-def describe_operator(operator: OperatorDecl, library: Library) -> str:
-    """The declaration, then all that is derived from it: shapes, axes, gradients, work, lowering."""
-    sections = [*_declaration(operator.doc, operator.span), "", *_titled("shape", _shapes(operator))]
+def describe_operator(operator: OperatorDecl, library: Library, statuses: Mapping[str, str] | None = None) -> str:
+    """The declaration, then all that is derived from it."""
+    return "\n".join([*_declaration(operator.doc, operator.span), "", derived(operator, library, statuses)])
+
+
+def derived(operator: OperatorDecl, library: Library, statuses: Mapping[str, str] | None = None) -> str:
+    """Shapes, axes, gradients, work and lowering. `statuses` say of axes, and of operands that it is linear in, whether
+    that is proved.
+    """
+    known = statuses or {}
+    sections = list(_titled("shape", _shapes(operator)))
     try:
         found = representative(operator)
     except InputError as error:
@@ -32,8 +40,8 @@ def describe_operator(operator: OperatorDecl, library: Library) -> str:
         sections += _titled("derived", [f"no sizes were found that meet its conditions: {error.diagnostic.message}"])
         return "\n".join(sections)
     instance = found.instance
-    sections += _titled("axis", _axes(found, library))
-    sections += _titled("linear", _linear(instance))
+    sections += _titled("axis", _axes(found, library, known))
+    sections += _titled("linear", _linear(instance, known))
     sections += _titled("gradient", [*_gradients(found, library), *_free(instance)])
     sections += _titled("flops", _flops(found))
     sections += _titled("bytes", _bytes(found))
@@ -90,12 +98,14 @@ def _dim_of(tensor: TensorDecl, name: str) -> str:
     return next(_dim(dim) for dim in tensor.dims if dim.name == name)
 
 
-def _axes(found: Representative, library: Library) -> Iterator[str]:
+def _axes(found: Representative, library: Library, statuses: Mapping[str, str]) -> Iterator[str]:
     classes = list(classify(found.instance, library).values())
     names = [found.names.get(c.axis, c.axis) for c in classes]
     width = max(map(len, names), default=0)
     for name, axis in zip(names, classes, strict=True):
-        yield f"{name:<{width}}  {axis.kind:<7}  {'; '.join(_remarks(axis, found.names))}"
+        status = statuses.get(name, "")
+        told = f"{status}: " if status not in ("", axis.kind) else ""
+        yield f"{name:<{width}}  {axis.kind:<7}  {told}{'; '.join(_remarks(axis, found.names))}"
 
 
 def _remarks(axis: AxisClass, names: Mapping[str, str]) -> Iterator[str]:
@@ -109,11 +119,12 @@ def _remarks(axis: AxisClass, names: Mapping[str, str]) -> Iterator[str]:
         yield "its size is used as a value: always the global one"
 
 
-def _linear(instance: Instance) -> Iterator[str]:
+def _linear(instance: Instance, statuses: Mapping[str, str]) -> Iterator[str]:
     """Sets of operands that may hold terms of sums."""
     for chosen in linear_operands(instance):
-        names = [instance.inputs[i].name for i in chosen]
-        yield f"in {names[0]}" if len(names) == 1 else f"in {', '.join(names)} jointly"
+        names = ", ".join(instance.inputs[i].name for i in chosen)
+        told = f": {statuses[names]}" if names in statuses else ""
+        yield f"in {names}{' jointly' if len(chosen) > 1 else ''}{told}"
 
 
 # ---------------------------------------------------------------------------------------------- gradients
@@ -123,7 +134,7 @@ def _gradients(found: Representative, library: Library) -> Iterator[str]:
     instance = found.instance
     written = set(instance.equations)
     for position, operand in enumerate(instance.inputs):
-        if operand.integer_range is None:
+        if operand.integer_range is None and not instance.whole:
             made = adjoint(instance, library, position)
             names = {**found.names, **_cotangents(instance, [e.target.name for e in made.equations])}
             for equation in made.equations:
@@ -140,6 +151,9 @@ def _cotangents(instance: Instance, made: Sequence[str]) -> dict[str, str]:
 
 
 def _free(instance: Instance) -> Iterator[str]:
+    if instance.whole:
+        yield "none: the result holds integers"
+        return
     floats = frozenset(operand.name for operand in instance.inputs if operand.integer_range is None)
     varying = dependents(instance, floats)
     for name in sorted(gradient_free(instance)):
@@ -153,7 +167,7 @@ def _free(instance: Instance) -> Iterator[str]:
 def _flops(found: Representative) -> Iterator[str]:
     instance = found.instance
     yield f"forward   {_polynomial(forward_tally(instance).flops, found)}"
-    if any(operand.integer_range is None for operand in instance.inputs):
+    if any(operand.integer_range is None for operand in instance.inputs) and not instance.whole:
         backward = [tally.flops for tally, _ in backward_tallies(instance, [True] * len(instance.inputs))]
         yield f"backward  {_polynomial(total(backward), found)}"
 
@@ -187,7 +201,13 @@ def _product(count: int | Fraction, axes: Axes, found: Representative) -> str:
 
 
 def _native(operator: OperatorDecl) -> Iterator[str]:
-    if operator.torch is None or operator.torch.span is None:
-        yield "from its statements"
-    else:
-        yield operator.torch.span.text
+    for line in (operator.numpy,):
+        if line is not None and line.span is not None:
+            yield f"{line.span.text}  (the reference)"
+    match operator.torch:
+        case NativeSteps(steps=steps):
+            yield from (f"{name} = {call.span.text}" for name, call in steps if call.span is not None)
+        case NativeCall(span=span) if span is not None:
+            yield span.text
+        case _:
+            yield "from its statements"

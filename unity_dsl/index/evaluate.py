@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,13 @@ from ..syntax.ast import (
     Size,
     Uniform,
 )
+from .extern import evaluate_extern
 from .instance import Equation, Instance, Operand
-from .library import Library
 from .native import ARITHMETIC_CALLS, COMPARISON_CALLS, evaluate_native
 from .uniform import uniform as counter_uniform
+
+if TYPE_CHECKING:
+    from .library import Library
 
 Array = npt.NDArray[Any]
 RandomSource = Callable[[Equation, Array], Array]
@@ -52,7 +55,7 @@ def evaluate(
     """The outputs for these inputs, in the shapes of the instance; integer tensors as int64, the others as float64.
 
     `uniform` gives the numbers of `uniform[…]`, by default those of seed, step and site 0. Raises ValueError for inputs
-    of other shapes, and for integers outside their range.
+    of other shapes, and for integers outside their range, given or computed.
     """
     values = evaluate_all(instance, inputs, library, training=training, uniform=uniform)
     return [values[output.name] for output in instance.outputs]
@@ -72,10 +75,14 @@ def evaluate_all(
         operand.name: _input(instance, operand, np.asarray(value))
         for operand, value in zip(instance.inputs, inputs, strict=True)
     }
+    if instance.extern:
+        (output,) = instance.outputs
+        return values | {output.name: _in_range(output, evaluate_extern(instance, values))}
     equations = instance.equations if training or not instance.evaluation else instance.evaluation
     for equation in equations:
         with np.errstate(all="ignore"):
-            values[equation.target.name] = _Space(instance, equation, values, library, source).result()
+            result = _Space(instance, equation, values, library, source).result()
+        values[equation.target.name] = _in_range(equation.target, result)
     return values
 
 
@@ -84,9 +91,14 @@ def _input(instance: Instance, operand: Operand, value: Array) -> Array:
         raise ValueError(f"{operand.name} has shape {value.shape}, expected {instance.shape(operand)}")
     if operand.integer_range is None:
         return value.astype(np.float64)
-    if value.size and not (value.min() >= 0 and value.max() < operand.integer_range):
+    return _in_range(operand, value.astype(np.int64))
+
+
+def _in_range(operand: Operand, value: Array) -> Array:
+    """A tensor whose integers, if it holds such, lie in their range."""
+    if operand.integer_range is not None and value.size and not 0 <= value.min() <= value.max() < operand.integer_range:
         raise ValueError(f"{operand.name} has values outside [0, {operand.integer_range})")
-    return value.astype(np.int64)
+    return value
 
 
 class _Space:

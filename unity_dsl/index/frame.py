@@ -16,6 +16,7 @@ from ..syntax.span import Span
 from .shape import Shape
 from .solving import Environment, Unsolvable, Value, defined_sizes, keys, mentions_rank, propagate, value_of
 from .term import reads, walk
+from .whole import whole_names
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ def _whole_attributes(decl: OperatorDecl) -> set[str]:
     equations = [c for c in decl.conditions if isinstance(c, Apply) and c.function == "=="]
     statements = (*decl.statements, *decl.evaluation)
     terms: list[Expr] = [*equations, *(e for s in statements for read in reads(s.value) for e in read.index)]
-    return {node.name for term in terms for node in walk(term) if isinstance(node, Name) and node.name in names}
+    counted = {node.name for term in terms for node in walk(term) if isinstance(node, Name)} | whole_names(decl)
+    return names & counted
 
 
 # ---------------------------------------------------------------------------------------------- ranks
@@ -321,6 +323,7 @@ def whole_sizes(site: Site, known: Environment, bound: Mapping[str, int]) -> dic
     """The sizes of operands, of results and of axes that conditions define: whole, and at least 1."""
     sizes = dict(bound)
     named = [dim.name for tensor in site.operator.outputs for dim in tensor.dims if not dim.rest]
+    named += [tensor.integer_range for tensor in site.operator.outputs if tensor.integer_range is not None]
     attributes = {attribute.name for attribute in site.operator.attributes}
     for name in dict.fromkeys((*named, *defined_sizes(site.operator.conditions))):
         if name in attributes:

@@ -7,7 +7,7 @@ same statements serve the prover, for which sizes are symbols.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from ..syntax.ast import Expr, OperatorDecl, ReductionKind, Ties
@@ -59,7 +59,8 @@ class Instance:
 
     `equations` end with those of the outputs. `evaluation` replaces them outside training where not empty.
     `native` says whether the declaration's torch call may stand for the equations (a pattern call binds axes that the
-    native call does not know, so it may not).
+    native call does not know, so it may not). An extern operator has no equations; `declared` are the axes along which
+    it may be divided, each with its name in the declaration.
     """
 
     operator: OperatorDecl
@@ -70,6 +71,17 @@ class Instance:
     equations: tuple[Equation, ...]
     evaluation: tuple[Equation, ...] = ()
     native: bool = True
+    declared: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def extern(self) -> bool:
+        """Whether it is its native call: nothing of it can be proved."""
+        return self.operator.extern
+
+    @property
+    def whole(self) -> bool:
+        """Whether it returns integers: it has no gradient."""
+        return all(output.integer_range is not None for output in self.outputs)
 
     @property
     def name(self) -> str:

@@ -121,6 +121,9 @@ def _rest(axis: Name | DeviceName) -> bool:
 def _build(site: Site, names: Frame, binding: Binding | None) -> Instance:
     operator = site.operator
     inputs = tuple(_inputs(site, names, binding))
+    if operator.extern:
+        outputs, declared = _extern_outputs(operator, names), _declared_axes(operator, names)
+        return Instance(operator, inputs, outputs, names.sizes, names.attributes, (), declared=declared)
     sizes = dict(names.sizes)
     local: dict[str, str] = {}
     merged = None if binding is None else dims_of(binding.target)
@@ -142,6 +145,26 @@ def _build(site: Site, names: Frame, binding: Binding | None) -> Instance:
         for equation in part:
             _check_bounds(site, instance, equation, operands)
     return instance
+
+
+def _extern_outputs(operator: OperatorDecl, names: Frame) -> tuple[Operand, ...]:
+    """The result at a call: its axes, and the bound of its integers."""
+    return tuple(_result(output, names) for output in operator.outputs)
+
+
+def _result(output: TensorDecl, names: Frame) -> Operand:
+    axes = (axis for dim in output.dims for axis in (names.rests[dim.name] if dim.rest else (dim.name,)))
+    assert output.integer_range is not None
+    return Operand(output.name, tuple((axis,) for axis in axes), names.sizes[output.integer_range])
+
+
+def _declared_axes(operator: OperatorDecl, names: Frame) -> dict[str, str]:
+    """The axes along which a call may be divided, each with its name in the declaration."""
+    return {
+        axis: declared.name
+        for declared in operator.declared
+        for axis in (names.rests[declared.name] if declared.rest else (declared.name,))
+    }
 
 
 def _inputs(site: Site, names: Frame, binding: Binding | None) -> Iterator[Operand]:

@@ -14,6 +14,7 @@ from ..syntax.parse_ops import parse_ops
 from ..syntax.read import read_source
 from ..syntax.span import Source
 from .facts import check_facts
+from .samples import check_samples
 from .validate import check_function, check_operator, check_parallel
 
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
@@ -29,7 +30,7 @@ class Library:
 
 
 def load_library(extra: Sequence[Path] = ()) -> Library:
-    """The declarations of `library_sources`, checked together. Raises E0xx as it does and E101 to E113."""
+    """The declarations of `library_sources`, checked together. Raises E0xx as it does and E101 to E119."""
     return library_of(library_sources(extra))
 
 
@@ -42,7 +43,7 @@ def library_sources(extra: Sequence[Path] = ()) -> tuple[Source, ...]:
 
 
 def library_of(sources: Iterable[Source]) -> Library:
-    """The declarations of these texts, checked together. Raises E101 to E113."""
+    """The declarations of these texts, checked together. Raises E101 to E119."""
     declarations = [declaration for source in sources for declaration in parse_ops(source).declarations]
     operators = [declaration for declaration in declarations if isinstance(declaration, OperatorDecl)]
     parallels = [declaration for declaration in declarations if isinstance(declaration, ParallelDecl)]
@@ -57,14 +58,17 @@ def library_of(sources: Iterable[Source]) -> Library:
             check_facts(function, library.functions)
     for operator in operators:
         check_operator(operator, library.functions)
+    for operator in operators:
+        if any(output.integer_range is not None for output in operator.outputs) and not _is_shipped(operator):
+            check_samples(operator, library)
     for parallel in parallels:
         check_parallel(parallel, library.functions)
     return library
 
 
-def _is_shipped(function: FunctionDecl) -> bool:
-    """Whether a function comes with the package: its facts were tried before, at more points than there is time for."""
-    return function.span is not None and Path(function.span.source.name).parent == folder("ops")
+def _is_shipped(declaration: FunctionDecl | OperatorDecl) -> bool:
+    """Whether a declaration comes with the package: it was tried before, at more points than there is time for."""
+    return declaration.span is not None and Path(declaration.span.source.name).parent == folder("ops")
 
 
 def _files(base: Path) -> Iterator[Path]:

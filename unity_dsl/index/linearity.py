@@ -18,7 +18,12 @@ _NEITHER: Degrees = frozenset()
 
 
 def linear_operands(instance: Instance) -> tuple[tuple[int, ...], ...]:
-    """Every non-empty set of float inputs, by position, in which all outputs are jointly homogeneous-linear."""
+    """Every non-empty set of float inputs, by position, in which all outputs are jointly homogeneous-linear.
+
+    Integers are never terms of a sum.
+    """
+    if instance.whole:
+        return ()
     floats = [i for i, operand in enumerate(instance.inputs) if operand.integer_range is None]
     sets = (chosen for size in range(1, len(floats) + 1) for chosen in combinations(floats, size))
     return tuple(chosen for chosen in sets if _is_linear(instance, chosen))

@@ -21,10 +21,13 @@ class LoweringClass(StrEnum):
     GATHER = "gather"
     ELEMENTWISE = "elementwise"
     VIEW = "view"
+    EXTERN = "extern"
 
 
 def lowering_class(instance: Instance) -> LoweringClass:
     """The class of the most demanding equation; a look-up inside a larger formula does not make it a gather."""
+    if instance.extern:
+        return LoweringClass.EXTERN
     found = {_class_of(instance, equation) for equation in instance.equations}
     if LoweringClass.ELEMENTWISE in found:
         found.discard(LoweringClass.GATHER)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import chain, islice, product
 from math import prod
 
+import numpy as np
+
 from ..syntax.ast import Apply, Name, Number, OperatorDecl, TensorDecl
 from ..syntax.diagnostic import InputError
 from .instance import Instance
@@ -21,6 +23,8 @@ _NUMBERS = (3, 7, 19, 31)
 _DIMENSIONS = (1, 2, 3, 0)
 _RELATED = (24, 12, 6, 4, 2)
 _TRIALS = 4000
+_SMALL = (1, 2, 3, 4, 6)
+_SMALL_TRIALS = 50
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,37 @@ def representative(operator: OperatorDecl, rank: int = 1) -> Representative:
     raise error
 
 
+def small_instances(operator: OperatorDecl, random: np.random.Generator, count: int) -> Iterator[Instance]:
+    """Up to `count` instances at small sizes and numbers that its conditions admit, none to two axes per rest group."""
+    names = _dimensions(operator)
+    missing = [attribute.name for attribute in operator.attributes if attribute.default is None]
+    for _ in range(_SMALL_TRIALS * count):
+        sizes = {name: int(random.choice(_SMALL)) for name in names}
+        attributes = {
+            name: int(random.integers(0, 3)) if _counts_dimensions(operator, name) else int(random.choice(_SMALL))
+            for name in missing
+        }
+        try:
+            made = _instance(operator, sizes, attributes, int(random.integers(0, 3)))
+        except InputError:
+            continue
+        yield made
+        count -= 1
+        if not count:
+            return
+
+
+def _dimensions(operator: OperatorDecl) -> list[str]:
+    """The names of what an input's shape says: its dimensions, and the bounds of its integers."""
+    names = [dim.name for tensor in operator.inputs for dim in tensor.dims]
+    names += [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
+    return list(dict.fromkeys(names))
+
+
 def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
-    names = list(dict.fromkeys(dim.name for tensor in operator.inputs for dim in tensor.dims))
-    ranges = [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
-    names = list(dict.fromkeys((*names, *ranges)))
     counts = dict(_counts(operator))
     missing = [a.name for a in operator.attributes if a.default is None or a.name in counts]
-    names = [name for name in names if name not in counts.values()]
+    names = [name for name in _dimensions(operator) if name not in counts.values()]
     ranks = {name for name in missing if _counts_dimensions(operator, name)}
     choices = [_DIMENSIONS if name in ranks else (_NUMBERS[missing.index(name) % 4], 1) for name in missing]
     given = [dict(zip(missing, values, strict=True)) for values in product(*choices)]

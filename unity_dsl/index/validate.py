@@ -14,6 +14,7 @@ from ..syntax.ast import (
     FactDecl,
     FunctionDecl,
     Name,
+    NativeSteps,
     Number,
     OperatorDecl,
     ParallelDecl,
@@ -26,10 +27,12 @@ from ..syntax.ast import (
     Uniform,
 )
 from ..syntax.diagnostic import InputError, fail, suggest
+from .extern import check_extern
 from .instantiate import parallel_operator
-from .native import NUMPY_CALLS, TORCH_CALLS, check_native
+from .native import ARRAY_CALLS, NUMPY_CALLS, TORCH_CALLS, TRAINING, check_native, check_steps
 from .solving import defined_sizes, keys, leaves
 from .term import ARITHMETIC, COMPARISONS, children, free_axes, is_rest, walk
+from .whole import check_results
 
 Functions = Mapping[str, FunctionDecl]
 Slots = tuple[tuple[str, bool], ...]
@@ -156,12 +159,26 @@ def check_operator(operator: OperatorDecl, functions: Functions) -> None:
     _check_names(operator)
     dims = _check_dims(operator)
     _check_conditions(operator, dims)
+    if operator.extern:
+        check_extern(operator)
+    else:
+        check_results(operator)
     for statements in (operator.statements, operator.evaluation):
         if statements:
             _Body(operator, functions, dims).check(statements)
-    if operator.torch is not None:
-        names = [tensor.name for tensor in operator.inputs] + [attribute.name for attribute in operator.attributes]
-        check_native(operator.torch, TORCH_CALLS, names, [name for name, rest in dims.items() if not rest])
+    names = [tensor.name for tensor in operator.inputs] + [attribute.name for attribute in operator.attributes]
+    sizes = [name for name, rest in dims.items() if not rest]
+    if isinstance(operator.torch, NativeSteps):
+        check_steps(operator.torch, _asking(names, operator), sizes, [output.name for output in operator.outputs])
+    elif operator.torch is not None:
+        check_native(operator.torch, TORCH_CALLS, _asking(names, operator), sizes)
+    if operator.numpy is not None:
+        check_native(operator.numpy, ARRAY_CALLS, names, sizes)
+
+
+def _asking(names: list[str], operator: OperatorDecl) -> list[str]:
+    """What a `torch:` may name: also whether it trains, where that makes a difference."""
+    return [*names, TRAINING] if operator.evaluation else names
 
 
 def _device_dims(operator: OperatorDecl) -> Iterable[DimDecl]:
@@ -234,10 +251,13 @@ def _check_conditions(operator: OperatorDecl, dims: Mapping[str, bool]) -> None:
     determined |= {tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None}
     determined |= {key for condition in operator.conditions for key in keys(condition)}
     for output in operator.outputs:
-        for dim in output.dims:
-            if dim.name not in determined and not dim.device:
-                help = suggest(dim.name, determined) or f"add `where {dim.name} == …`"
-                raise fail("E107", f"nothing determines the size of `{dim.name}`", dim.span, help=help)
+        sizes = [(dim.name, dim.span) for dim in output.dims if not dim.device]
+        if output.integer_range is not None:
+            sizes.append((output.integer_range, output.span))
+        for name, span in sizes:
+            if name not in determined:
+                help = suggest(name, determined) or f"add `where {name} == …`"
+                raise fail("E107", f"nothing determines the size of `{name}`", span, help=help)
 
 
 def _check_condition_node(node: Expr) -> None:

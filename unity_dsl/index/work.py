@@ -105,6 +105,8 @@ def backward_work(
 
 def forward_tally(instance: Instance) -> Tally:
     """The forward computation at any sizes."""
+    if instance.extern:
+        return _extern_tally(instance)
     inputs = {operand.name for operand in instance.inputs}
     outputs = {operand.name for operand in instance.outputs}
     return Tally(
@@ -112,6 +114,15 @@ def forward_tally(instance: Instance) -> Tally:
         _read(instance, instance.equations, inputs),
         tuple(_written(equation) for equation in instance.equations if equation.target.name in outputs),
     )
+
+
+def _extern_tally(instance: Instance) -> Tally:
+    """Nothing is known but what must be moved: its comparisons count as addressing."""
+    read, written = (
+        tuple(Extent(operand.name, operand.axes, None, operand.integer_range is None) for operand in operands)
+        for operands in (instance.inputs, instance.outputs)
+    )
+    return Tally(Polynomial(), read, written)
 
 
 @dataclass(frozen=True)
@@ -136,7 +147,7 @@ def _backward_tallies(same: _Same, needs: tuple[bool, ...]) -> tuple[tuple[Tally
     done = set(instance.equations)
     found = []
     for position, operand in enumerate(instance.inputs):
-        if not needs[position] or operand.integer_range is not None:
+        if not needs[position] or operand.integer_range is not None or instance.whole:
             continue
         made = adjoint_by(instance, _one_operation, position)
         new = [equation for equation in made.equations if equation not in done]
@@ -208,15 +219,16 @@ def _steps(term: Expr) -> Mapping[str, int]:
 def resolved(equation: Equation) -> tuple[Axes, Expr, tuple[Expr, ...]]:
     """The axes that an equation is computed over, its value there, and the positions of the axes left out.
 
-    A factor `[v == term]` determines v: it is no axis then, and the other factors are taken at `term`.
+    A factor `[v == term]` determines v: it is no axis then, and the other factors are taken at `term`. So does
+    `[2 * v == term]`, where term is even.
     """
     axes, value = list(equation.space), equation.value
     terms: list[Expr] = []
     while (guard := next(_guards(value, axes), None)) is not None:
-        axis, term = guard
+        axis, factor, term = guard
         axes.remove(axis)
         terms.append(term)
-        value = substitute(_without(value, call("==", Name(axis), term)), {axis: term})
+        value = substitute(_without(value, factor), {axis: term})
     return tuple(axes), value, tuple(terms)
 
 
@@ -235,13 +247,27 @@ def moves_only(value: Expr) -> bool:
     return False
 
 
-def _guards(value: Expr, axes: Sequence[str]) -> Iterator[tuple[str, Expr]]:
+def _guards(value: Expr, axes: Sequence[str]) -> Iterator[tuple[str, Expr, Expr]]:
+    """Axes that a factor determines, each with that factor and the position."""
     for factor in factors(value):
-        match factor:
-            case Apply("==", (Name(axis), term)) if axis in axes and axis not in free_axes(term):
-                yield axis, term
-            case Apply("==", (term, Name(axis))) if axis in axes and axis not in free_axes(term):
-                yield axis, term
+        for axis in axes:
+            found = determined_by(factor, axis)
+            if found is not None:
+                term, count = found
+                yield axis, factor, term if count == 1 else call("//", term, Number(count))
+
+
+def determined_by(factor: Expr, axis: str) -> tuple[Expr, int] | None:
+    """Of a factor `[axis == term]` or `[count * axis == term]` the term, which is free of the axis, and the count."""
+    if isinstance(factor, Apply) and factor.function == "==":
+        for side, term in (factor.arguments, factor.arguments[::-1]):
+            if axis not in free_axes(term):
+                match side:
+                    case Name(name) if name == axis:
+                        return term, 1
+                    case Apply("*", (Number(int(count)), Name(name))) if name == axis and count > 0:
+                        return term, count
+    return None
 
 
 def factors(value: Expr) -> Iterator[Expr]:
@@ -256,13 +282,12 @@ def factors(value: Expr) -> Iterator[Expr]:
             yield value
 
 
-def _without(value: Expr, guard: Apply) -> Expr:
+def _without(value: Expr, guard: Expr) -> Expr:
     """The product without one of its factors."""
-    same = (guard, call("==", *reversed(guard.arguments)))
     match value:
-        case Apply("*", (left, right)) if left in same:
+        case Apply("*", (left, right)) if left == guard:
             return right
-        case Apply("*", (left, right)) if right in same:
+        case Apply("*", (left, right)) if right == guard:
             return left
         case Apply("*" | "/" | "neg" as function, arguments):
             return call(function, *(_without(part, guard) for part in arguments))
@@ -303,7 +328,8 @@ def _written(equation: Equation) -> Extent:
     """All elements of a result; of one that is scattered to, those that are added to."""
     axes = resolved(equation)[0]
     scattered = not set(equation.target.axes) <= set(axes)
-    return Extent(equation.target.name, equation.target.axes, _polynomial([axes]) if scattered else None, True)
+    real = equation.target.integer_range is None
+    return Extent(equation.target.name, equation.target.axes, _polynomial([axes]) if scattered else None, real)
 
 
 # ---------------------------------------------------------------------------------------------- polynomials

@@ -214,5 +214,5 @@ def price_update(count: float, machine: Machine) -> float:
 
 
 UPDATE_PASSES = 7
-STATE_COPIES = 4
-"""What training holds of a parameter: itself, its gradient, two moments."""
+MOMENTS = 2
+"""What AdamW holds of a parameter besides its gradient."""

@@ -80,7 +80,12 @@ def index_value(poly: Poly) -> Form:
 
 
 class Call:
-    """One operator at its operands. `operands` are by name, `devices` the axes over which the call is mapped."""
+    """One operator at its operands. `operands` are by name, `devices` the axes over which the call is mapped.
+
+    `alone`: no other operator reads the results, so that integers may be any numbers that are computed.
+    """
+
+    alone = False
 
     def __init__(
         self,
@@ -99,6 +104,8 @@ class Call:
 
     def run(self) -> list[Tensor]:
         """The outputs. Raises Failed (in_bounds) and Unsupported."""
+        if self.instance.extern:
+            raise Unsupported(f"`{self.instance.name}`, which is an extern operator")
         for equation in self.instance.equations:
             self.tensors[equation.target.name] = self.define(equation)
         return [self.tensors[output.name] for output in self.instance.outputs]
@@ -112,9 +119,10 @@ class Call:
         if target.integer_range is not None or moved is not None:
             entry = None if over else self.integer(equation.value)
             bound = moved if moved is not None else self._bound(target)
-            if entry is None or bound is None:
+            if entry is not None and bound is not None:
+                return Tensor(self.devices, dims, entry=entry, bound=bound)
+            if not self.alone:
                 raise Unsupported(f"`{self.instance.name}`: an integer result that is computed")
-            return Tensor(self.devices, dims, entry=entry, bound=bound)
         value = self.form(equation.value)
         match equation.kind:
             case ReductionKind.SUM:

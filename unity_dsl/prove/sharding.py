@@ -19,6 +19,7 @@ from .arithmetic import Arithmetic
 from .compare import Comparison
 from .form import Element, Unsupported, atom, free_variables, substitute, summed
 from .functions import Functions
+from .guard import compare
 from .inline import Call, Tensor, input_tensor
 from .laws import laws_of
 from .poly import Poly, Var, exact_number, fresh, number, of, product
@@ -137,7 +138,7 @@ class Division:
         operands = [self.input(operand, sizes) for operand in self.instance.inputs]
         names = [operand.name for operand in self.instance.inputs]
         numbers = scalars(self.subject)
-        expected = Call(self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.functions)
+        expected = _Whole(self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.functions)
         wanted = expected.run()
         device = expected.axis(self.axis)[0]
         local = [
@@ -191,14 +192,26 @@ class Division:
         if [var.size for var in positions] != [var.size for var in others]:
             raise Failed("same_shape", f"{where}: the slices do not make up the whole")
         renaming = {old: of(new) for old, new in zip(positions, others, strict=True) if old != new}
+        if part.entry is not None and whole.entry is not None:
+            if not self.arithmetic.certain(compare("==", whole.entry, part.entry.substitute(renaming))):
+                raise Failed("same_value", f"{where}: the integers are not known to agree")
+            return
         if part.entry is not None or whole.entry is not None:
-            raise Unsupported("integer results")
+            raise Unsupported("an integer result that is an entry on one side only")
         if not Comparison(self.arithmetic).equal(whole.value, substitute(part.value, renaming)):
             raise Failed("same_value", f"{where}: the coefficients are not known to agree")
 
 
+class _Whole(Call):
+    """The operator on the whole, by itself."""
+
+    alone = True
+
+
 class OnDevice(Call):
     """The equations on one device. What they reduce over the divided axis is reduced over the devices at once."""
+
+    alone = True
 
     def __init__(self, theorem: Division, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> None:
         super().__init__(theorem.instance, operands, sizes, (), theorem.functions)

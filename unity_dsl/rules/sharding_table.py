@@ -10,6 +10,7 @@ from ..index.classify import AxisKind, classify, linear_operands
 from ..index.instance import Instance
 from ..index.library import Library
 from ..index.representative import representative
+from ..index.samples import SAMPLES, contradiction
 from ..prove.prove import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError
@@ -22,7 +23,7 @@ RANKS = (0, 1, 2, 3)
 
 @dataclass(frozen=True)
 class Row:
-    """An axis of an operator, or operands that it is linear in. `status` is proved, blocked or not proved.
+    """An axis of an operator, or operands that it is linear in. `status` is proved, declared, blocked or not proved.
 
     `theorems` counts those of the operator, of its evaluation and of its adjoints; `seconds` is what proving them took.
     """
@@ -36,24 +37,36 @@ class Row:
     seconds: float = 0.0
 
 
-def table_of(operator: OperatorDecl, theorems: ShardingTheorems) -> Iterator[Row]:
-    """The rows of one operator, each theorem proved now. Raises InputError where no instance of it can be found."""
+def table_of(operator: OperatorDecl, theorems: ShardingTheorems, *, again: bool = True) -> Iterator[Row]:
+    """The rows of one operator, each theorem proved now, or, if not `again`, only those that are not kept.
+
+    Raises InputError where no instance of it can be found.
+    """
     library = theorems.library
     found = representative(operator)
     instance = found.instance
     claims = claims_of(instance, library)
+    contradicted = contradiction(operator, library, SAMPLES) if operator.extern else None
     for axis, entry in classify(instance, library).items():
         name = found.names.get(axis, axis)
-        if entry.kind is AxisKind.BLOCKED:
+        if entry.kind is AxisKind.DECLARED and contradicted is not None:
+            yield Row(operator.name, name, entry.kind, "not proved", f"a sample contradicts it: {contradicted.reason}")
+        elif entry.kind is AxisKind.DECLARED:
+            yield Row(operator.name, name, entry.kind, "declared", f"assumed; {SAMPLES} samples agree")
+        elif entry.kind is AxisKind.BLOCKED:
             yield Row(operator.name, name, entry.kind, "blocked", entry.reason)
         else:
-            yield _row(operator.name, name, entry.kind, list(claims.of(Along(axis))), theorems)
+            yield _row(operator.name, name, entry.kind, list(claims.of(Along(axis))), theorems, again)
     for operands in linear_operands(instance):
         names = ", ".join(instance.inputs[i].name for i in operands)
-        yield _row(operator.name, names, "linear", list(claims.of(Linearly(operands))), theorems)
+        yield _row(operator.name, names, "linear", list(claims.of(Linearly(operands))), theorems, again)
 
 
-def _row(operator: str, subject: str, kind: str, claims: Sequence[Claim], theorems: ShardingTheorems) -> Row:
+def _row(
+    operator: str, subject: str, kind: str, claims: Sequence[Claim], theorems: ShardingTheorems, again: bool
+) -> Row:
+    if not again and all(map(theorems.holds, claims)):
+        return Row(operator, subject, kind, "proved", "", len(claims))
     answers = [(claim, theorems.answer(claim)) for claim in claims]
     seconds = sum(answer.seconds for _, answer in answers)
     for claim, answer in answers:
@@ -63,13 +76,26 @@ def _row(operator: str, subject: str, kind: str, claims: Sequence[Claim], theore
     return Row(operator, subject, kind, "proved", "", len(answers), seconds)
 
 
+def statuses(operator: OperatorDecl, theorems: ShardingTheorems) -> dict[str, str]:
+    """The status of every axis, and of every set of operands that the operator is linear in: `x`, or `x, y`.
+
+    Of an operator of which no instance can be found there is none.
+    """
+    try:
+        return {row.subject: row.status for row in table_of(operator, theorems, again=False)}
+    except InputError:
+        return {}
+
+
 def claims_of(instance: Instance, library: Library) -> Claims:
     """The claims about an operator all of whose operands have a cotangent."""
     return Claims(instance, [operand.integer_range is None for operand in instance.inputs], library)
 
 
 def roles_of(instance: Instance, library: Library) -> Iterator[Role]:
-    """The roles that need a theorem and that a declaration suggests."""
+    """The roles that need a theorem and that a declaration suggests; what is declared has none."""
+    if instance.extern:
+        return
     for axis, entry in classify(instance, library).items():
         if entry.kind is not AxisKind.BLOCKED:
             yield Along(axis)

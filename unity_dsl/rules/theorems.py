@@ -47,6 +47,12 @@ class Claim:
     same: bool = False
     held: bool = False
 
+    @property
+    def declared(self) -> bool:
+        """Whether it is assumed: what an extern operator's declaration says."""
+        role = self.role
+        return isinstance(role, Along) and role.by == PARTITION and role.axis in self.instance.declared
+
     @cached_property
     def general(self) -> Subject:
         """The subject for any numbers of the attributes; what an op holds depends on them."""
@@ -92,12 +98,14 @@ class Claims:
         self.adjoints = {
             position: adjoint(instance, library, position)
             for position, (operand, needed) in enumerate(zip(instance.inputs, gradients, strict=True))
-            if needed and operand.integer_range is None
+            if needed and operand.integer_range is None and not instance.whole
         }
 
     def of(self, role: Role) -> Iterator[Claim]:
         """One for the operator and one for every adjoint; none for a role that divides nothing."""
         match role:
+            case Along() if self.instance.extern:
+                yield self._claim(self.instance, f"along {role}", role)
             case Along(by=by) if by != PARTITION and only_holds(self.library.parallels[by]):
                 yield from self._held(role)
             case Along():
@@ -184,7 +192,9 @@ class ShardingTheorems:
         return lambda role: all(map(self.holds, claims.of(role)))
 
     def holds(self, claim: Claim) -> bool:
-        """Whether a claim is kept as proved, or is proved now."""
+        """Whether a claim is kept as proved, or is proved now; what is declared is assumed."""
+        if claim.instance.extern:
+            return claim.declared
         return self._kept(claim) is not None or isinstance(self.answer(claim), Proved)
 
     def key(self, claim: Claim) -> str:

@@ -9,7 +9,7 @@ from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh, invariant
 from ..graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ..machine.machine import Machine
-from ..machine.price import STATE_COPIES, held_fraction, price_inner, price_operator, price_steps, price_update
+from ..machine.price import held_fraction, price_inner, price_operator, price_steps, price_update
 from .options import float_type
 from .problem import Meaning
 
@@ -17,9 +17,7 @@ _NOTHING = Cost()
 
 
 def plan_cost(graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machine, loss: Value) -> Cost:
-    """Seconds of one step, and bytes held by each device: parameters, gradients and moments, and what operators made,
-    which is kept for the backward pass. `loss` is read whole at the end.
-    """
+    """Seconds of one step; what each device holds is left out. `loss` is read whole at the end."""
     return _graph_cost(graph, meaning, mesh, machine, [(loss, invariant(mesh))])
 
 
@@ -36,6 +34,8 @@ def _graph_cost(
             total = _sum(total, _node_cost(step, mesh, machine))
             for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
                 reads.setdefault(value.name, set()).add(layout)
+    for update in graph.graph.updates:
+        reads.setdefault(update.value.name, set()).add(graph.values[update.buffer.name].produced)
     bodies = iter(meaning.bodies)
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
@@ -44,9 +44,9 @@ def _graph_cost(
                 reads.setdefault(value.name, set()).add(layout)
             for run in step.runs:
                 found = _graph_cost(run.body, body, mesh, machine, step.border.leaves(segment))
-                total = _sum(total, found, run.count, segment.probability)
+                total = _sum(total, found, run.count * segment.probability)
     for stored in graph.graph.weights:
-        total = _sum(total, _kept_cost(graph.values[stored.value.name], mesh, machine))
+        total = _sum(total, _update_cost(graph.values[stored.value.name], mesh, machine))
     for name, planned in graph.values.items():
         if name not in meaning.free:
             seconds = _conversion_seconds(planned, reads.get(name, set()), mesh, machine)
@@ -54,34 +54,26 @@ def _graph_cost(
     return total
 
 
-def _sum(first: Cost, second: Cost, times: int = 1, probability: float = 1.0) -> Cost:
-    """What is there `times` takes as much memory; it takes time where it is executed."""
-    executed = times * probability
+def _sum(first: Cost, second: Cost, executed: float = 1.0) -> Cost:
     return Cost(
         first.compute + executed * second.compute,
         first.communication + executed * second.communication,
         first.update + executed * second.update,
-        first.memory + times * second.memory,
     )
 
 
 def _node_cost(planned: PlannedNode, mesh: Mesh, machine: Machine) -> Cost:
     node, typed = planned.node, planned.typed
-    gradients = [value.needs_gradient for value in node.arguments]
+    gradients = node.gradients
     dtype = float_type(node)
     seconds = price_operator(node.instance, typed, dtype, mesh, machine, gradients)
     inner = price_inner(node.instance, typed, dtype, mesh, machine, any(gradients))
-    kept = sum(
-        value.bytes * held_fraction(layout, mesh)
-        for value, layout in zip(node.results, typed.results, strict=True)
-        if value.needs_gradient
-    )
-    return Cost(compute=seconds - inner, communication=inner, memory=kept)
+    return Cost(compute=seconds - inner, communication=inner)
 
 
-def _kept_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
+def _update_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
     count = planned.value.bytes * held_fraction(planned.produced, mesh)
-    return Cost(update=price_update(count, machine), memory=STATE_COPIES * count)
+    return Cost(update=price_update(count, machine))
 
 
 def _conversion_seconds(planned: PlannedValue, reads: set[Layout], mesh: Mesh, machine: Machine) -> float:

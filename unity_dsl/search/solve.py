@@ -9,7 +9,7 @@ from random import Random
 
 from ..graph.graph import Graph, Model, Segment
 from ..graph.layout import Mesh
-from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ..graph.typing import Theorems
 from ..index.library import Library
 from ..machine.machine import Machine
@@ -20,10 +20,12 @@ from .assemble import assemble
 from .coarse import coarse_domains
 from .cost import plan_cost
 from .joined_mesh import joined_mesh
+from .memory import memory_warnings, predict_memory
 from .optimise import Optimum, least_cost, optimise
 from .part import everything
 from .pin import Pin, apply_pins, matching, why_not_produced
 from .problem import Impossible, Meaning, Prices, build_problem, prices_on
+from .refusals import describe_refusals
 from .restriction import Place, Restriction, places
 from .strategies import RANDOM, STRATEGIES, random
 from .variants import SingleDevice, Variant, Variants, variants
@@ -63,18 +65,26 @@ def search(
     mesh, pins, notes = _searchable(mesh, pins)
     if seed is not None:
         drawn = _drawn(model, mesh, machine, library, strategy, seed, pins, rules, theorems)
-        return replace(drawn, notes=(*notes, *drawn.notes))
+        return _weighed(replace(drawn, notes=(*notes, *drawn.notes)), machine, library)
     prices = prices_on(mesh, machine, library, theorems or ShardingTheorems(library))
     given = _plan(model, prices, library, strategy, pins)
     assert given is not None, "any cost is of use"
     if not rules or strategy == "single":
-        return replace(given, notes=(*notes, *given.notes))
+        return _weighed(replace(given, notes=(*notes, *given.notes)), machine, library)
     found = variants(model, rules, library, SingleDevice(machine, library).seconds)
     best = given
     for variant in found.found[:SEARCHED]:
         best = _better(variant, best, given, prices, library, pins)
     told = _describe_rules(best, found, model)
-    return replace(best, notes=(*notes, *best.notes, *told), considered=1 + len(found.found))
+    best = replace(best, notes=(*notes, *best.notes, *told), considered=1 + len(found.found))
+    return _weighed(best, machine, library)
+
+
+def _weighed(plan: Plan, machine: Machine, library: Library) -> Plan:
+    """The plan with what it holds on each device, and a warning where that is more than there is."""
+    memory = predict_memory(plan.graph, plan.mesh, library)
+    cost = replace(plan.cost, memory=memory)
+    return replace(plan, cost=cost, warnings=tuple(memory_warnings(memory, machine)))
 
 
 def _plan(
@@ -94,7 +104,8 @@ def _plan(
     assert best is not None, "every operator has an option, and every layout converts to any other"
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
     cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
-    return Plan(model, mesh, machine.name, strategy, graph, cost, tuple(_describe(best, cost, graph, mesh, machine)))
+    notes = (*_describe(best, graph, mesh), *describe_refusals(model, mesh, library))
+    return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
 
 
 def _seed(strategy: str) -> int | None:
@@ -222,7 +233,7 @@ def _explained(
     return fail("E307", f"`{place.path}` cannot be {layout}: {why}", place.value.span)
 
 
-def _describe(best: Optimum, cost: Cost, graph: PlannedGraph, mesh: Mesh, machine: Machine) -> Sequence[str]:
+def _describe(best: Optimum, graph: PlannedGraph, mesh: Mesh) -> Sequence[str]:
     """What a reader of the plan has to know: what is exact, and where a bound was met."""
     if best.exact:
         found = "optimal for the additive cost, with at most two layouts besides the produced one of every value"
@@ -235,9 +246,6 @@ def _describe(best: Optimum, cost: Cost, graph: PlannedGraph, mesh: Mesh, machin
         notes.append(f"{full} values are held in two further layouts, the most that is considered")
     if mesh.size > 1 and not any(_divides(part) for part in _graphs(graph)):
         notes.append("no operator is divided: at these sizes communication would cost more than it saves")
-    if cost.memory > machine.memory_bytes:
-        held, room = cost.memory / 1e9, machine.memory_bytes / 1e9
-        notes.append(f"needs about {held:.3g} GB a device, {machine.name} has {room:.3g}: memory is not minimised yet")
     return notes
 
 

@@ -1,4 +1,7 @@
-"""What the library says about bad input. It never prints and never exits: it raises, the command line renders."""
+"""What the library says about input. It never prints and never exits: it raises, the command line renders.
+
+Faults are raised; warnings, whose codes begin with W, travel with what was made in spite of them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One fault in the user's input.
+    """One fault in the user's input, or a warning.
 
     `code` is a key of `codes.CODES`; `label` stands under the caret; `help` says what to do.
     """
@@ -45,6 +48,11 @@ def fail(
 ) -> InputError:
     """The exception to raise: `raise fail("E012", …, span)`."""
     return InputError(Diagnostic(code, message, span, label, help, tuple(notes)))
+
+
+def warn(code: str, message: str, span: Span | None = None, *, label: str = "", help: str = "") -> Diagnostic:
+    """A warning to hand on: `warn("W301", …, span)`."""
+    return Diagnostic(code, message, span, label, help)
 
 
 def suggest(name: str, candidates: Iterable[str]) -> str:

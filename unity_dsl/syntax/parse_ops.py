@@ -16,6 +16,7 @@ from .ast import (
     NativeArgument,
     NativeCall,
     NativeList,
+    NativeSteps,
     Number,
     OperatorDecl,
     OpsFile,
@@ -51,7 +52,7 @@ class _OpsBuilder(Builder):
 
     def op(self, node: Node) -> OperatorDecl:
         self._check_clauses(trees_of(node, "op_clause"))
-        clauses = {tree_at(clause, 0).data: tree_at(clause, 0) for clause in trees_of(node, "op_clause")}
+        clauses = {_keyword(tree_at(clause, 0)): tree_at(clause, 0) for clause in trees_of(node, "op_clause")}
         return OperatorDecl(
             str(tokens_of(node, "NAME")[0]),
             inputs=self.operands(tree_of(node, "operands")),
@@ -61,6 +62,25 @@ class _OpsBuilder(Builder):
             statements=tuple(self.build_all(trees_of(node, "statement"))),
             evaluation=tuple(self.build_all(trees_of(clauses["eval"], "statement"))) if "eval" in clauses else (),
             torch=self.build(clauses["torch"]) if "torch" in clauses else None,
+            doc=self.doc(node),
+            span=self.span(node),
+        )
+
+    def extern(self, node: Node) -> OperatorDecl:
+        clauses = [tree_at(clause, 0) for clause in trees_of(node, "extern_clause")]
+        self._check_clauses(trees_of(node, "extern_clause"))
+        found = {str(clause.data): self.build(clause) for clause in clauses}
+        return OperatorDecl(
+            str(tokens_of(node, "NAME")[0]),
+            inputs=self.operands(tree_of(node, "operands")),
+            attributes=self.attributes(tree_of(node, "attributes")),
+            outputs=self.tensors(tree_of(node, "tensors")),
+            conditions=self._conditions(node),
+            statements=(),
+            torch=found.get("torch"),
+            numpy=found.get("numpy"),
+            declared=found.get("declared", ()),
+            extern=True,
             doc=self.doc(node),
             span=self.span(node),
         )
@@ -105,7 +125,7 @@ class _OpsBuilder(Builder):
         first: dict[str, Node] = {}
         for clause in clauses:
             inner = tree_at(clause, 0)
-            kind = str(inner.data)
+            kind = _keyword(inner)
             if kind not in ("derivative", "fact") and kind in first:
                 note = Label(self.at(token_at(first[kind], 0)), "first here")
                 raise fail("E024", f"`{kind}` is given twice", self.at(token_at(inner, 0)), notes=[note])
@@ -167,8 +187,19 @@ class _OpsBuilder(Builder):
         conditions = [self.comparison(part) for where in wheres for part in trees_of(where, "comparison")]
         return FactDecl(claim, tuple(conditions), span=self.span(node))
 
+    def declared(self, node: Node) -> tuple[Name | DeviceName, ...]:
+        listed = tree_at(node, 2)
+        self.distinct([name for axis in trees_of(listed, "axis") for name in tokens_of(axis, "NAME")], "the axis")
+        return self.axes(listed)
+
     def torch(self, node: Node) -> NativeCall:
         return self.call(tree_at(node, 2))
+
+    def torch_steps(self, node: Node) -> NativeSteps:
+        steps = trees_of(node, "torch_step")
+        self.distinct([token_at(step, 0) for step in steps], "the name")
+        calls = tuple((str(token_at(step, 0)), self.call(tree_at(step, 2))) for step in steps)
+        return NativeSteps(calls, span=self.span(node))
 
     def numpy(self, node: Node) -> NativeCall:
         return self.call(tree_at(node, 2))
@@ -284,3 +315,8 @@ class _OpsBuilder(Builder):
         negative = bool(tokens_of(node, "MINUS"))
         token = [child for child in node.children if isinstance(child, Token)][-1]
         return Number(self.literal(token, negative), span=self.span(node))
+
+
+def _keyword(clause: Node) -> str:
+    """The word that a clause begins with."""
+    return str(token_at(clause, 0))

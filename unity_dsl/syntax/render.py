@@ -20,7 +20,8 @@ def render(diagnostic: Diagnostic) -> str:
     help: unityc explain E101
     """
     place = f"{diagnostic.span}: " if diagnostic.span else ""
-    lines = [f"{place}error[{diagnostic.code}]: {diagnostic.message}"]
+    kind = "warning" if diagnostic.code.startswith("W") else "error"
+    lines = [f"{place}{kind}[{diagnostic.code}]: {diagnostic.message}"]
     if diagnostic.span:
         lines += _excerpt(diagnostic.span, diagnostic.label)
     elif diagnostic.label:

@@ -14,7 +14,7 @@ from ...graph.cut import is_cut
 from ...graph.graph import Graph, Model, Node, Segment, Value
 from ...graph.holding import only_holds
 from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
-from ...graph.plan import Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from ...graph.typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
 from ...index.library import Library
 from ..options import identity
@@ -79,6 +79,8 @@ class _Draw:
         ]
         for value, layout in wanted:
             values.want(value, layout)
+        for update in graph.updates:
+            values.want(update.value, values.produced[update.buffer.name][1])
         planned = {
             name: PlannedValue(value, layout, self.chain(layout, list(values.wanted.get(name, ()))))
             for name, (value, layout) in values.produced.items()
@@ -99,10 +101,9 @@ class _Draw:
     def options(self, node: Node, prefix: str, weights: frozenset[str]) -> list[TypedOperator]:
         """The configurations of an operator that produce what is pinned; those of equal operators are found once."""
         stored = tuple(value.name in weights for value in node.arguments)
-        gradients = tuple(value.needs_gradient for value in node.arguments)
-        key = (*identity(node.instance), stored, gradients)
+        key = (*identity(node.instance), stored, node.gradients)
         if key not in self._options:
-            found = configurations(node.instance, self.mesh, self.library, gradients, stored, self.theorems)
+            found = configurations(node.instance, self.mesh, self.library, node.gradients, stored, self.theorems)
             self._options[key] = list(found)
         pins = [self.restriction.produced.get(prefix + value.name) for value in node.results]
         left = [
@@ -115,22 +116,42 @@ class _Draw:
         return left
 
     def segment(self, segment: Segment, prefix: str, weights: frozenset[str], values: _Values) -> PlannedSegment:
+        """What crosses the border of a body does so in any layout; what is carried, in another after each run."""
         entries = self.carried(segment, prefix)
-        for value, layout in zip(segment.initial, entries, strict=True):
+        border = self.border(segment, prefix, entries)
+        for value, layout in (*zip(segment.initial, entries, strict=True), *border.reads(segment)):
             values.want(value, layout)
-        captured = {value.name: values.produced[value.name] for value in segment.captured}
-        outside = weights & captured.keys()
+        crossing = {v.name: (v, layout) for v, layout in zip(segment.captured, border.captured, strict=True)}
+        crossing |= {s.part.name: (s.part, layout) for s, layout in zip(segment.sliced, border.sliced, strict=True)}
         inner = f"{prefix}{segment.name}."
         runs = []
         for first, count in self.cut(segment.count):
-            exits = entries if count > 1 else self.carried(segment, prefix)
+            kept = count > 1 or segment.predicate is not None
+            exits = entries if kept else self.carried(segment, prefix)
             given = {v.name: (v, layout) for v, layout in zip(segment.entry, entries, strict=True)}
-            wanted = list(zip(segment.exit, exits, strict=True))
-            runs.append(Run(first, count, self.graph(segment.body, inner, {**captured, **given}, outside, wanted)))
+            wanted = [*zip(segment.exit, exits, strict=True), *border.leaves(segment)]
+            body = self.graph(segment.body, inner, {**crossing, **given}, weights & crossing.keys(), wanted)
+            runs.append(Run(first, count, body))
             entries = exits
         for value, layout in zip(segment.results, entries, strict=True):
             values.make(value, layout)
-        return PlannedSegment(segment, tuple(runs))
+        for series, layout in zip(segment.stacked, border.stacked, strict=True):
+            values.make(series.whole, layout.inserted(series.dim))
+        return PlannedSegment(segment, tuple(runs), border)
+
+    def border(self, segment: Segment, prefix: str, entries: Sequence[Layout]) -> Border:
+        pins, inner = self.restriction.produced, f"{prefix}{segment.name}."
+        captured = tuple(map(self.layout, segment.captured))
+        sliced = tuple(pins.get(inner + s.part.name) or self.layout(s.part) for s in segment.sliced)
+        stacked = []
+        for series in segment.stacked:
+            pin = pins.get(prefix + series.whole.name)
+            if pin is not None and pin.nesting(series.dim):
+                raise Impossible(prefix + series.whole.name, None, None)
+            stacked.append(self.layout(series.part) if pin is None else pin.removed(series.dim))
+        if segment.predicate is None:
+            return Border(captured, sliced, tuple(stacked))
+        return Border(captured, sliced, tuple(stacked), tuple(entries), invariant(self.mesh))
 
     def carried(self, segment: Segment, prefix: str) -> list[Layout]:
         """A layout for every value that an iteration hands to the next; a pin of a result holds for all of them."""

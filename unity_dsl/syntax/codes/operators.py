@@ -73,6 +73,25 @@ OPERATORS: dict[str, Code] = {
         "at the point given, or its conditions hold at none of them. Say where it holds: `fact sqrt(a) * sqrt(a) == a "
         "where a >= 0`.",
     ),
+    "E117": Code(
+        "an incomplete extern operator",
+        "An `extern op` has a `torch:` and a `numpy:` line that compute the same, and no statements. It returns one "
+        "tensor of integers, `-> i: int<c>[b.., k]`, at which values are then looked up; it has no gradient. The line "
+        "`axes: b..` names the axes along which it may be divided: those that an input and the result have.",
+    ),
+    "E118": Code(
+        "a declaration that samples contradict",
+        "What an `extern op` does cannot be proved, so it is declared: along the axes of the line `axes:` a slice of "
+        "the operands gives that slice of the result, and the integers lie in their range. That is tried on random "
+        "operands, with many ties, when the declaration is read. Results must not depend on how equal elements happen "
+        "to be ordered: use a stable sort.",
+    ),
+    "E119": Code(
+        "a result that is not made of whole numbers",
+        "An operator that returns integers, `-> i: int<n>[…]`, is whole-number arithmetic: comparisons, axes, sizes, "
+        "integer tensors, `+ - * // %`, `select` and reductions. Floats may be compared. Integers and floats are "
+        "results of different operators, for integers have no gradient.",
+    ),
     "E120": Code(
         "a wrong number of tensors",
         "An operator is called with as many tensors as its declaration has inputs.",
