@@ -33,8 +33,8 @@ def describe_refusals(model: Model, mesh: Mesh, library: Library) -> Iterator[st
                     found.setdefault(size, []).append(f"`{axis}` of {place.path} ({instance.name})")
     degrees = ", ".join(map(str, sorted(set(mesh.degrees))))
     for size, axes in found.items():
-        more = [f"{len(axes) - _NAMED} more"] if len(axes) > _NAMED else []
-        yield f"no mesh axis ({degrees}) divides {size}, so these stay whole: {', '.join(axes[:_NAMED] + more)}"
+        more = f" and {len(axes) - _NAMED} more" if len(axes) > _NAMED else ""
+        yield f"no mesh axis ({degrees}) divides {size}, so these stay whole: {', '.join(axes[:_NAMED])}{more}"
 
 
 def _whole(size: int, mesh: Mesh) -> bool:
