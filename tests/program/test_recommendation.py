@@ -78,7 +78,7 @@ def test_weights_that_two_encoders_share(
 
 
 def test_dlrm_at_full_size() -> None:
-    """26 tables of 3 to 40 million rows on 8 devices: no dimension is divided that cannot be, and each device has room."""
+    """26 tables of 3 to 40 million rows on 8 devices: no dimension is divided that cannot be, and all have room."""
     request = Request(folder("examples") / "dlrm.udl", machine="dgx-a100", devices=8)
     plan = compile_model(request).plan
     tables = [planned for name, planned in plan.graph.values.items() if name.startswith("table") and name[-2:] == ".w"]
