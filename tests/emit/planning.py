@@ -80,7 +80,7 @@ def _batch(mesh: Mesh) -> Layout:
 
 def _choose(node: Node, produced: Layouts, mesh: Mesh, library: Library) -> TypedOperator:
     """The configuration that follows the batch: cut results (or terms of a sum), as few other cuts as can be."""
-    gradients = [value.needs_gradient for value in node.arguments]
+    gradients = node.gradients
     options = configurations(
         node.instance, mesh, library, gradients, [False] * len(gradients), ShardingTheorems(library)
     )

@@ -20,12 +20,26 @@ from unity_dsl.syntax.read import read_source
 from .correspondence import Places, copy_into, gradients
 from .reference_bert_large import BertLarge
 from .reference_bert_large import places as bert_places
+from .reference_bert_unity import BertUnity
+from .reference_bert_unity import places as bert_unity_places
+from .reference_candle import CandleUno, CandleUnoUnity
+from .reference_candle import places as candle_places
+from .reference_candle import places_unity as candle_unity_places
 from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
 from .reference_gpt2 import places as gpt2_places
+from .reference_llama3 import Llama3
+from .reference_llama3 import places as llama3_places
+from .reference_mixtral_8x7b import Mixtral
+from .reference_mixtral_8x7b import places as mixtral_places
 from .reference_mlp import Mlp
 from .reference_mlp import places as mlp_places
+from .reference_mlp_unity import MlpUnity
+from .reference_mlp_unity import places as mlp_unity_places
+from .reference_recommendation import Dlrm, DlrmUnity, XdlUnity, dlrm_places, dlrm_unity_places, xdl_places
+from .reference_vit_l16 import VitL16
+from .reference_vit_l16 import places as vit_places
 
 Sizes = Mapping[str, int]
 
@@ -44,7 +58,21 @@ EXAMPLES = {
     "digits": Example(Digits, digits_places, 26_122, {}),
     "mlp": Example(Mlp, mlp_places, 109_081_600, {}),
     "gpt2": Example(Gpt2, gpt2_places, 124_439_808, {"dropout": 0}),
+    "mixtral_8x7b": Example(Mixtral, mixtral_places, 46_702_792_704, {}),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),
+    "mlp_unity": Example(MlpUnity, mlp_unity_places, 956_301_312, {}),
+    "candle_uno": Example(CandleUno, candle_places, 21_275_001, {"dropout": 0}),
+    "candle_uno_unity": Example(CandleUnoUnity, candle_unity_places, 820_948_704, {}),
+    "dlrm": Example(Dlrm, dlrm_places, 187_767_399 * 128 + 2_368_897, {}),
+    "dlrm_kaggle": Example(Dlrm, dlrm_places, 33_762_577 * 16 + 475_985, {}),
+    "dlrm_unity": Example(DlrmUnity, dlrm_unity_places, 256_000_000 + 24_960, {}),
+    "xdl_unity": Example(XdlUnity, xdl_places, 256_000_000 + 131_584, {}),
+    "gpt2_xl": Example(Gpt2, gpt2_places, 1_557_611_200, {"dropout": 0}),
+    "gpt3_175b": Example(Gpt2, gpt2_places, 174_604_259_328, {}),
+    "bert_unity": Example(BertUnity, bert_unity_places, 75_498_496, {}),
+    "llama3_8b": Example(Llama3, llama3_places, 8_030_261_248, {}),
+    "llama3_70b": Example(Llama3, llama3_places, 70_553_706_496, {}),
+    "vit_l16": Example(VitL16, vit_places, 304_326_632, {}),
 }
 
 
@@ -68,6 +96,7 @@ class Reference:
 
     model: Model
     weights: dict[str, Tensor]
+    buffers: dict[str, Tensor]
     inputs: dict[str, Tensor]
     loss: float
     outputs: dict[str, Tensor]
@@ -84,6 +113,7 @@ def run_reference(name: str, library: Library) -> Reference:
         key: 0.3 * torch.randn(weight.value.shape, generator=random, dtype=torch.float64)
         for key, weight in model.weights()
     }
+    buffers = {item.value.name: torch.zeros(item.value.shape, dtype=torch.float64) for item in model.graph.buffers}
     inputs = {}
     for item in model.graph.inputs:
         shape, bound = item.value.shape, item.value.integer_range
@@ -97,7 +127,7 @@ def run_reference(name: str, library: Library) -> Reference:
     loss, outputs = module(**inputs)
     loss.backward()
     found = dict(gradients(module, weights, places))
-    return Reference(model, weights, inputs, loss.item(), {k: v.detach() for k, v in outputs.items()}, found)
+    return Reference(model, weights, buffers, inputs, loss.item(), {k: v.detach() for k, v in outputs.items()}, found)
 
 
 def error(found: Tensor, expected: Tensor, floor: float = 0.0) -> float:

@@ -21,7 +21,7 @@ class Case:
     """Operands of one call, and what torch makes of them. `ranges` are the bounds of integer operands, by position."""
 
     inputs: Tensors
-    reference: Callable[..., torch.Tensor]
+    reference: Callable[..., torch.Tensor | Tensors]
     attributes: Mapping[str, int | float] = field(default_factory=dict)
     ranges: Mapping[int, int] = field(default_factory=dict)
     binding: Binding | None = None

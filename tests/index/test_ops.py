@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from unity_dsl.index.evaluate import evaluate
 from unity_dsl.index.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
+from unity_dsl.index.native import LITERALS
 from unity_dsl.index.term import call, substitute
 from unity_dsl.syntax.ast import (
     DimDecl,
@@ -22,6 +23,7 @@ from unity_dsl.syntax.ast import (
     NativeArgument,
     NativeCall,
     NativeList,
+    NativeSteps,
     Number,
     OperatorDecl,
     Read,
@@ -30,7 +32,7 @@ from unity_dsl.syntax.ast import (
     TensorDecl,
 )
 
-from .operand_cases import Case, Random, any_shape, broadcast, normal, sizes, unary
+from .operand_cases import Case, Random, Tensors, any_shape, broadcast, normal, sizes, unary
 from .simple_cases import SIMPLE_CASES, WITHOUT_NATIVE_CALL
 
 
@@ -67,6 +69,23 @@ def layer_norm(random: Random) -> Case:
     (c,) = sizes(random, 1)
     inputs = [normal(random, *any_shape(random), c), normal(random, c), normal(random, c)]
     return Case(inputs, lambda x, g, b: F.layer_norm(x, [c], g, b, 0.01), {"eps": 0.01})
+
+
+def batch_norm(random: Random) -> Case:
+    """At least two elements of each channel, without which there is no variance."""
+    (c,) = sizes(random, 1)
+    channels = [normal(random, c), normal(random, c), normal(random, c), normal(random, c).abs()]
+    x = normal(random, int(random.integers(2, 5)), c, *any_shape(random))
+
+    def reference(x: torch.Tensor, g: torch.Tensor, b: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> Tensors:
+        rows = x.transpose(0, 1).flatten(1)
+        y = (rows - rows.mean(1)[:, None]) / (rows.var(1, correction=0) + 0.01).sqrt()[:, None] * g[:, None] + b[
+            :, None
+        ]
+        whole = y.reshape(x.transpose(0, 1).shape).transpose(0, 1)
+        return [whole, 0.8 * m + 0.2 * rows.mean(1), 0.8 * v + 0.2 * rows.var(1)]
+
+    return Case([x, *channels], reference, {"momentum": 0.2, "eps": 0.01})
 
 
 def mse(random: Random) -> Case:
@@ -131,6 +150,31 @@ def rope(random: Random) -> Case:
     return Case([normal(random, *any_shape(random), s, 2 * half)], reference, {"base": 500})
 
 
+def attention(kind: str) -> Callable[[Random], Case]:
+    """`causal`, `masked` or `full`, against matrix products and a softmax that are written out."""
+
+    def made(random: Random) -> Case:
+        b, heads, groups, s, t, k, v = sizes(random, 7)
+        seen = random.integers(0, 2, (b, s, t))
+        seen[..., 0] = 1  # at least one key for every query
+        mask = torch.as_tensor(seen)
+        keep = {"causal": torch.ones(s, t).tril(), "masked": mask[:, None], "full": torch.ones(s, t)}[kind]
+
+        def reference(q: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+            key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+            scores = (q @ key.transpose(-2, -1) / k**0.5).masked_fill(keep == 0, -torch.inf)
+            return torch.softmax(scores, -1) @ value
+
+        inputs = [
+            normal(random, b, heads * groups, s, k),
+            normal(random, b, heads, t, k),
+            normal(random, b, heads, t, v),
+        ]
+        return Case([*inputs, mask], reference, ranges={3: 2}) if kind == "masked" else Case(inputs, reference)
+
+    return made
+
+
 def concat(random: Random) -> Case:
     shape = sizes(random, int(random.integers(1, 4)))
     dim = int(random.integers(-len(shape), len(shape)))
@@ -146,6 +190,15 @@ def cut(random: Random) -> Case:
     stop = int(random.integers(start + 1, shape[dim] + 1))
     attributes = {"dim": dim, "start": start, "stop": stop}
     return Case([normal(random, *shape)], lambda x: x.narrow(dim, start, stop - start), attributes)
+
+
+def prepend(random: Random) -> Case:
+    shape, (s, r, d) = any_shape(random), sizes(random, 3)
+
+    def reference(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return torch.cat([rows.expand(*shape, r, d), x], -2)
+
+    return Case([normal(random, *shape, s, d), normal(random, r, d)], reference)
 
 
 def pattern(reference: Callable[[torch.Tensor], torch.Tensor], keeps: bool = False) -> Callable[[Random], Case]:
@@ -364,8 +417,12 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "root_scale": root_scale,
     "softmax": softmax,
     "layer_norm": layer_norm,
+    "batch_norm": batch_norm,
     "rms_norm": rms_norm,
     "rope": rope,
+    "full_attention": attention("full"),
+    "causal_attention": attention("causal"),
+    "masked_attention": attention("masked"),
     "mse": mse,
     "cross_entropy": cross_entropy,
     "conv1d": conv1d,
@@ -375,6 +432,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "global_avg_pool2d": global_avg_pool2d,
     "concat": concat,
     "slice": cut,
+    "prepend": prepend,
     "rearrange": pattern(lambda x: x, keeps=True),
     "reduce_sum": pattern(lambda x: x.sum(-1)),
     "reduce_mean": pattern(lambda x: x.mean(-1)),
@@ -395,7 +453,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
-    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope"),
+    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend"),
     *("one_hot", "expert_places", "dispatch", "expert_linear", "combine_experts", "expert_balance"),
     *WITHOUT_NATIVE_CALL,
 }
@@ -412,11 +470,12 @@ def test_every_shipped_operator_has_a_case(library: Library) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_equations_are_what_torch_computes(name: str, seed: int, library: Library) -> None:
     case = CASES[name](np.random.default_rng(seed))
-    expected = case.reference(*case.inputs).numpy()
+    expected = listed(case.reference(*case.inputs))
     instance = case.instance(library.operators[name])
-    (found,) = evaluate(instance, [t.numpy() for t in case.inputs], library)
-    assert found.shape == expected.shape == instance.shape(instance.outputs[0])
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    found = evaluate(instance, [t.numpy() for t in case.inputs], library)
+    for value, wanted, output in zip(found, expected, instance.outputs, strict=True):
+        assert value.shape == wanted.shape == instance.shape(output)
+        np.testing.assert_allclose(value, wanted.numpy(), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -427,9 +486,25 @@ def test_the_native_line_agrees_with_the_equations(name: str, seed: int, library
     instance = case.instance(operator)
     assert operator.torch is not None
     names = {tensor.name: value for tensor, value in zip(operator.inputs, case.inputs, strict=True)}
-    native = run(operator.torch, {**names, **instance.attributes}, instance.sizes)
-    (found,) = evaluate(instance, [t.numpy() for t in case.inputs], library)
-    np.testing.assert_allclose(native.numpy(), found, rtol=1e-12, atol=1e-12)
+    native = run_lowering(operator, {**names, **instance.attributes}, instance.sizes)
+    found = evaluate(instance, [t.numpy() for t in case.inputs], library)
+    for ours, value in zip(native, found, strict=True):
+        np.testing.assert_allclose(ours.numpy(), value, rtol=1e-12, atol=1e-12)
+
+
+def listed(results: torch.Tensor | Sequence[torch.Tensor]) -> Tensors:
+    return [results] if isinstance(results, torch.Tensor) else list(results)
+
+
+def run_lowering(operator: OperatorDecl, names: Mapping[str, Any], sizes: Mapping[str, int]) -> Tensors:
+    """The outputs by the native calls, in training."""
+    if not isinstance(operator.torch, NativeSteps):
+        assert operator.torch is not None
+        return listed(run(operator.torch, names, sizes))
+    bound = {**names, "training": True}
+    for name, step in operator.torch.steps:
+        bound[name] = run(step, bound, sizes)
+    return [bound[output.name] for output in operator.outputs]
 
 
 def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
@@ -442,7 +517,7 @@ def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, 
         case NativeList(items):
             return [run(item, names, sizes) for item in items]
         case Name(name):
-            return {"True": True, "False": False, **names}[name]
+            return LITERALS[name] if name in LITERALS else names[name]
         case Size(name):
             return sizes[name]
         case Number(value):

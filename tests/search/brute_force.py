@@ -51,7 +51,7 @@ class BruteForce:
         return min(self._cost(chosen, most) for chosen in product(*choices))
 
     def _choices(self, node: Node) -> list[Choice]:
-        gradients = [value.needs_gradient for value in node.arguments]
+        gradients = node.gradients
         stored = [value.name in self.weights for value in node.arguments]
         best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], float] = {}
         for typed in configurations(node.instance, self.mesh, self.library, gradients, stored, self.theorems):

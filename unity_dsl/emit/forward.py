@@ -1,9 +1,12 @@
-"""The forward of a planned graph as text: operators in order, conversions before the first use of what they make."""
+"""The forward of a planned graph as text: operators in order, conversions before the first use of what they make.
+
+What only updates of buffers need comes last, and runs in training alone, without gradients.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..graph.graph import Graph, Segment, Value
 from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
@@ -103,6 +106,7 @@ class ForwardText:
         self.module = module
         self.names = names
         self.state = state
+        self.detached = False
         self.held: dict[str, Held] = {}
         for name, held in outside.items():
             self.held[name] = held
@@ -126,12 +130,50 @@ class ForwardText:
         sources = {made.layout: made.source for made in planned.materialised} if planned else {}
         self.held[value.name] = Held(value, layout, {layout: variable}, sources, parameter)
 
-    def write(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
+    def write(self, wanted: Sequence[tuple[Value, Layout]]) -> list[str]:
+        """All steps and updates. Returns the variables that hold these values, as they are before the updates."""
+        late = only_updating(self.planned.graph, [value for value, _ in wanted])
+        self.steps(step for number, step in enumerate(self.planned.steps) if number not in late)
+        results = [self.before_updates(value, layout) for value, layout in wanted]
+        if self.planned.graph.updates or late:
+            self.updates([step for number, step in enumerate(self.planned.steps) if number in late])
+        return results
+
+    def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
         for step in steps:
             if isinstance(step, PlannedNode):
                 self.node(step)
             else:
                 self.segment(step)
+
+    # ------------------------------------------------------------------------------------------ updates
+
+    def updates(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """The buffers' new values, all from the old ones.
+
+        A buffer is another tensor from then on: what the backward pass keeps of the old one stays what it was.
+        """
+        before, self.module.lines = self.module.lines, []
+        self.detached = True
+        self.steps(steps)
+        updates = self.planned.graph.updates
+        layouts = [self.planned.values[update.buffer.name].produced for update in updates]
+        values = [self.before_updates(update.value, layout) for update, layout in zip(updates, layouts, strict=True)]
+        for update, value in zip(updates, values, strict=True):
+            code = f"{path('self', update.buffer.name, '_buffers')} = {value}.clone()"
+            self.module.lines += statement(code, f"{where(update.span)}update")
+        inner = [f"        {line}" for line in self.module.lines]
+        self.module.lines = [*before, f"if {self.state}.training:", "    with torch.no_grad():", *inner]
+
+    def before_updates(self, value: Value, layout: Layout) -> str:
+        """The variable of a value; where that is a buffer which is updated, one that keeps the old tensor."""
+        variable = self.variable(value, layout)
+        updated = {path("self", update.buffer.name, "_buffers") for update in self.planned.graph.updates}
+        if variable not in updated:
+            return variable
+        name = self.names.fresh(f"{value.name}_before")
+        self.module.lines += statement(f"{name} = {variable}")
+        return name
 
     # ------------------------------------------------------------------------------------------ values
 
@@ -155,10 +197,9 @@ class ForwardText:
         produced = held.produced if value.needs_gradient else without_copies(held.produced)
         source = held.sources.get(layout, produced)
         given = self.variable(value, source)
-        parameter = held.parameter and source == produced
-        found = self.program.collectives.conversion(
-            source, layout, value.shape, gradient=value.needs_gradient, parameter=parameter
-        )
+        gradient = value.needs_gradient and not self.detached
+        parameter = held.parameter and source == produced and gradient
+        found = self.program.collectives.conversion(source, layout, value.shape, gradient=gradient, parameter=parameter)
         if found is None:
             return given
         name = self.names.fresh(f"{value.name}_{layout_word(layout)}")
@@ -170,7 +211,7 @@ class ForwardText:
     # ------------------------------------------------------------------------------------------ operators
 
     def node(self, step: PlannedNode) -> None:
-        node, typed = step.node, step.typed
+        node, typed = step.node, replace(step.typed, native=step.native)
         arguments = [
             self.variable(value, layout) for value, layout in zip(node.arguments, typed.arguments, strict=True)
         ]
@@ -250,13 +291,14 @@ class ForwardText:
         pairs = zip(segment.initial, border.carried, strict=True)
         current = [self.variable(value, layout) for value, layout in pairs]
         self.keep(segment, [(module, 0, 1)])
-        targets = ", ".join(carried)
-        self.module.lines += statement(f"{targets} = {', '.join(current)}")
+        targets = f"{', '.join(carried)} = " if carried else ""
+        if targets:
+            self.module.lines += statement(f"{targets}{', '.join(current)}")
         self.module.lines += statement(f"if {decides}.item():", f"{where(segment.span)}cond as {segment.name}")
         index = "0" if self.state == "self" else self.index
         called = path("self", segment.name, "_modules") if module.stores else module.name
         given = [*carried, *captured, self.state, *([index] if module.sites and not module.stores else [])]
-        self.module.lines += statement(f"{targets} = {called}({', '.join(given)})", indent="    ")
+        self.module.lines += statement(f"{targets}{called}({', '.join(given)})", indent="    ")
         for value, name, layout in zip(segment.results, carried, border.carried, strict=True):
             self.add(value, name, layout)
 
@@ -295,10 +337,9 @@ class ForwardText:
             body.add(value, name, run.body.values[value.name].produced)
         for series, name, layout in zip(segment.sliced, parts, step.border.sliced, strict=True):
             body.add(series.part, name, layout)
-        body.write(run.body.steps)
         leaves = [*zip(segment.exit, self.left(step, number), strict=True)]
         leaves += [(series.part, layout) for series, layout in zip(segment.stacked, step.border.stacked, strict=True)]
-        module.results = [body.variable(value, layout) for value, layout in leaves]
+        module.results = body.write(leaves)
         program.modules.append(module)
         return module
 
@@ -344,16 +385,29 @@ class ForwardText:
         if module.sites and not module.stores:
             given.append(variable if self.state == "self" else f"{segment.count} * {self.index} + {variable}")
         made = [self.names.fresh(stack.replace("_parts", "_part")) for stack in passed.stacks]
-        call = f"{', '.join([*passed.carried, *made])} = {called}({', '.join(given)})"
+        targets = ", ".join([*passed.carried, *made])
+        call = f"{targets} = {called}({', '.join(given)})" if targets else f"{called}({', '.join(given)})"
         indent = "" if once else "    "
         lines += statement(call, words if once else "", indent=indent)
         for stack, part in zip(passed.stacks, made, strict=True):
             lines += statement(f"{stack}.append({part})", indent=indent)
 
 
+def only_updating(graph: Graph, wanted: Iterable[Value]) -> frozenset[int]:
+    """The numbers of the steps that none of the wanted values is computed from: buffers are updated by them."""
+    needed = {value.name for value in wanted}
+    late = set()
+    for number, step in reversed(list(enumerate(graph.steps))):
+        if needed.isdisjoint(value.name for value in step.makes):
+            late.add(number)
+        else:
+            needed.update(value.name for value in step.reads)
+    return frozenset(late)
+
+
 @dataclass(frozen=True)
 class Passed:
-    """The variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack."""
+    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack."""
 
     carried: Sequence[str]
     current: Sequence[str]

@@ -9,12 +9,13 @@ from typing import Protocol
 
 from ..graph.holding import HeldWindow
 from ..graph.layout import PARTITION, Mesh
+from ..graph.local_call import local_call
 from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
-from ..graph.window_call import window_call
 from ..index.classify import gradient_free
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
-from ..syntax.ast import ReductionKind, Size, Ties
+from ..index.native import TRAINING, asks_for_training
+from ..syntax.ast import NativeCall, NativeSteps, ReductionKind, Size, Ties
 from .cuts import Cut, global_positions
 from .names import Names
 from .piece import INTEGER, Piece, Sort, align, number, permute, reshape
@@ -59,17 +60,20 @@ def operator_text(
     instance: Instance, typed: TypedOperator, arguments: Sequence[str], results: Sequence[str], place: Place
 ) -> list[str]:
     """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
-    if typed.native and instance.native and instance.operator.torch is not None:
-        return [_native(instance, typed, instance.attributes, arguments, results)]
-    if (found := window_call(instance, typed, place.library)) is not None:
+    native = instance.operator.torch
+    if (found := local_call(instance, typed, place.library)) is not None:
+        assert native is not None
         windows = _Equations(instance, typed, arguments, results, place)
         held = windows.filled(found.outside)
-        return [*windows.text, _native(instance, typed, found.attributes, held, results)]
-    if instance.extern:
+        training = [*windows.text, *_native(native, instance, typed, found.attributes, held, results, place)]
+        if asks_for_training(native):
+            return training
+    elif instance.extern:
         raise ValueError(f"{instance.name} is its native call, which does not stand for it here")
+    else:
+        training = _Equations(instance, typed, arguments, results, place).lines(instance.equations)
     if not instance.evaluation:
-        return _Equations(instance, typed, arguments, results, place).lines(instance.equations)
-    training = _Equations(instance, typed, arguments, results, place).lines(instance.equations)
+        return training
     evaluated = replace(instance, equations=instance.evaluation, evaluation=())
     evaluation = _Equations(evaluated, _typed_again(evaluated, typed, place), arguments, results, place)
     return [
@@ -81,18 +85,31 @@ def operator_text(
 
 
 def _native(
+    native: NativeCall | NativeSteps,
     instance: Instance,
     typed: TypedOperator,
     attributes: Mapping[str, int | float],
     arguments: Sequence[str],
     results: Sequence[str],
-) -> str:
-    """The declaration's own call."""
-    assert instance.operator.torch is not None
-    named = {name: number(value).code for name, value in attributes.items()}
+    place: Place,
+) -> list[str]:
+    """The declaration's own calls."""
+    named = {TRAINING: f"{place.state}.training"} if instance.evaluation else {}
+    named |= {name: number(value).code for name, value in attributes.items()}
     named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
-    call = native_text(instance.operator.torch, named, lambda size: _size(instance, typed, size))
-    return f"{', '.join(results)} = {call}"
+
+    def text(call: NativeCall) -> str:
+        return native_text(call, named, lambda size: _size(instance, typed, size))
+
+    if isinstance(native, NativeCall):
+        return [f"{', '.join(results)} = {text(native)}"]
+    made = {output.name: name for output, name in zip(instance.outputs, results, strict=True)}
+    lines = []
+    for name, call in native.steps:
+        variable = made.get(name) or place.names.fresh(f"{results[0]}_{name}")
+        lines.append(f"{variable} = {text(call)}")
+        named[name] = variable
+    return lines
 
 
 def _typed_again(instance: Instance, typed: TypedOperator, place: Place) -> TypedOperator:

@@ -242,7 +242,7 @@ def _describe_step(step: PlannedNode | PlannedSegment) -> dict[str, Any]:
         "results": [value.name for value in node.results],
         "configuration": describe_configuration(typed.configuration),
         "layouts": [str(layout) for layout in (*typed.arguments, *typed.results)],
-        "native": typed.native,
+        "native": step.native,
     }
 
 

@@ -104,11 +104,10 @@ def write_down(plan: Plan, library: Library) -> ProgramText:
     variables = {name: names.fresh(name) for name in inputs}
     forward = ForwardText(program, graph, module, names, {}, "self")
     _start(forward, inputs, variables)
-    forward.write(graph.steps)
-    loss = forward.variable(plan.model.loss, invariant(mesh))
+    whole = invariant(mesh)
+    loss, *returned = forward.write([(value, whole) for value in (plan.model.loss, *plan.model.outputs)])
     outputs = [
-        f"{json.dumps(name)}: {forward.variable(value, invariant(mesh))}"
-        for name, value in zip(plan.model.output_names, plan.model.outputs, strict=True)
+        f"{json.dumps(name)}: {variable}" for name, variable in zip(plan.model.output_names, returned, strict=True)
     ]
     module.lines += statement(f"return {loss}, {{{', '.join(outputs)}}}")
     if _has_sync(program):
@@ -258,13 +257,14 @@ def _cuts(text: ProgramText) -> set[str]:
 
 
 def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
-    arguments = ", ".join(f"{name}: Tensor" for name in module.parameters)
-    kind = "Tensor" if len(module.results) == 1 else f"tuple[{', '.join('Tensor' for _ in module.results)}]"
+    arguments = ", ".join([*(f"{name}: Tensor" for name in module.parameters), "model: Model"])
+    kind = f"tuple[{', '.join('Tensor' for _ in module.results)}]" if len(module.results) > 1 else "Tensor"
+    kind = kind if module.results else "None"
     if module.stores:
-        head = f"def forward(self, {arguments}, model: Model) -> {kind}:"
+        head = f"def forward(self, {arguments}) -> {kind}:"
     else:
         index = ", index: int" if module.sites else ""
-        head = f"def {module.name}({arguments}, model: Model{index}) -> {kind}:"
+        head = f"def {module.name}({arguments}{index}) -> {kind}:"
     return {
         "name": module.name,
         "words": docstring_text(module.words),
@@ -273,7 +273,7 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
         "storage": list(_storage(module, text)) or (["pass"] if not module.sites else []),
         "collisions": _collisions(module),
         "signature": "\n".join(broken(head, "    " if module.stores else "")),
-        "lines": [*module.lines, *statement(f"return {', '.join(module.results)}")],
+        "lines": [*module.lines, *(statement(f"return {', '.join(module.results)}") if module.results else ())],
     }
 
 

@@ -27,7 +27,7 @@ def list_theorems(plan: Plan, library: Library) -> list[dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for planned in plan.graph.nodes():
         node = planned.node
-        claims = Claims(node.instance, [value.needs_gradient for value in node.arguments], library)
+        claims = Claims(node.instance, node.gradients, library)
         for role in dict.fromkeys(planned.typed.configuration):
             for claim in claims.of(role):
                 if claim.declared:

@@ -25,6 +25,7 @@ from ..syntax.ast import (
     Return,
     Scan,
     StorageDecl,
+    UpdateStatement,
     View,
 )
 from ..syntax.diagnostic import Label, fail
@@ -119,7 +120,9 @@ def _check_cycle(call: Call, blocks: Mapping[str, BlockDecl], path: tuple[str, .
 def expressions(statement: ModelStatement) -> tuple[ModelExpr, ...]:
     """The tensor expressions of one statement, those of its body left out."""
     match statement:
-        case Assign(value=value) | Collect(value=value) | Loss(value=value) | Output(value=value):
+        case Assign(value=value) | UpdateStatement(value=value) | Collect(value=value) | Loss(value=value):
+            return (value,)
+        case Output(value=value):
             return (value,)
         case Cond(predicate=predicate):
             return (predicate,)
@@ -190,7 +193,7 @@ def _written(statements: Iterable[ModelStatement]) -> Iterator[str]:
                 yield from _written(body)
             case Collect(name=name):
                 yield name
-            case Return() | Loss() | Output():
+            case UpdateStatement() | Return() | Loss() | Output():
                 pass
 
 

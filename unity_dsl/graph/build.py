@@ -20,17 +20,19 @@ from ..syntax.ast import (
     Return,
     Scan,
     StorageDecl,
+    UpdateStatement,
 )
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .blocks import blocks_by_name, written_names
 from .expression import Draft, Place, Program, call, tensor
-from .graph import Graph, Model, Value
+from .graph import Model, Value
 from .loops import add_loop
 from .parameters import Numeric, Setting, evaluate, fold, model_parameters
 from .prune import finish
 from .scope import Names, Scope
 from .storage import default_dtype, store
+from .updates import add_update
 
 
 def build_model(
@@ -75,7 +77,7 @@ def build_model(
         raise fail("E220", f"model `{declared.name}` has no loss", declared.span, help="end it with `loss VALUE`")
     loss = _scalar(*losses[0])
     returned = tuple(value for _, value in outputs.values())
-    model = Model(declared.name, _graph(draft), loss, returned, parameters, tuple(outputs), declared.span)
+    model = Model(declared.name, draft.graph(), loss, returned, parameters, tuple(outputs), declared.span)
     return finish(model, losses[0][0].span)
 
 
@@ -88,10 +90,6 @@ def _scalar(statement: Loss, value: Value) -> Value:
     return value
 
 
-def _graph(draft: Draft) -> Graph:
-    return Graph(tuple(draft.inputs), tuple(draft.weights), tuple(draft.buffers), tuple(draft.steps))
-
-
 def run(place: Place, statement: ModelStatement) -> None:
     """Add a statement of a model, a block or a body to its graph."""
     match statement:
@@ -99,6 +97,8 @@ def run(place: Place, statement: ModelStatement) -> None:
             store(place, statement)
         case Assign():
             _assign(place, statement)
+        case UpdateStatement():
+            add_update(place, statement)
         case Repeat() | Scan() | Cond():
             add_loop(place, statement, run)
         case _:

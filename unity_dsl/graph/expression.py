@@ -12,7 +12,7 @@ from ..index.shape import Binding, Shape
 from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, Name, Number, OperatorDecl, View
 from ..syntax.diagnostic import Label, fail, suggest
 from ..syntax.span import Span
-from .graph import Buffer, Input, Node, Segment, Value, Weight
+from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
 from .parameters import Numeric, calculate, fold, whole
 from .pattern import bind, lost_axes
 from .scope import Names, Scope
@@ -44,18 +44,24 @@ class Keeper:
 
 @dataclass
 class Draft:
-    """A graph that is being built. `keeper` stores what is declared in it, if it does not itself; names inside the
-    paths of `shared` may be claimed.
+    """A graph that is being built, `around` the one that a body stands in. `keeper` stores what is declared in it, if
+    it does not itself; names inside the paths of `shared` may be claimed.
     """
 
     names: Names
+    around: Draft | None = None
     inputs: list[Input] = field(default_factory=list)
     weights: list[Weight] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     steps: list[Node | Segment] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
     paths: dict[str, Span | None] = field(default_factory=dict)
     keeper: Keeper | None = None
     shared: set[str] = field(default_factory=set)
+
+    def graph(self) -> Graph:
+        stored = tuple(self.inputs), tuple(self.weights), tuple(self.buffers)
+        return Graph(*stored, tuple(self.steps), tuple(self.updates))
 
     def claim(self, path: str, span: Span | None, *, shared: bool = False) -> None:
         """Reserve the dotted name of a stored tensor or of a repeat: names are the leaves of a tree of modules.
@@ -196,7 +202,7 @@ def _view(place: Place, view: View, target: str | None) -> Value:
 
 
 def call(place: Place, expr: Call, targets: Sequence[str] = ()) -> tuple[Value, ...]:
-    """The results of an operator call, or of `split`.
+    """The results of an operator call, of `split`, or of a `concat` of more than two.
 
     Raises E210 (unknown operator), E211 (a block inside an expression) and what instantiating raises.
     """
@@ -215,7 +221,25 @@ def call(place: Place, expr: Call, targets: Sequence[str] = ()) -> tuple[Value, 
         arguments = [operand]
     else:
         arguments = [tensor(place, argument) for argument in expr.arguments]
+    if expr.function == "concat" and len(arguments) > 2:
+        return (_joined(place, operator, arguments, attributes, expr.span, targets),)
     return apply(place, operator, arguments, attributes, expr.span, targets, binding)
+
+
+def _joined(
+    place: Place,
+    operator: OperatorDecl,
+    parts: Sequence[Value],
+    attributes: Mapping[str, Numeric],
+    span: Span | None,
+    targets: Sequence[str] = (),
+) -> Value:
+    """`concat` of any number: halves are joined, so that an element is copied as often as the number has digits."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = (len(parts) + 1) // 2
+    halves = [_joined(place, operator, half, attributes, span) for half in (parts[:middle], parts[middle:])]
+    return apply(place, operator, halves, attributes, span, targets)[0]
 
 
 def _names_axes(operator: OperatorDecl) -> bool:

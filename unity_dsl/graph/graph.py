@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..index.instance import Instance
+from ..index.shape import shape_text
 from ..syntax.ast import Initialiser
 from ..syntax.span import Span
 
@@ -15,7 +16,8 @@ from ..syntax.span import Span
 class Value:
     """A tensor of the graph. `name` is unique within its graph and a Python identifier save for dots.
 
-    `needs_gradient` is false for integers, inputs and what is computed from them alone: such a tensor has no cotangent.
+    `needs_gradient` is false for integers, inputs and what is computed from them alone, and for what only updates of
+    buffers need: such a tensor has no cotangent.
     """
 
     name: str
@@ -35,6 +37,12 @@ class Value:
 
 
 DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "int": 8}
+
+
+def type_text(value: Value) -> str:
+    """`f32[2, 4]`."""
+    kind = value.dtype if value.integer_range is None else f"int<{value.integer_range}>"
+    return f"{kind}{shape_text(value.shape)}"
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,18 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Update:
+    """At the end of a training step a buffer of the same graph becomes `value`, of the same shape and type.
+
+    Whatever reads the buffer in that step has read what it was before.
+    """
+
+    buffer: Value
+    value: Value
+    span: Span | None = None
+
+
+@dataclass(frozen=True)
 class Node:
     """An operator applied to values. `arguments` bind the instance's inputs by position, `results` its outputs.
 
@@ -75,6 +95,12 @@ class Node:
     site: int = 0
     span: Span | None = None
     rule: str | None = None
+
+    @property
+    def gradients(self) -> tuple[bool, ...]:
+        """Which arguments get a cotangent from this operator: those that have one, if any result has one."""
+        backward = any(value.needs_gradient for value in self.results)
+        return tuple(backward and value.needs_gradient for value in self.arguments)
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -151,6 +177,7 @@ class Graph:
     weights: tuple[Weight, ...]
     buffers: tuple[Buffer, ...]
     steps: tuple[Node | Segment, ...]
+    updates: tuple[Update, ...] = ()
 
     def nodes(self) -> Iterator[Node]:
         """Every operator, those of repeated bodies once."""

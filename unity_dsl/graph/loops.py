@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..index.shape import Binding, shape_text
+from ..index.shape import Binding
 from ..syntax.ast import Assign, Collect, Cond, Expr, ModelStatement, Nested, Repeat, Scan, Slices
 from ..syntax.diagnostic import Label, fail
 from ..syntax.span import Span
 from .blocks import assignments
 from .expression import Draft, Keeper, Place, apply, find_operator, tensor
-from .graph import Graph, Segment, Series, Value
+from .graph import Graph, Segment, Series, Value, type_text
 from .parameters import LARGEST, fold, whole
 from .scope import Names, Scope
 
@@ -49,7 +49,7 @@ def _open(place: Place, statement: Nested, keeper: Keeper | None, carried: Seque
         target: value for assign in carried for target in assign.targets if (value := outer.find(target)) is not None
     }
     seen = {value.name for word, value in outer.visible().items() if word not in initial}
-    draft = Draft(Names(place.program.written, seen), keeper=keeper)
+    draft = Draft(Names(place.program.written, seen), place.draft, keeper=keeper)
     scope = Scope(outer.numbers, outer.declared, parent=outer, block=outer.block, statements=statement.body)
     entry = {word: replace(value, name=draft.names.after(word)) for word, value in initial.items()}
     scope.tensors |= entry
@@ -71,7 +71,7 @@ def _close(place: Place, statement: Nested, body: _Body, segment: Segment) -> No
     place.draft.steps.append(
         replace(
             segment,
-            body=Graph(tuple(draft.inputs), tuple(draft.weights), tuple(draft.buffers), tuple(draft.steps)),
+            body=draft.graph(),
             initial=tuple(body.initial[word] for word in exits),
             entry=tuple(body.entry[word] for word in exits),
             exit=tuple(exits.values()),
@@ -104,7 +104,7 @@ def _repeat(place: Place, statement: Repeat, run: Run) -> None:
 def _cond(place: Place, statement: Cond, run: Run) -> None:
     predicate = tensor(place, statement.predicate)
     if predicate.shape or predicate.integer_range != 2:
-        message = f"a cond is decided by an int<2> of shape [], this is {_type_text(predicate)}"
+        message = f"a cond is decided by an int<2> of shape [], this is {type_text(predicate)}"
         help = "one number for the whole batch; to choose per sample, compute both and combine them"
         raise fail("E241", message, statement.predicate.span, help=help)
     probability = 1.0 if statement.probability is None else float(fold(statement.probability, place.scope.numbers))
@@ -157,7 +157,7 @@ def _scan(place: Place, statement: Scan, run: Run) -> None:
     made = {step_value.name for step in body.place.draft.steps for step_value in step.makes}
     stacked = []
     for word, (collect, value) in parts.items():
-        part = value if value.name in made else _copy(body.place, f"{word}_part", value)
+        made_part = value if value.name in made else _copy(body.place, f"{word}_part", value)
         dim = dims[0]
         if collect.dim is not None:
             dim = _dimension(body.place, collect.dim, len(value.shape) + 1, collect.span)
@@ -169,7 +169,7 @@ def _scan(place: Place, statement: Scan, run: Run) -> None:
         if prod(shape) > LARGEST // 8:
             raise fail("E225", f"`{word}` has {prod(shape)} elements, which no memory holds", collect.span)
         whole_name = place.draft.names.after(place.scope.prefix + word)
-        stacked.append(Series(replace(value, name=whole_name, shape=shape, span=collect.span), part, dim))
+        stacked.append(Series(replace(value, name=whole_name, shape=shape, span=collect.span), made_part, dim))
     segment = replace(_segment(name, count), sliced=tuple(sliced), stacked=tuple(stacked))
     _close(place, statement, body, segment)
     place.scope.tensors |= {word: series.whole for word, series in zip(parts, stacked, strict=True)}
@@ -205,22 +205,17 @@ def _dimension(place: Place, expr: Expr, rank: int, span: Span | None) -> int:
 
 def _check_carried(word: str, statement: Nested, entry: Value, exit: Value, initial: Value) -> None:
     """Raises E216: what an iteration leaves must be what the next one takes."""
-    if _type_text(entry) != _type_text(exit):
+    if type_text(entry) != type_text(exit):
         kind = _kind(statement)
-        notes = _note(initial.span, f"`{word}` is {_type_text(entry)} before the {kind}")
-        message = f"`{word}` is carried through the {kind} but changes from {_type_text(entry)} to {_type_text(exit)}"
+        notes = _note(initial.span, f"`{word}` is {type_text(entry)} before the {kind}")
+        message = f"`{word}` is carried through the {kind} but changes from {type_text(entry)} to {type_text(exit)}"
         after = "after it" if kind == "cond" else "after an iteration"
-        raise fail("E216", message, exit.span, label=f"{_type_text(exit)} {after}", notes=notes)
+        raise fail("E216", message, exit.span, label=f"{type_text(exit)} {after}", notes=notes)
 
 
 def _kind(statement: Nested) -> str:
     """The word that a statement begins with."""
     return type(statement).__name__.lower()
-
-
-def _type_text(value: Value) -> str:
-    kind = value.dtype if value.integer_range is None else f"int<{value.integer_range}>"
-    return f"{kind}{shape_text(value.shape)}"
 
 
 def _made_by_nodes(body: Place, exits: Mapping[str, Value]) -> dict[str, Value]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ..index.native import changed_in_place
 from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
@@ -36,6 +37,13 @@ class PlannedValue:
 class PlannedNode:
     node: Node
     typed: TypedOperator
+
+    @property
+    def native(self) -> bool:
+        """Whether the declaration's native call is run: what it changes in place must need no gradient."""
+        changed = changed_in_place(self.node.instance.operator.torch)
+        results = zip(self.node.results, self.node.instance.outputs, strict=True)
+        return self.typed.native and not any(value.needs_gradient and o.name in changed for value, o in results)
 
 
 @dataclass(frozen=True)

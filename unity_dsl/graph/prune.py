@@ -1,7 +1,8 @@
 """What a finished graph still needs: dead code dropped, captures found, gradients marked, random sites numbered.
 
 Everything is read off one relation, which value is computed from which, across repeats and their iterations: a carried
-value's entry comes from its start and from its exit.
+value's entry comes from its start and from its exit. Needed are the loss, the outputs and what buffers are updated to;
+a gradient flows where the loss or an output is computed from a weight, not to what updates alone need.
 """
 
 from __future__ import annotations
@@ -27,15 +28,23 @@ def finish(model: Model, loss_span: Span | None) -> Model:
     known: dict[str, int] = {}
     flow.add_graph(model.graph, known, "")
     reaches_loss = flow.sources_of([known[model.loss.name]])
-    live = flow.sources_of([known[value.name] for value in (model.loss, *model.outputs)])
+    returned = flow.sources_of([known[value.name] for value in (model.loss, *model.outputs)])
+    live = returned | flow.sources_of(flow.updated)
     _check_read(flow, live, reaches_loss)
     if not any(number in reaches_loss for number, kind, _ in flow.stored if kind == "weight"):
         help = "declare a `weight` that it is computed from"
         raise fail("E222", "the loss depends on no weight: nothing can be trained", loss_span, help=help)
-    marking = _Marking(flow, live, flow.trained(), count(1))
+    marking = _Marking(flow, live, flow.trained() - _detached(flow, live, returned), count(1))
     graph, _ = marking.graph(model.graph, known, "")
     loss, *outputs = (marking.value(value, known) for value in (model.loss, *model.outputs))
     return replace(model, graph=graph, loss=loss, outputs=tuple(outputs))
+
+
+def _detached(flow: _Flow, live: set[int], returned: set[int]) -> set[int]:
+    """What only updates need. What a repeat carries and nothing reads after it is as it is inside."""
+    found = live - returned
+    unread = (number for number in range(len(flow.values)) if number not in live and flow.sources[number])
+    return found | {number for number in unread if found.issuperset(flow.sources[number])}
 
 
 def _check_read(flow: _Flow, live: set[int], reaches_loss: set[int]) -> None:
@@ -57,6 +66,7 @@ class _Flow:
     """Values by number, each with those it is computed from; what decides whether it is counts among them.
 
     A graph's names are looked up in a dictionary of its own; `inside` keeps those of repeats, by their full names.
+    `updated` are the buffers that are updated, and what to.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -64,6 +74,7 @@ class _Flow:
     sources: list[list[int]] = field(default_factory=list)
     stored: list[tuple[int, str, Value]] = field(default_factory=list)
     inside: dict[str, dict[str, int]] = field(default_factory=dict)
+    updated: list[int] = field(default_factory=list)
 
     def add(self, value: Value, prefix: str, sources: Iterable[int]) -> int:
         self.values.append(value)
@@ -83,6 +94,8 @@ class _Flow:
                 sources = [known[value.name] for value in step.arguments]
                 for value in step.results:
                     known[value.name] = self.add(value, prefix, sources)
+        for update in graph.updates:
+            self.updated += [known[update.buffer.name], known[update.value.name]]
 
     def add_segment(self, segment: Segment, known: dict[str, int], prefix: str) -> None:
         """A result keeps its carried value, start included, alive even where the body never reads it."""
@@ -129,6 +142,11 @@ class _Flow:
 # ---------------------------------------------------------------------------------------------- the result
 
 
+def _updates(step: Node | Segment) -> bool:
+    """Whether buffers are updated inside."""
+    return isinstance(step, Segment) and (bool(step.body.updates) or any(map(_updates, step.body.steps)))
+
+
 @dataclass(frozen=True)
 class _Marking:
     """Rebuilds a graph from its live values, with `needs_gradient` set and random operators numbered from 1."""
@@ -153,16 +171,23 @@ class _Marking:
         read: dict[str, Value] = {}
         steps: list[Node | Segment] = []
         for step in graph.steps:
-            if not any(keep(value) for value in step.makes):
+            if not any(keep(value) for value in step.makes) and not _updates(step):
                 continue
             step = self.segment(step, known, prefix) if isinstance(step, Segment) else self.node(step, known)
             steps.append(step)
             read |= {value.name: value for value in step.reads}
+        updates = tuple(
+            replace(update, buffer=self.value(update.buffer, known), value=self.value(update.value, known))
+            for update in graph.updates
+            if update.value.name != update.buffer.name
+        )
+        read |= {update.value.name: update.value for update in updates}
         marked = Graph(
             inputs=tuple(replace(i, value=self.value(i.value, known)) for i in graph.inputs if keep(i.value)),
             weights=tuple(replace(w, value=self.value(w.value, known)) for w in graph.weights if keep(w.value)),
             buffers=tuple(replace(b, value=self.value(b.value, known)) for b in graph.buffers if keep(b.value)),
             steps=tuple(steps),
+            updates=updates,
         )
         return marked, read
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ..syntax.ast import Initialiser, ModelFile, ModelStatement, Nested, Number, Storage, StorageDecl
 from ..syntax.diagnostic import fail
-from .expression import Place
+from .expression import Keeper, Place
 from .graph import Buffer, Input, Value, Weight
 from .parameters import Numeric, fold, shape_of, whole
 
@@ -21,10 +21,10 @@ def store(place: Place, statement: StorageDecl) -> None:
     """
     numbers, declared = place.scope.numbers, statement.type
     name = place.scope.prefix + statement.name
-    draft = place.draft
-    if draft.keeper is not None:
-        draft, name = draft.keeper.draft, draft.keeper.prefix + name
-        _check_kept(place, statement)
+    draft, keeper = place.draft, place.draft.keeper
+    if keeper is not None:
+        draft, name = keeper.draft, keeper.prefix + name
+        _check_kept(keeper, statement)
     integer_range = None
     if declared.integer_range is not None:
         integer_range = whole(declared.integer_range, numbers, f"the range of `{name}`")
@@ -50,9 +50,8 @@ def store(place: Place, statement: StorageDecl) -> None:
         draft.buffers.append(Buffer(value, initialiser))
 
 
-def _check_kept(place: Place, statement: StorageDecl) -> None:
-    keeper = place.draft.keeper
-    if keeper is not None and keeper.repeat:
+def _check_kept(keeper: Keeper, statement: StorageDecl) -> None:
+    if keeper.repeat:
         message = f"{statement.storage} `{statement.name}` in repeat `{keeper.repeat}` inside a scan"
         help = "a scan has the same weights in each iteration: put the scan into the repeat, or declare before both"
         raise fail("E242", message, statement.span, help=help)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from ..syntax.ast import DimDecl, FunctionDecl, OperatorDecl, ParallelDecl, TensorDecl
+from ..syntax.ast import DimDecl, FunctionDecl, NativeCall, NativeSteps, OperatorDecl, ParallelDecl, TensorDecl
 from ..syntax.diagnostic import InputError
 from ..syntax.span import Span
 from .adjoint import adjoint
@@ -204,7 +204,10 @@ def _native(operator: OperatorDecl) -> Iterator[str]:
     for line in (operator.numpy,):
         if line is not None and line.span is not None:
             yield f"{line.span.text}  (the reference)"
-    if operator.torch is None or operator.torch.span is None:
-        yield "from its statements"
-    else:
-        yield operator.torch.span.text
+    match operator.torch:
+        case NativeSteps(steps=steps):
+            yield from (f"{name} = {call.span.text}" for name, call in steps if call.span is not None)
+        case NativeCall(span=span) if span is not None:
+            yield span.text
+        case _:
+            yield "from its statements"

@@ -14,6 +14,7 @@ from ..syntax.ast import (
     FactDecl,
     FunctionDecl,
     Name,
+    NativeSteps,
     Number,
     OperatorDecl,
     ParallelDecl,
@@ -28,7 +29,7 @@ from ..syntax.ast import (
 from ..syntax.diagnostic import InputError, fail, suggest
 from .extern import check_extern
 from .instantiate import parallel_operator
-from .native import ARRAY_CALLS, NUMPY_CALLS, TORCH_CALLS, check_native
+from .native import ARRAY_CALLS, NUMPY_CALLS, TORCH_CALLS, TRAINING, check_native, check_steps
 from .solving import defined_sizes, keys, leaves
 from .term import ARITHMETIC, COMPARISONS, children, free_axes, is_rest, walk
 from .whole import check_results
@@ -166,9 +167,18 @@ def check_operator(operator: OperatorDecl, functions: Functions) -> None:
         if statements:
             _Body(operator, functions, dims).check(statements)
     names = [tensor.name for tensor in operator.inputs] + [attribute.name for attribute in operator.attributes]
-    for line, allowed in ((operator.torch, TORCH_CALLS), (operator.numpy, ARRAY_CALLS)):
-        if line is not None:
-            check_native(line, allowed, names, [name for name, rest in dims.items() if not rest])
+    sizes = [name for name, rest in dims.items() if not rest]
+    if isinstance(operator.torch, NativeSteps):
+        check_steps(operator.torch, _asking(names, operator), sizes, [output.name for output in operator.outputs])
+    elif operator.torch is not None:
+        check_native(operator.torch, TORCH_CALLS, _asking(names, operator), sizes)
+    if operator.numpy is not None:
+        check_native(operator.numpy, ARRAY_CALLS, names, sizes)
+
+
+def _asking(names: list[str], operator: OperatorDecl) -> list[str]:
+    """What a `torch:` may name: also whether it trains, where that makes a difference."""
+    return [*names, TRAINING] if operator.evaluation else names
 
 
 def _device_dims(operator: OperatorDecl) -> Iterable[DimDecl]:

@@ -37,6 +37,8 @@ class Identities:
             every.append(made)
             for position, value in enumerate(step.makes):
                 known[value.name] = self._number("result", made, position)
+        for update in graph.updates:
+            every.append(self._number("update", known[update.buffer.name], known[update.value.name]))
         return known, tuple(sorted(every))
 
     def _node(self, node: Node, known: Mapping[str, int]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Value, Weight
+from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Update, Value, Weight
 from ..graph.prune import finish
 from ..index.instance import Instance
 from ..index.instantiate import Binding, Shape, instantiate
@@ -85,7 +85,7 @@ class _Rewriting:
         before, after = self.graph.steps[:first], self.graph.steps[first:]
         rest = [step for step in after if not (self._makes_root(step) and step.makes[0].name in gone)]
         steps = _ordered([_reading(step, instead) for step in (*before, *right.made, *rest)])
-        return self._placed(replace(self.graph, steps=steps), instead)
+        return self._placed(replace(self.graph, steps=steps, updates=_updating(self.graph, instead)), instead)
 
     def _makes_root(self, step: Node | Segment) -> bool:
         return any(value.name in self.roots for value in step.makes)
@@ -171,15 +171,19 @@ def _reading(step: Node | Segment, instead: Mapping[str, Value]) -> Node | Segme
         return replace(step, arguments=_renamed(step.arguments, instead))
     hidden = _own_names(step)
     inner = {name: value for name, value in instead.items() if name not in hidden}
-    body = replace(step.body, steps=tuple(_reading(part, inner) for part in step.body.steps))
+    steps = tuple(_reading(part, inner) for part in step.body.steps)
     return replace(
         step,
-        body=body,
+        body=replace(step.body, steps=steps, updates=_updating(step.body, inner)),
         initial=_renamed(step.initial, instead),
         captured=_renamed(step.captured, instead),
         sliced=tuple(replace(s, whole=instead.get(s.whole.name, s.whole)) for s in step.sliced),
         predicate=None if step.predicate is None else instead.get(step.predicate.name, step.predicate),
     )
+
+
+def _updating(graph: Graph, instead: Mapping[str, Value]) -> tuple[Update, ...]:
+    return tuple(replace(update, value=instead.get(update.value.name, update.value)) for update in graph.updates)
 
 
 def _renamed(values: Iterable[Value], instead: Mapping[str, Value]) -> tuple[Value, ...]:

@@ -65,6 +65,9 @@ def _assemble(
                 produced[value.name] = value, space.layouts[stored.best[space.number(layout)]]
         for value, layout in zip(node.results, typed[node.name].results, strict=True):
             produced[value.name] = value, layout
+    for update in meaning.graph.updates:
+        before = asked.get(update.value.name, Asked(()))
+        asked[update.value.name] = replace(before, layouts=(*before.layouts, produced[update.buffer.name][1]))
     steps: list[PlannedNode | PlannedSegment] = []
     inner = iter(zip(meaning.bodies, meaning.borders, solved.repeats, strict=True))
     for step in meaning.graph.steps:

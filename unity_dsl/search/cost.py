@@ -34,6 +34,8 @@ def _graph_cost(
             total = _sum(total, _node_cost(step, mesh, machine))
             for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
                 reads.setdefault(value.name, set()).add(layout)
+    for update in graph.graph.updates:
+        reads.setdefault(update.value.name, set()).add(graph.values[update.buffer.name].produced)
     bodies = iter(meaning.bodies)
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
@@ -62,7 +64,7 @@ def _sum(first: Cost, second: Cost, executed: float = 1.0) -> Cost:
 
 def _node_cost(planned: PlannedNode, mesh: Mesh, machine: Machine) -> Cost:
     node, typed = planned.node, planned.typed
-    gradients = [value.needs_gradient for value in node.arguments]
+    gradients = node.gradients
     dtype = float_type(node)
     seconds = price_operator(node.instance, typed, dtype, mesh, machine, gradients)
     inner = price_inner(node.instance, typed, dtype, mesh, machine, any(gradients))

@@ -147,7 +147,7 @@ class _Activations:
     def terms(self, planned: PlannedNode) -> Mapping[Tensor, tuple[str, ...]]:
         """What the operator keeps."""
         instance = planned.node.instance
-        needs = tuple(value.needs_gradient for value in planned.node.arguments)
+        needs = planned.node.gradients
         native = planned.typed.native and instance.native
         key = (*identity(instance), needs, native)
         if key not in self._terms:

@@ -71,7 +71,7 @@ class OptionTable:
 
     def of(self, node: Node, weights: Sequence[bool]) -> Options:
         """Every proved configuration, in a fixed order, the all-Invariant one first."""
-        gradients = tuple(value.needs_gradient for value in node.arguments)
+        gradients = node.gradients
         dtype = float_type(node)
         key = (*identity(node.instance), gradients, tuple(weights), dtype)
         if key not in self._found:

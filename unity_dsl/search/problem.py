@@ -232,6 +232,7 @@ class _Builder:
                 self._add_node(step)
             else:
                 self._add_segment(step)
+        self._add_updates()
         for entry, exit_, initial in zip(ends.entries, ends.exits, ends.initial, strict=True):
             possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
             self._limit_entry(self.produced[entry.name], possible)
@@ -242,7 +243,8 @@ class _Builder:
             tuple(self.names),
             tuple(tensors),
             tuple(self.repeats),
-            *(tuple(self.produced[value.name] for value in values) for values in (ends.entries, ends.exits)),
+            tuple(self.produced[value.name] for value in ends.entries),
+            tuple(self.produced[value.name] for value in ends.exits),
             (*(self.produced[value.name] for value in ends.given), *left),
         )
 
@@ -259,13 +261,15 @@ class _Builder:
         self.costs[port.variable] = np.where(np.isin(port.layouts, possible), 0.0, np.inf)
 
     def _add_stored(self) -> None:
-        """A weight with one reader is part of the reader's choice; any other is a variable."""
+        """A weight with one reader is part of the reader's choice; any other, and what is updated, is a variable."""
         readers = Counter(_reads(self.graph))
+        updated = {update.buffer.name for update in self.graph.updates}
         for value in stored_values(self.graph):
             layouts = self.context.storage(self.prefix + value.name, value)
             seconds = self.context.keeping(value, layouts)
             nodes = (step for step in self.graph.steps if isinstance(step, Node))
-            if readers[value.name] != 1 or not any(value in node.arguments for node in nodes):
+            alone = readers[value.name] == 1 and any(value in node.arguments for node in nodes)
+            if not alone or value.name in updated:
                 self.choose(value, layouts, seconds)
                 continue
             reached = seconds[:, None] + self.context.spaces.conversions(value).cheapest[layouts]
@@ -296,6 +300,15 @@ class _Builder:
             made = self._numbers(value, options.results[position])
             self.values[value.name] = value
             self.produced[value.name] = self._port(variable, value, made)
+
+    def _add_updates(self) -> None:
+        """What a buffer becomes is read in the layout in which the buffer is kept."""
+        for update in self.graph.updates:
+            if update.value.name not in self.meaning.free:
+                kept = self.produced[update.buffer.name]
+                layouts = self.context.spaces.of(update.buffer).layouts
+                asked = self.context.spaces.of(update.value).numbers(layouts[number] for number in kept.layouts)
+                self.reads.setdefault(update.value.name, []).append(self._port(kept.variable, update.value, asked))
 
     def _allowed(self, path: str, node: Node, typed: TypedOperator) -> bool:
         restriction = self.context.restriction
@@ -351,7 +364,7 @@ class _Builder:
             left = np.unique(part.exits[open_.index(i)].layouts)
             results.append(self.choose(segment.results[i], self._pinned(segment.results[i], left)))
         for value in segment.captured:
-            crossings.captured.append(None if value.name in inside else self._taken(value))
+            crossings.captured.append(None if value.name in inside else self._read(value))
         for series in segment.sliced:
             crossings.sliced.append(None if series.part.name in inside else self._sliced(series))
         for series in segment.stacked:
@@ -360,7 +373,10 @@ class _Builder:
                 crossings.stacked.append(None)
             else:
                 crossings.stacked.append(self._stacked(series))
-        self._repeat(segment, part, body, ends.initial, results, crossings)
+        crossing = (*crossings.captured, *crossings.sliced, *crossings.stacked)
+        ports = tuple(port for port in crossing if port is not None)
+        repeat = Repeat(segment.name, segment.count, part, tuple(ends.initial), tuple(results), ports)
+        self._keep(repeat, body, crossings)
 
     def _add_cond(self, segment: Segment, predicate: Value) -> None:
         """A body that is executed or not. What it replaces has one layout before and after it, whether it is or not;
@@ -368,8 +384,7 @@ class _Builder:
         """
         free, crossings = self.meaning.free, Crossings()
         if predicate.name not in free:
-            one = np.array([self.context.spaces.of(predicate).invariant], dtype=np.intp)
-            self._read(predicate, one)
+            self._read(predicate, np.array([self.context.spaces.of(predicate).invariant], dtype=np.intp))
         inside = {value.name for value in segment.captured if value.name in free}
         pairs = list(zip(segment.initial, segment.entry, strict=True))
         inside |= {entry.name for initial, entry in pairs if initial.name in free}
@@ -395,24 +410,11 @@ class _Builder:
             if exit_.name not in body.meaning.free:
                 left.append(port)
         captured = [port for port in crossings.captured if port is not None]
-        self.repeats.append(
-            Repeat(segment.name, 1, part.scaled(segment.probability), (), (), (*captured, *taken, *left))
-        )
-        self.meaning.bodies.append(body.meaning)
-        self.meaning.borders.append(crossings)
+        part = part.scaled(segment.probability)
+        self._keep(Repeat(segment.name, 1, part, (), (), (*captured, *taken, *left)), body, crossings)
 
-    def _repeat(
-        self,
-        segment: Segment,
-        part: Part,
-        body: _Builder,
-        initial: Sequence[Port],
-        results: Sequence[Port],
-        crossings: Crossings,
-    ) -> None:
-        crossing = (*crossings.captured, *crossings.sliced, *crossings.stacked)
-        ports = tuple(port for port in crossing if port is not None)
-        self.repeats.append(Repeat(segment.name, segment.count, part, tuple(initial), tuple(results), ports))
+    def _keep(self, repeat: Repeat, body: _Builder, crossings: Crossings) -> None:
+        self.repeats.append(repeat)
         self.meaning.bodies.append(body.meaning)
         self.meaning.borders.append(crossings)
 
@@ -421,14 +423,13 @@ class _Builder:
         prefix = f"{self.prefix}{segment.name}."
         return _Builder(self.context, segment.body, prefix, self.weights, frozenset(whole), closed)
 
-    def _read(self, value: Value, layouts: Layouts) -> Port:
+    def _read(self, value: Value, layouts: Layouts | None = None) -> Port:
         """A variable for the layout in which something other than an operator reads a value."""
+        if layouts is None:
+            layouts = np.arange(len(self.context.spaces.of(value).layouts))
         port = self._port(self.variable(np.zeros(len(layouts)), f"{value.name} taken"), value, layouts)
         self.reads.setdefault(value.name, []).append(port)
         return port
-
-    def _taken(self, value: Value) -> Port:
-        return self._read(value, np.arange(len(self.context.spaces.of(value).layouts)))
 
     def _sliced(self, series: Series) -> Port:
         """The layout of a tensor's slices: its own, its dimension `dim` not being cut."""
@@ -499,3 +500,4 @@ def _reads(graph: Graph) -> Iterator[str]:
     """Names of the values that steps read, as often as they do."""
     for step in graph.steps:
         yield from (value.name for value in step.reads)
+    yield from (update.value.name for update in graph.updates)

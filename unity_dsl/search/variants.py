@@ -193,7 +193,7 @@ class SingleDevice:
         )
 
     def _node(self, node: Node) -> float:
-        gradients = tuple(value.needs_gradient for value in node.arguments)
+        gradients = node.gradients
         dtype = float_type(node)
         key = operation(node.instance), gradients, dtype
         if key not in self._found:

@@ -205,6 +205,14 @@ class NativeList:
     span: Span | None = _span()
 
 
+@dataclass(frozen=True)
+class NativeSteps:
+    """Calls one after the other, each bound to a name that those below may use; outputs go by their own names."""
+
+    steps: tuple[tuple[str, NativeCall], ...]
+    span: Span | None = _span()
+
+
 NativeArgument = Number | Name | Size | NativeCall | NativeList
 
 
@@ -225,7 +233,7 @@ class OperatorDecl:
     conditions: tuple[Expr, ...]
     statements: tuple[Statement, ...]
     evaluation: tuple[Statement, ...] = ()
-    torch: NativeCall | None = None
+    torch: NativeCall | NativeSteps | None = None
     numpy: NativeCall | None = None
     declared: tuple[Name, ...] = ()
     extern: bool = False
@@ -407,6 +415,15 @@ class Assign:
 
 
 @dataclass(frozen=True)
+class UpdateStatement:
+    """`update m = expr`: what a buffer is from the next training step on. The value carries no gradient."""
+
+    target: str
+    value: ModelExpr
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
 class Repeat:
     """`repeat 24 as l`: the body once per iteration, weights inside are per iteration, named `l.0.w`, `l.1.w`, …"""
 
@@ -486,7 +503,7 @@ class Output:
 
 Nested = Repeat | Scan | Cond
 """Statements with a body."""
-ModelStatement = StorageDecl | Assign | Repeat | Scan | Collect | Cond | Return | Loss | Output
+ModelStatement = StorageDecl | Assign | UpdateStatement | Repeat | Scan | Collect | Cond | Return | Loss | Output
 
 
 @dataclass(frozen=True)

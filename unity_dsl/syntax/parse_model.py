@@ -30,6 +30,7 @@ from .ast import (
     Storage,
     StorageDecl,
     TypeExpr,
+    UpdateStatement,
     View,
 )
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
@@ -202,15 +203,22 @@ class _ModelBuilder(Builder):
     def assign(self, node: Node) -> Assign:
         return Assign(self.names(tree_at(node, 0)), self.build(tree_at(node, 2)), span=self.span(node))
 
+    def update(self, node: Node) -> UpdateStatement:
+        return UpdateStatement(str(token_at(node, 1)), self.build(tree_at(node, 3)), span=self.span(node))
+
     def repeat(self, node: Node) -> Repeat:
-        statements = self.body(tree_at(node, -1), "repeat")
-        body = tuple(statement for statement in statements if not isinstance(statement, Preset))
+        body = self._inner(tree_at(node, -1), "repeat")
         return Repeat(self.build(tree_at(node, 1)), str(token_at(node, 3)), body, span=self.span(node))
+
+    def _inner(self, node: Node, owner: str) -> tuple[ModelStatement, ...]:
+        """The body of a statement, which holds no presets."""
+        statements = self.body(node, owner)
+        return tuple(statement for statement in statements if not isinstance(statement, Preset))
 
     def scan(self, node: Node) -> Scan:
         parts = trees_of(node, "slices")
         self.distinct([token_at(part, 0) for part in parts], "the name")
-        body = tuple(self.body(tree_at(node, -1), "scan"))
+        body = self._inner(tree_at(node, -1), "scan")
         return Scan(tuple(self.build_all(parts)), str(tokens_of(node, "NAME")[0]), body, span=self.span(node))
 
     def slices(self, node: Node) -> Slices:
@@ -224,7 +232,7 @@ class _ModelBuilder(Builder):
     def cond(self, node: Node) -> Cond:
         expected = None if node.children[3] is None else self.build(tree_at(node, 3))
         name = str(tokens_of(node, "NAME")[0])
-        body = tuple(self.body(tree_at(node, -1), "cond"))
+        body = self._inner(tree_at(node, -1), "cond")
         return Cond(self.build(tree_at(node, 1)), expected, name, body, span=self.span(node))
 
     def return_(self, node: Node) -> Return:

@@ -16,6 +16,7 @@ from .ast import (
     NativeArgument,
     NativeCall,
     NativeList,
+    NativeSteps,
     Number,
     OperatorDecl,
     OpsFile,
@@ -51,7 +52,7 @@ class _OpsBuilder(Builder):
 
     def op(self, node: Node) -> OperatorDecl:
         self._check_clauses(trees_of(node, "op_clause"))
-        clauses = {tree_at(clause, 0).data: tree_at(clause, 0) for clause in trees_of(node, "op_clause")}
+        clauses = {_keyword(tree_at(clause, 0)): tree_at(clause, 0) for clause in trees_of(node, "op_clause")}
         return OperatorDecl(
             str(tokens_of(node, "NAME")[0]),
             inputs=self.operands(tree_of(node, "operands")),
@@ -124,7 +125,7 @@ class _OpsBuilder(Builder):
         first: dict[str, Node] = {}
         for clause in clauses:
             inner = tree_at(clause, 0)
-            kind = str(inner.data)
+            kind = _keyword(inner)
             if kind not in ("derivative", "fact") and kind in first:
                 note = Label(self.at(token_at(first[kind], 0)), "first here")
                 raise fail("E024", f"`{kind}` is given twice", self.at(token_at(inner, 0)), notes=[note])
@@ -193,6 +194,12 @@ class _OpsBuilder(Builder):
 
     def torch(self, node: Node) -> NativeCall:
         return self.call(tree_at(node, 2))
+
+    def torch_steps(self, node: Node) -> NativeSteps:
+        steps = trees_of(node, "torch_step")
+        self.distinct([token_at(step, 0) for step in steps], "the name")
+        calls = tuple((str(token_at(step, 0)), self.call(tree_at(step, 2))) for step in steps)
+        return NativeSteps(calls, span=self.span(node))
 
     def numpy(self, node: Node) -> NativeCall:
         return self.call(tree_at(node, 2))
@@ -308,3 +315,8 @@ class _OpsBuilder(Builder):
         negative = bool(tokens_of(node, "MINUS"))
         token = [child for child in node.children if isinstance(child, Token)][-1]
         return Number(self.literal(token, negative), span=self.span(node))
+
+
+def _keyword(clause: Node) -> str:
+    """The word that a clause begins with."""
+    return str(token_at(clause, 0))

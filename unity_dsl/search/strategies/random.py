@@ -79,6 +79,8 @@ class _Draw:
         ]
         for value, layout in wanted:
             values.want(value, layout)
+        for update in graph.updates:
+            values.want(update.value, values.produced[update.buffer.name][1])
         planned = {
             name: PlannedValue(value, layout, self.chain(layout, list(values.wanted.get(name, ()))))
             for name, (value, layout) in values.produced.items()
@@ -99,10 +101,9 @@ class _Draw:
     def options(self, node: Node, prefix: str, weights: frozenset[str]) -> list[TypedOperator]:
         """The configurations of an operator that produce what is pinned; those of equal operators are found once."""
         stored = tuple(value.name in weights for value in node.arguments)
-        gradients = tuple(value.needs_gradient for value in node.arguments)
-        key = (*identity(node.instance), stored, gradients)
+        key = (*identity(node.instance), stored, node.gradients)
         if key not in self._options:
-            found = configurations(node.instance, self.mesh, self.library, gradients, stored, self.theorems)
+            found = configurations(node.instance, self.mesh, self.library, node.gradients, stored, self.theorems)
             self._options[key] = list(found)
         pins = [self.restriction.produced.get(prefix + value.name) for value in node.results]
         left = [

@@ -122,6 +122,22 @@ MODELS: dict[str, Code] = {
         "Blocks are written out where they are called. Blocks and repeats may be nested 32 deep, and all blocks "
         "together may come to 20,000 operators, where the body of a repeat counts once.",
     ),
+    "E230": Code(
+        "an update of what is no buffer here",
+        "`update m = …` gives a buffer its value for the next training step. Weights are changed by the optimizer, "
+        "inputs by the data, and other names are assigned: `x = …`. A buffer from outside a repeat would be updated by "
+        "every iteration: declare it inside, once per iteration, or carry a tensor through and update the buffer after "
+        "the repeat.",
+    ),
+    "E231": Code(
+        "a buffer updated twice",
+        "In one step a buffer is updated at most once, and everything that reads it in that step sees the value from "
+        "before. Compute the value of both updates first, and update the buffer once.",
+    ),
+    "E232": Code(
+        "an update that does not fit its buffer",
+        "The new value of a buffer has the shape and the type that the buffer is declared with.",
+    ),
     "E240": Code(
         "a scan that does not fit its tensors",
         "`scan x_t in x along 1` reads the slices of a dimension that `x` has, negative numbers counting from the end. "

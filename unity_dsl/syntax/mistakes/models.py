@@ -103,6 +103,14 @@ UDL = (
         "expected `=`",
         "write `x = x + y`",
     ),
+    Mistake(
+        "E010",
+        "an update names one buffer",
+        (_model("update m, v = x"), _model("update m, v = x, y"), _model("update m[0] = x"), _model("update m")),
+        "expected `=`",
+        "write `update mean = new_mean`, a line for each buffer",
+        any_token=True,
+    ),
     # ---------------------------------------------------------------- tensors
     Mistake(
         "E010",
