@@ -283,6 +283,8 @@ class State:
 
 
 def text_of(instance: Instance, typed: TypedOperator, library: Library) -> list[str]:
+    # Without native call there is none for slices either.
+    instance = replace(instance, native=instance.native and typed.native)
     mesh = Mesh(())
     place = Place(Names(), mesh, library, Collectives(mesh, library), "self", site="2")
     arguments = [f"arg{i}" for i in range(len(instance.inputs))]
@@ -388,3 +390,16 @@ def test_numbers_in_the_text_are_in_the_type_of_the_tensors(library: Library) ->
         instance, typed, inputs = build(case, library)
         found = run(text_of(instance, typed, library), tensors(inputs), len(instance.outputs), True)
         assert all(value.dtype in (torch.float64, torch.int64) for value in found), case
+
+
+def test_positions_are_told_apart_in_bfloat16(library: Library) -> None:
+    """Beyond 256 bfloat16 has no room for a position: an angle is computed in float32 and rounded last."""
+    import torch
+
+    case = Case("rope", ((1, 4096, 4),), {"base": 500000})
+    instance, typed, inputs = build(case, library)
+    (expected,) = evaluate(instance, inputs, library)
+    lines = text_of(instance, typed, library)
+    (found,) = run(lines, [torch.from_numpy(inputs[0]).bfloat16()], 1, True)
+    assert found.dtype is torch.bfloat16
+    np.testing.assert_allclose(found.double().numpy(), expected, atol=0.05)

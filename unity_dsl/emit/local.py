@@ -177,6 +177,7 @@ class _Equations:
             offset=lambda axis: self.position(axis, held=True),
             start=self.start,
             random=self.random,
+            whole=self.whole,
         )
         self.space.windows = {(window.operand, window.dim): window for window in typed.windows}
         for operand, text in zip(instance.inputs, arguments, strict=True):
@@ -268,6 +269,10 @@ class _Equations:
             piece = space.piece(equation.value)
         else:
             piece = self.reduce(equation, inner)
+        kept = not self.whole and target.integer_range is None and target.name not in self.results
+        if kept and piece.sort in (Sort.INT, Sort.POSITION):
+            piece = space.exact(piece)
+            space.sorts[target.name] = Sort.POSITION
         shaped = self.shaped(piece, target)
         if inner is not None and inner.kind is ReductionKind.SUM:
             name = self.place.collectives.reduce(inner.axes)
@@ -293,7 +298,8 @@ class _Equations:
         if piece.sort is Sort.NUMBER:
             size = "".join(f"{extent}, " for extent in shape)
             return f"torch.full(({size}), {piece.code}, dtype={space.dtype}, device={space.device})"
-        piece = space.float(piece) if target.integer_range is None or self.whole else piece
+        keeps = (target.integer_range is not None and not self.whole) or target.name in space.sorts
+        piece = piece if keeps else space.float(piece)
         own = [axis for axis in target.axes if axis in piece.axes]
         if len(own) < len(target.axes):
             piece = align(piece, target.axes, leading=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from random import Random
 
@@ -17,7 +18,7 @@ from ..rules.theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import RuleDecl
 from .assemble import assemble
-from .coarse import coarse_domains
+from .coarse import axis_domains, coarse_domains
 from .cost import plan_cost
 from .joined_mesh import joined_mesh
 from .memory import memory_warnings, predict_memory
@@ -25,6 +26,7 @@ from .optimise import Optimum, least_cost, optimise
 from .part import everything
 from .pin import Pin, apply_pins, matching, why_not_produced
 from .problem import Impossible, Meaning, Prices, build_problem, prices_on
+from .refusals import describe_refusals
 from .restriction import Place, Restriction, places
 from .strategies import RANDOM, STRATEGIES, random
 from .variants import SingleDevice, Variant, Variants, variants
@@ -99,11 +101,12 @@ def _plan(
     whole = everything(problem.part)
     if below < inf and least_cost(problem.part, whole) >= below:
         return None
-    best = optimise(problem.part, whole, coarse_domains(problem))
+    best = optimise(problem.part, whole, coarse_domains(problem), partial(axis_domains, problem))
     assert best is not None, "every operator has an option, and every layout converts to any other"
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
     cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
-    return Plan(model, mesh, machine.name, strategy, graph, cost, tuple(_describe(best, graph, mesh)))
+    notes = (*_describe(best, graph, mesh), *describe_refusals(model, mesh, library))
+    return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
 
 
 def _seed(strategy: str) -> int | None:
