@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -291,12 +291,18 @@ def text_of(instance: Instance, typed: TypedOperator, library: Library) -> list[
     return operator_text(instance, typed, arguments, [f"result{i}" for i in range(len(instance.outputs))], place)
 
 
-def run(lines: Sequence[str], inputs: Sequence[Any], outputs: int, training: bool) -> list[Any]:
+def counted(position: Any, seed: int, step: int, site: int) -> Any:
+    import torch
+
+    return torch.from_numpy(uniform(position.numpy(), seed, step, site))
+
+
+def run(
+    lines: Sequence[str], inputs: Sequence[Any], outputs: int, training: bool, draw: Callable[..., Any] = counted
+) -> list[Any]:
+    """The results of a text; `draw` gives its random numbers."""
     import torch
     import torch.nn.functional
-
-    def draw(position: Any, seed: int, step: int, site: int) -> Any:
-        return torch.from_numpy(uniform(position.numpy(), seed, step, site))
 
     names: dict[str, Any] = {f"arg{i}": tensor for i, tensor in enumerate(inputs)}
     names |= {"torch": torch, "F": torch.nn.functional, "uniform": draw, "self": State(training)}

@@ -25,6 +25,7 @@ from .reference_bert_unity import places as bert_unity_places
 from .reference_candle import CandleUno, CandleUnoUnity
 from .reference_candle import places as candle_places
 from .reference_candle import places_unity as candle_unity_places
+from .reference_convolutional import InceptionUnity, ResnextUnity, inception_places, resnext_places
 from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
@@ -38,6 +39,9 @@ from .reference_mlp import places as mlp_places
 from .reference_mlp_unity import MlpUnity
 from .reference_mlp_unity import places as mlp_unity_places
 from .reference_recommendation import Dlrm, DlrmUnity, XdlUnity, dlrm_places, dlrm_unity_places, xdl_places
+from .reference_resnext50 import ResNext50
+from .reference_resnext50 import buffers as resnext50_buffers
+from .reference_resnext50 import places as resnext50_places
 from .reference_vit_l16 import VitL16
 from .reference_vit_l16 import places as vit_places
 
@@ -46,18 +50,23 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Example:
-    """A model's reference. `count` is the number of parameters at full size; `settings` switch randomness off."""
+    """A model's reference. `count` is the number of parameters at full size; `settings` switch randomness off.
+
+    `buffers` are those of the module by the names of the model's.
+    """
 
     module: Callable[[Sizes], nn.Module]
     places: Callable[[Sizes], Places]
     count: int
     settings: Mapping[str, int]
+    buffers: Callable[[Sizes], Mapping[str, str]] = lambda sizes: {}
 
 
 EXAMPLES = {
     "digits": Example(Digits, digits_places, 26_122, {}),
     "mlp": Example(Mlp, mlp_places, 109_081_600, {}),
     "gpt2": Example(Gpt2, gpt2_places, 124_439_808, {"dropout": 0}),
+    "resnext50": Example(ResNext50, resnext50_places, 25_028_904, {}, resnext50_buffers),
     "mixtral_8x7b": Example(Mixtral, mixtral_places, 46_702_792_704, {}),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),
     "mlp_unity": Example(MlpUnity, mlp_unity_places, 956_301_312, {}),
@@ -72,6 +81,8 @@ EXAMPLES = {
     "bert_unity": Example(BertUnity, bert_unity_places, 75_498_496, {}),
     "llama3_8b": Example(Llama3, llama3_places, 8_030_261_248, {}),
     "llama3_70b": Example(Llama3, llama3_places, 70_553_706_496, {}),
+    "resnext50_unity": Example(ResnextUnity, resnext_places, 22_222_056, {}),
+    "inception_v3_unity": Example(InceptionUnity, inception_places, 21_788_842, {}),
     "vit_l16": Example(VitL16, vit_places, 304_326_632, {}),
 }
 
@@ -92,7 +103,7 @@ def sizes_of(model: Model) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Reference:
-    """The same weights and data for both sides, and what the reference makes of them in float64."""
+    """The same weights, buffers and data for both sides, and what the reference makes of them in float64."""
 
     model: Model
     weights: dict[str, Tensor]
@@ -101,6 +112,11 @@ class Reference:
     loss: float
     outputs: dict[str, Tensor]
     gradients: dict[str, Tensor]
+    updated: dict[str, Tensor]
+
+    @property
+    def stored(self) -> dict[str, Tensor]:
+        return {**self.weights, **self.buffers}
 
 
 def run_reference(name: str, library: Library) -> Reference:
@@ -124,10 +140,17 @@ def run_reference(name: str, library: Library) -> Reference:
     module = example.module(sizes).double()
     places = example.places(sizes)
     copy_into(module, weights, places)
+    state = dict(module.named_buffers())
+    names = example.buffers(sizes)
+    for theirs in names.values():
+        state[theirs].copy_(torch.rand(state[theirs].shape, generator=random, dtype=torch.float64) + 0.5)
+    buffers |= {ours: state[theirs].clone() for ours, theirs in names.items()}
     loss, outputs = module(**inputs)
     loss.backward()
     found = dict(gradients(module, weights, places))
-    return Reference(model, weights, buffers, inputs, loss.item(), {k: v.detach() for k, v in outputs.items()}, found)
+    updated = {ours: state[theirs].clone() for ours, theirs in names.items()}
+    results = {name: value.detach() for name, value in outputs.items()}
+    return Reference(model, weights, buffers, inputs, loss.item(), results, found, updated)
 
 
 def error(found: Tensor, expected: Tensor, floor: float = 0.0) -> float:

@@ -97,10 +97,12 @@ def _changed(instance: Instance, window: HeldWindow, attributes: Mapping[str, Va
 def _declared(instance: Instance, window: HeldWindow) -> Iterator[Expr]:
     """The index expressions of the dimension in the declaration, where attributes still have their names."""
     (declared,) = (tensor for tensor in instance.operator.inputs if tensor.name == window.operand)
-    rests = [place for place, dim in enumerate(declared.dims) if dim.rest]
+    dimensions = declared.dimensions
+    rests = [place for place, axes in enumerate(dimensions) if axes[0].rest]
     rank = len(instance.operand(window.operand).dims)
-    place = window.dim if not rests or window.dim < rests[0] else len(declared.dims) - rank + window.dim
-    if len(rests) <= 1 and place not in rests:
+    dim = window.dim if not rests or window.dim < rests[0] else len(dimensions) - rank + window.dim
+    if len(rests) <= 1 and dim not in rests and len(dimensions[dim]) == 1:
+        place = sum(map(len, dimensions[:dim]))
         for statement in instance.operator.statements:
             yield from (read.index[place] for read in reads(statement.value) if read.tensor == window.operand)
 

@@ -30,16 +30,19 @@ class Bound:
     entries: tuple[Table, ...]
     captured: tuple[Table, ...]
     bodies: list[Bound]
+    counts: tuple[int, ...]
     relaxation: Relaxation
     stars: dict[int, list[int]]
 
-    def within(self, domains: Domains, limits: Limits, gap: float) -> tuple[Domains, Limits]:
-        """What is left when everything that costs more than `gap` above the bound is excluded."""
+    def within(self, domains: Domains, limits: Limits, gap: float, *, steadily: bool = False) -> tuple[Domains, Limits]:
+        """What is left when everything that costs more than `gap` above the bound is excluded: in a body, where one
+        iteration does so, or, `steadily`, where all do.
+        """
         masks = [mask & (slack <= gap) for mask, slack in zip(domains.masks, self.slacks, strict=True)]
         held = limits.held | {tensor: choices[slack <= gap] for tensor, (choices, slack) in self.held.items()}
         inner = [
-            bound.within(body, limit, gap)
-            for bound, body, limit in zip(self.bodies, domains.bodies, limits.bodies, strict=True)
+            bound.within(body, limit, gap / count if steadily else gap, steadily=steadily)
+            for bound, body, limit, count in zip(self.bodies, domains.bodies, limits.bodies, self.counts, strict=True)
         ]
         return Domains(masks, [body for body, _ in inner]), Limits(held, [limit for _, limit in inner])
 
@@ -75,7 +78,8 @@ def bound_part(part: Part, domains: Domains, limits: Limits, sweeps: int, star: 
     lower += sum(repeat.count * body.least for repeat, body in zip(part.repeats, bodies, strict=True))
     spread = [_spread(mask, slack) for mask, slack in zip(domains.masks, slacks, strict=False)]
     held = {found.tensor: (found.held, slacks[found.variable]) for found in holdings}
-    return Bound(lower, spread, held, entries, captured, bodies, relaxation, stars)
+    counts = tuple(repeat.count for repeat in part.repeats)
+    return Bound(lower, spread, held, entries, captured, bodies, counts, relaxation, stars)
 
 
 def _spread(mask: np.ndarray, slack: Table) -> Table:

@@ -1,12 +1,15 @@
-"""Small parts of the space that hold good plans: all mesh axes doing the same, or nothing divided."""
+"""Small parts of the space that hold good plans: all mesh axes doing the same, nothing divided, or all mesh axes but one
+doing what they do in a plan.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ..graph.layout import Cut, Layout
+from .exact import Solved
 from .network import Mask
 from .options import all_invariant
 from .part import Domains, Part
@@ -37,6 +40,35 @@ def _undivided(problem: Problem, part: Part, meaning: Meaning) -> Domains:
     for value, variable, layouts in meaning.kept.values():
         masks[variable] = _preferred(layouts == problem.spaces.of(value).invariant)
     bodies = [_undivided(problem, repeat.body, body) for repeat, body in zip(part.repeats, meaning.bodies, strict=True)]
+    return Domains(masks, bodies)
+
+
+def axis_domains(problem: Problem, plan: Solved) -> Iterator[Domains]:
+    """Per mesh axis, what differs from a plan along that axis only."""
+    for axis in range(len(problem.spaces.mesh.axes)):
+        yield _beside(problem, problem.part, problem.meaning, [plan], axis)
+
+
+def _beside(problem: Problem, part: Part, meaning: Meaning, plans: Sequence[Solved], axis: int) -> Domains:
+    """Of the plans of a body's iterations any one may be kept along the other axes."""
+    masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
+
+    def others(kinds: Sequence[object]) -> tuple[object, ...]:
+        return (*kinds[:axis], *kinds[axis + 1 :])
+
+    def keep(variable: int, found: Sequence[tuple[object, ...]]) -> None:
+        kept = {found[plan.values[variable]] for plan in plans}
+        masks[variable] = np.array([value in kept for value in found])
+
+    for variable, options in meaning.nodes.values():
+        keep(variable, [others(found.configuration) for found in options.typed])
+    for value, variable, layouts in meaning.kept.values():
+        space = problem.spaces.of(value)
+        keep(variable, [others(_kinds(space.layouts[i])) for i in layouts])
+    bodies = []
+    for number, (repeat, body) in enumerate(zip(part.repeats, meaning.bodies, strict=True)):
+        iterations = list(dict.fromkeys(solved for plan in plans for solved in plan.repeats[number]))
+        bodies.append(_beside(problem, repeat.body, body, iterations, axis))
     return Domains(masks, bodies)
 
 

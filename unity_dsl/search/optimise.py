@@ -5,7 +5,7 @@ Exact: a value is excluded only where a lower bound says that every plan with it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from .bound import Bound, bound_part, limit_holdings
 from .elimination import TooLarge
 from .exact import Solved, Solver
 from .part import Domains, Limits, Part, unlimited
-from .peel import peel
+from .peel import Peeled, peel
 
 _SWEEPS = 3
 _WORTHWHILE = 0.8
@@ -23,6 +23,10 @@ _FEW = 500
 """Values of all variables together that are tried without further ado."""
 _TOLERANCE = 1e-9
 """Of the cost: what rounding may do to a bound."""
+
+
+Near = Callable[[Solved], Iterable[Domains]]
+"""Small domains, each with the given plan in it."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,10 @@ def least_cost(part: Part, domains: Domains) -> float:
     return bound_part(peeled.part, peeled.domains(domains), unlimited(peeled.part), _SWEEPS, star=True).least
 
 
-def optimise(part: Part, domains: Domains, coarse: Sequence[Domains]) -> Optimum | None:
+def optimise(part: Part, domains: Domains, coarse: Sequence[Domains], near: Near = lambda plan: ()) -> Optimum | None:
     """The plan of least cost, or None if there is none. `coarse` are smaller domains, tried until one has a plan: the
-    better it is, the more can be excluded of the others.
+    better it is, the more can be excluded of the others. Where the tables of the whole are too large, the best plan is
+    improved within domains `near` it.
     """
     peeled = peel(part)
     best = _Best()
@@ -64,14 +69,26 @@ def optimise(part: Part, domains: Domains, coarse: Sequence[Domains]) -> Optimum
         if best.plan is None:
             _search(peeled.part, peeled.domains(domains.intersected(smaller)), best)
     bound, exact = _search(peeled.part, peeled.domains(domains), best)
+    if not exact:
+        _improve(peeled, domains, near, best)
     if best.plan is None:
         return None
     return Optimum(peeled.restored(best.plan), best.cost, min(bound, best.cost), exact)
 
 
+def _improve(peeled: Peeled, domains: Domains, near: Near, best: _Best) -> None:
+    """Takes the best plan near the best one, until there is no better one."""
+    before = np.inf
+    while best.plan is not None and best.cost < before * (1 - _TOLERANCE):
+        before = best.cost
+        for smaller in near(peeled.restored(best.plan)):
+            _search(peeled.part, peeled.domains(domains.intersected(smaller)), best)
+
+
 def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
     """Improves the best plan by those of a domain. Returns a lower bound on these, and whether none is better now."""
     limits = unlimited(part)
+    domains = domains.agreed(part)
     if domains.empty:
         return np.inf, True
     found = bound_part(part, domains, limits, _SWEEPS, star=True)
@@ -90,7 +107,7 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
     while domains.count + limits.count > _FEW:
         found = bound_part(part, domains, limits, _SWEEPS, star=False)
         gap = _gap(found, best)
-        _descend(part, domains, limits, found, best, (gap / 64, gap / 16, gap / 4))
+        _descend(part, domains, limits, found, best, (gap / 256, gap / 64, gap / 16, gap / 4))
         smaller, fewer = found.within(domains, limits, _gap(found, best))
         if smaller.empty or found.least >= best.cost:
             return best.cost, True
@@ -118,6 +135,7 @@ def _descend(part: Part, domains: Domains, limits: Limits, found: Bound, best: _
     """Plans on the values nearest to the bound: good ones are among them. Wider and wider, until there is one."""
     before = best.cost
     for gap in gaps:
-        near, held = found.within(domains, limits, gap)
+        near, held = found.within(domains, limits, gap, steadily=True)
+        near = near.agreed(part)
         if not near.empty and (not _attempt(part, near, held, best) or best.cost < before):
             return

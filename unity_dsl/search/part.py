@@ -6,6 +6,7 @@ tensor's storage or, at the border of a body, the layout of a carried value.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -140,9 +141,36 @@ class Domains:
     def count(self) -> int:
         return sum(int(mask.sum()) for mask in self.masks) + sum(body.count for body in self.bodies)
 
+    def agreed(self, part: Part) -> Domains:
+        """Without values that do not fit across the border of a body: what is carried leaves an iteration, or is there
+        before, as the next one or the end finds it, and what is captured has one layout.
+        """
+        masks, bodies = list(self.masks), []
+        for repeat, inner in zip(part.repeats, self.bodies, strict=True):
+            body, inside = repeat.body, list(inner.masks)
+            for own, given in zip(body.captured, repeat.captured, strict=True):
+                both = np.intersect1d(_left(inside, own), _left(masks, given))
+                _keep(inside, own, both)
+                _keep(masks, given, both)
+            rows = zip(repeat.initial, repeat.results, body.entries, body.exits, strict=True)
+            for first, result, entry, exit_ in rows:
+                _keep(inside, entry, np.union1d(_left(masks, first), _left(inside, exit_)))
+                _keep(inside, exit_, np.union1d(_left(masks, result), _left(inside, entry)))
+                _keep(masks, result, _left(inside, exit_))
+            bodies.append(Domains(inside, inner.bodies).agreed(body))
+        return Domains(masks, bodies)
+
     def inside(self, port: Port) -> Port:
         """The port, on what is left of its variable."""
         return Port(port.variable, port.layouts[self.masks[port.variable]], port.count)
+
+
+def _left(masks: Sequence[Mask], port: Port) -> Layouts:
+    return port.layouts[masks[port.variable]]
+
+
+def _keep(masks: list[Mask], port: Port, layouts: Layouts) -> None:
+    masks[port.variable] = masks[port.variable] & np.isin(port.layouts, layouts)
 
 
 def everything(part: Part) -> Domains:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from random import Random
 
@@ -17,7 +18,7 @@ from ..rules.theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import RuleDecl
 from .assemble import assemble
-from .coarse import coarse_domains
+from .coarse import axis_domains, coarse_domains
 from .cost import plan_cost
 from .joined_mesh import joined_mesh
 from .memory import memory_warnings, predict_memory
@@ -100,7 +101,7 @@ def _plan(
     whole = everything(problem.part)
     if below < inf and least_cost(problem.part, whole) >= below:
         return None
-    best = optimise(problem.part, whole, coarse_domains(problem))
+    best = optimise(problem.part, whole, coarse_domains(problem), partial(axis_domains, problem))
     assert best is not None, "every operator has an option, and every layout converts to any other"
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
     cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
