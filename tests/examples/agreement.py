@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unity_dsl.graph.build import build_model
-from unity_dsl.graph.graph import Model
+from unity_dsl.graph.graph import Graph, Model, Segment
 from unity_dsl.index.library import Library
 from unity_dsl.resources import folder
 from unity_dsl.syntax.parse_model import parse_model
@@ -24,6 +24,8 @@ from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
 from .reference_gpt2 import places as gpt2_places
+from .reference_lstm_lm import LstmLm
+from .reference_lstm_lm import places as lstm_places
 from .reference_mlp import Mlp
 from .reference_mlp import places as mlp_places
 
@@ -44,6 +46,7 @@ EXAMPLES = {
     "digits": Example(Digits, digits_places, 26_122, {}),
     "mlp": Example(Mlp, mlp_places, 109_081_600, {}),
     "gpt2": Example(Gpt2, gpt2_places, 124_439_808, {"dropout": 0}),
+    "lstm_lm": Example(LstmLm, lstm_places, 66_022_000, {"dropout": 0}),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),
 }
 
@@ -64,14 +67,23 @@ def sizes_of(model: Model) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Reference:
-    """The same weights and data for both sides, and what the reference makes of them in float64."""
+    """The same weights and data for both sides, and what the reference makes of them in float64. Buffers are zeros."""
 
     model: Model
     weights: dict[str, Tensor]
+    buffers: dict[str, Tensor]
     inputs: dict[str, Tensor]
     loss: float
     outputs: dict[str, Tensor]
     gradients: dict[str, Tensor]
+
+
+def _buffers(graph: Graph, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    for buffer in graph.buffers:
+        yield prefix + buffer.value.name, torch.zeros(buffer.value.shape, dtype=torch.float64)
+    for step in graph.steps:
+        for path in step.paths if isinstance(step, Segment) else ():
+            yield from _buffers(step.body, prefix + path)
 
 
 def run_reference(name: str, library: Library) -> Reference:
@@ -97,7 +109,15 @@ def run_reference(name: str, library: Library) -> Reference:
     loss, outputs = module(**inputs)
     loss.backward()
     found = dict(gradients(module, weights, places))
-    return Reference(model, weights, inputs, loss.item(), {k: v.detach() for k, v in outputs.items()}, found)
+    return Reference(
+        model,
+        weights,
+        dict(_buffers(model.graph, "")),
+        inputs,
+        loss.item(),
+        {k: v.detach() for k, v in outputs.items()},
+        found,
+    )
 
 
 def error(found: Tensor, expected: Tensor, floor: float = 0.0) -> float:

@@ -25,7 +25,7 @@ def test_the_compiled_program_agrees_in_loss_outputs_and_every_gradient(name: st
 
     with load_program(out) as program:
         model = program.Model(None).double()
-        model.load_global(expected.weights)
+        model.load_global(expected.weights | expected.buffers)
         loss, outputs = model(**expected.inputs)
         loss.backward()
         model.synchronise()

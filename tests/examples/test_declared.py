@@ -30,7 +30,7 @@ def library() -> Library:
 def test_the_declarations_compute_what_the_module_computes(name: str, library: Library) -> None:
     expected = run_reference(name, library)
     inputs = {key: tensor.numpy() for key, tensor in expected.inputs.items()}
-    weights = {key: tensor.numpy() for key, tensor in expected.weights.items()}
+    weights = {key: tensor.numpy() for key, tensor in (expected.weights | expected.buffers).items()}
     found = evaluate_model(expected.model, library, inputs, weights)
     assert found.loss == pytest.approx(expected.loss, rel=1e-12)
     assert set(found.outputs) == set(expected.outputs)
