@@ -19,6 +19,7 @@ import click
 
 from . import __version__
 from .console import replace_file, show_diagnostic, show_lines
+from .docs_command import docs_command
 from .rule_commands import rules_group
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def unityc() -> None:
 
 
 unityc.add_command(rules_group)
+unityc.add_command(docs_command)
 
 
 # ---------------------------------------------------------------------------------------------- compile
@@ -363,13 +365,16 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     from .index.describe import describe_function, describe_operator, describe_parallel
     from .index.library import load_library
     from .prove.facts import fact_lines
+    from .rules.sharding_table import statuses
+    from .rules.theorems import ShardingTheorems
     from .syntax.codes import CODES
     from .syntax.diagnostic import fail, suggest
 
     library = load_library(ops)
     texts = []
     if name in library.operators:
-        texts.append(describe_operator(library.operators[name], library))
+        operator = library.operators[name]
+        texts.append(describe_operator(operator, library, statuses(operator, ShardingTheorems(library))))
     if name in library.parallels:
         texts.append(describe_parallel(library.parallels[name]))
     if name in library.functions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -186,6 +186,10 @@ SHIPPED = [
     Case("rms_norm", ((2, 3, 5), (5,)), {"eps": 1e-3}),
     Case("root_scale", ((3, 2, 4),), {}),
     Case("rope", ((2, 5, 6),), {"base": 500}),
+    Case("full_attention", ((2, 6, 4, 3), (2, 2, 5, 3), (2, 2, 5, 2)), {}),
+    Case("causal_attention", ((2, 6, 4, 3), (2, 2, 4, 3), (2, 2, 4, 2)), {}),
+    Case("causal_attention", ((1, 2, 5, 3), (1, 2, 3, 3), (1, 2, 3, 2)), {}),
+    Case("masked_attention", ((2, 6, 4, 3), (2, 2, 5, 3), (2, 2, 5, 2), ids(9, 2, 4, 5)), {}),
     Case("causal_mask", ((2, 4, 4),), {}),
     Case("dropout", ((4, 3),), {"p": 0.3}),
     Case("rearrange", ((2, 12, 3),), {}, pattern("b, h*k, c", "b, h, c, k", b=2, h=3, k=4, c=3)),
@@ -279,18 +283,26 @@ class State:
 
 
 def text_of(instance: Instance, typed: TypedOperator, library: Library) -> list[str]:
+    # Without native call there is none for slices either.
+    instance = replace(instance, native=instance.native and typed.native)
     mesh = Mesh(())
     place = Place(Names(), mesh, library, Collectives(mesh, library), "self", site="2")
     arguments = [f"arg{i}" for i in range(len(instance.inputs))]
     return operator_text(instance, typed, arguments, [f"result{i}" for i in range(len(instance.outputs))], place)
 
 
-def run(lines: Sequence[str], inputs: Sequence[Any], outputs: int, training: bool) -> list[Any]:
+def counted(position: Any, seed: int, step: int, site: int) -> Any:
+    import torch
+
+    return torch.from_numpy(uniform(position.numpy(), seed, step, site))
+
+
+def run(
+    lines: Sequence[str], inputs: Sequence[Any], outputs: int, training: bool, draw: Callable[..., Any] = counted
+) -> list[Any]:
+    """The results of a text; `draw` gives its random numbers."""
     import torch
     import torch.nn.functional
-
-    def draw(position: Any, seed: int, step: int, site: int) -> Any:
-        return torch.from_numpy(uniform(position.numpy(), seed, step, site))
 
     names: dict[str, Any] = {f"arg{i}": tensor for i, tensor in enumerate(inputs)}
     names |= {"torch": torch, "F": torch.nn.functional, "uniform": draw, "self": State(training)}
@@ -378,3 +390,16 @@ def test_numbers_in_the_text_are_in_the_type_of_the_tensors(library: Library) ->
         instance, typed, inputs = build(case, library)
         found = run(text_of(instance, typed, library), tensors(inputs), len(instance.outputs), True)
         assert all(value.dtype in (torch.float64, torch.int64) for value in found), case
+
+
+def test_positions_are_told_apart_in_bfloat16(library: Library) -> None:
+    """Beyond 256 bfloat16 has no room for a position: an angle is computed in float32 and rounded last."""
+    import torch
+
+    case = Case("rope", ((1, 4096, 4),), {"base": 500000})
+    instance, typed, inputs = build(case, library)
+    (expected,) = evaluate(instance, inputs, library)
+    lines = text_of(instance, typed, library)
+    (found,) = run(lines, [torch.from_numpy(inputs[0]).bfloat16()], 1, True)
+    assert found.dtype is torch.bfloat16
+    np.testing.assert_allclose(found.double().numpy(), expected, atol=0.05)

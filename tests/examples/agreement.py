@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unity_dsl.graph.build import build_model
-from unity_dsl.graph.graph import Graph, Model, Segment
+from unity_dsl.graph.graph import Model
 from unity_dsl.index.library import Library
 from unity_dsl.resources import folder
 from unity_dsl.syntax.parse_model import parse_model
@@ -20,34 +20,79 @@ from unity_dsl.syntax.read import read_source
 from .correspondence import Places, copy_into, gradients
 from .reference_bert_large import BertLarge
 from .reference_bert_large import places as bert_places
+from .reference_bert_unity import BertUnity
+from .reference_bert_unity import places as bert_unity_places
+from .reference_candle import CandleUno, CandleUnoUnity
+from .reference_candle import places as candle_places
+from .reference_candle import places_unity as candle_unity_places
+from .reference_convolutional import InceptionUnity, ResnextUnity, inception_places, resnext_places
 from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
 from .reference_gpt2 import places as gpt2_places
+from .reference_inception_v3 import InceptionV3
+from .reference_inception_v3 import buffers as inception_buffers
+from .reference_inception_v3 import places as inception_places
+from .reference_llama3 import Llama3
+from .reference_llama3 import places as llama3_places
+from .reference_mixtral_8x7b import Mixtral
+from .reference_mixtral_8x7b import places as mixtral_places
 from .reference_lstm_lm import LstmLm
+from .reference_lstm_lm import buffers as lstm_buffers
 from .reference_lstm_lm import places as lstm_places
 from .reference_mlp import Mlp
 from .reference_mlp import places as mlp_places
+from .reference_mlp_unity import MlpUnity
+from .reference_mlp_unity import places as mlp_unity_places
+from .reference_recommendation import Dlrm, DlrmUnity, XdlUnity, dlrm_places, dlrm_unity_places, xdl_places
+from .reference_resnext50 import ResNext50
+from .reference_resnext50 import buffers as resnext50_buffers
+from .reference_resnext50 import places as resnext50_places
+from .reference_vit_l16 import VitL16
+from .reference_vit_l16 import places as vit_places
 
 Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Example:
-    """A model's reference. `count` is the number of parameters at full size; `settings` switch randomness off."""
+    """A model's reference. `count` is the number of parameters at full size; `settings` switch randomness off.
+
+    `buffers` are those of the module by the names of the model's. The small preset has fewer than `largest` parameters.
+    """
 
     module: Callable[[Sizes], nn.Module]
     places: Callable[[Sizes], Places]
     count: int
     settings: Mapping[str, int]
+    buffers: Callable[[Sizes], Mapping[str, str]] = lambda sizes: {}
+    largest: int = 30_000
 
 
 EXAMPLES = {
     "digits": Example(Digits, digits_places, 26_122, {}),
     "mlp": Example(Mlp, mlp_places, 109_081_600, {}),
     "gpt2": Example(Gpt2, gpt2_places, 124_439_808, {"dropout": 0}),
-    "lstm_lm": Example(LstmLm, lstm_places, 66_022_000, {"dropout": 0}),
+    "resnext50": Example(ResNext50, resnext50_places, 25_028_904, {}, resnext50_buffers),
+    "mixtral_8x7b": Example(Mixtral, mixtral_places, 46_702_792_704, {}),
+    "inception_v3": Example(InceptionV3, inception_places, 27_161_264, {"dropout": 0}, inception_buffers, 100_000),
+    "lstm_lm": Example(LstmLm, lstm_places, 66_022_000, {"dropout": 0}, lstm_buffers),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),
+    "mlp_unity": Example(MlpUnity, mlp_unity_places, 956_301_312, {}),
+    "candle_uno": Example(CandleUno, candle_places, 21_275_001, {"dropout": 0}),
+    "candle_uno_unity": Example(CandleUnoUnity, candle_unity_places, 820_948_704, {}),
+    "dlrm": Example(Dlrm, dlrm_places, 187_767_399 * 128 + 2_368_897, {}),
+    "dlrm_kaggle": Example(Dlrm, dlrm_places, 33_762_577 * 16 + 475_985, {}),
+    "dlrm_unity": Example(DlrmUnity, dlrm_unity_places, 256_000_000 + 24_960, {}),
+    "xdl_unity": Example(XdlUnity, xdl_places, 256_000_000 + 131_584, {}),
+    "gpt2_xl": Example(Gpt2, gpt2_places, 1_557_611_200, {"dropout": 0}),
+    "gpt3_175b": Example(Gpt2, gpt2_places, 174_604_259_328, {}),
+    "bert_unity": Example(BertUnity, bert_unity_places, 75_498_496, {}),
+    "llama3_8b": Example(Llama3, llama3_places, 8_030_261_248, {}),
+    "llama3_70b": Example(Llama3, llama3_places, 70_553_706_496, {}),
+    "resnext50_unity": Example(ResnextUnity, resnext_places, 22_222_056, {}),
+    "inception_v3_unity": Example(InceptionUnity, inception_places, 21_788_842, {}),
+    "vit_l16": Example(VitL16, vit_places, 304_326_632, {}),
 }
 
 
@@ -67,7 +112,7 @@ def sizes_of(model: Model) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Reference:
-    """The same weights and data for both sides, and what the reference makes of them in float64. Buffers are zeros."""
+    """The same weights, buffers and data for both sides, and what the reference makes of them in float64."""
 
     model: Model
     weights: dict[str, Tensor]
@@ -76,14 +121,11 @@ class Reference:
     loss: float
     outputs: dict[str, Tensor]
     gradients: dict[str, Tensor]
+    updated: dict[str, Tensor]
 
-
-def _buffers(graph: Graph, prefix: str) -> Iterator[tuple[str, Tensor]]:
-    for buffer in graph.buffers:
-        yield prefix + buffer.value.name, torch.zeros(buffer.value.shape, dtype=torch.float64)
-    for step in graph.steps:
-        for path in step.paths if isinstance(step, Segment) else ():
-            yield from _buffers(step.body, prefix + path)
+    @property
+    def stored(self) -> dict[str, Tensor]:
+        return {**self.weights, **self.buffers}
 
 
 def run_reference(name: str, library: Library) -> Reference:
@@ -96,6 +138,7 @@ def run_reference(name: str, library: Library) -> Reference:
         key: 0.3 * torch.randn(weight.value.shape, generator=random, dtype=torch.float64)
         for key, weight in model.weights()
     }
+    buffers = {item.value.name: torch.zeros(item.value.shape, dtype=torch.float64) for item in model.graph.buffers}
     inputs = {}
     for item in model.graph.inputs:
         shape, bound = item.value.shape, item.value.integer_range
@@ -106,18 +149,17 @@ def run_reference(name: str, library: Library) -> Reference:
     module = example.module(sizes).double()
     places = example.places(sizes)
     copy_into(module, weights, places)
+    state = dict(module.named_buffers())
+    names = example.buffers(sizes)
+    for theirs in names.values():
+        state[theirs].copy_(torch.rand(state[theirs].shape, generator=random, dtype=torch.float64) + 0.5)
+    buffers |= {ours: state[theirs].clone() for ours, theirs in names.items()}
     loss, outputs = module(**inputs)
     loss.backward()
     found = dict(gradients(module, weights, places))
-    return Reference(
-        model,
-        weights,
-        dict(_buffers(model.graph, "")),
-        inputs,
-        loss.item(),
-        {k: v.detach() for k, v in outputs.items()},
-        found,
-    )
+    updated = {ours: state[theirs].clone() for ours, theirs in names.items()}
+    results = {name: value.detach() for name, value in outputs.items()}
+    return Reference(model, weights, buffers, inputs, loss.item(), results, found, updated)
 
 
 def error(found: Tensor, expected: Tensor, floor: float = 0.0) -> float:

@@ -25,16 +25,20 @@ def test_the_compiled_program_agrees_in_loss_outputs_and_every_gradient(name: st
 
     with load_program(out) as program:
         model = program.Model(None).double()
-        model.load_global(expected.weights | expected.buffers)
+        model.load_global(expected.stored)
         loss, outputs = model(**expected.inputs)
         loss.backward()
         model.synchronise()
         gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
+        buffers = dict(model.named_buffers())
 
     assert abs(loss.item() - expected.loss) <= TOLERANCE * abs(expected.loss)
     assert set(outputs) == set(expected.outputs)
     for key, tensor in expected.outputs.items():
         assert error(outputs[key].detach(), tensor) <= TOLERANCE, key
+    assert set(buffers) == set(expected.buffers)
+    for key, tensor in (expected.buffers | expected.updated).items():
+        assert error(buffers[key], tensor, 1e-3) <= TOLERANCE, key
     assert set(gradients) == set(expected.gradients)
     floor = noise_floor(expected.gradients)
     for key, tensor in expected.gradients.items():

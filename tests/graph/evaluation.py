@@ -18,8 +18,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Returned:
+    """`updated` are the buffers after the step, of those that it changes, under their full names."""
+
     loss: float
     outputs: dict[str, Array]
+    updated: dict[str, Array]
 
 
 def evaluate_model(
@@ -32,13 +35,20 @@ def evaluate_model(
 ) -> Returned:
     """What a model returns. `stored` are its weights and buffers under their full names, `layer.0.w`."""
     values = dict(inputs)
-    _run(model.graph, library, values, stored, "", training)
+    updated: dict[str, Array] = {}
+    _run(model.graph, library, values, stored, "", training, updated)
     outputs = {name: values[value.name] for name, value in zip(model.output_names, model.outputs, strict=True)}
-    return Returned(float(values[model.loss.name]), outputs)
+    return Returned(float(values[model.loss.name]), outputs, updated)
 
 
 def _run(
-    graph: Graph, library: Library, values: dict[str, Array], stored: Mapping[str, Array], prefix: str, training: bool
+    graph: Graph,
+    library: Library,
+    values: dict[str, Array],
+    stored: Mapping[str, Array],
+    prefix: str,
+    training: bool,
+    updated: dict[str, Array],
 ) -> None:
     """Compute every value of the graph into `values`, and check each against the shape that the graph says."""
     for item in (*graph.weights, *graph.buffers):
@@ -47,13 +57,15 @@ def _run(
         assert values[item.value.name].shape == item.value.shape, item.value.name
     for step in graph.steps:
         if isinstance(step, Segment):
-            results = _iterate(step, library, values, stored, prefix, training)
+            results = _iterate(step, library, values, stored, prefix, training, updated)
         else:
             arguments = [values[value.name] for value in step.arguments]
             results = evaluate(step.instance, arguments, library, training=training)
         for value, array in zip(step.makes, results, strict=True):
             assert array.shape == value.shape, value.name
             values[value.name] = np.asarray(array)
+    if training:
+        updated |= {prefix + update.buffer.name: values[update.value.name] for update in graph.updates}
 
 
 def _iterate(
@@ -63,6 +75,7 @@ def _iterate(
     stored: Mapping[str, Array],
     prefix: str,
     training: bool,
+    updated: dict[str, Array],
 ) -> list[Array]:
     """What a repeat, a scan or a cond leaves: carried values, then what it stacks."""
     carried = [values[value.name] for value in segment.initial]
@@ -73,7 +86,7 @@ def _iterate(
         inside |= {value.name: array for value, array in zip(segment.entry, carried, strict=True)}
         for series in segment.sliced:
             inside[series.part.name] = values[series.whole.name].take(iteration, series.dim)
-        _run(segment.body, library, inside, stored, prefix + path, training)
+        _run(segment.body, library, inside, stored, prefix + path, training, updated)
         carried = [inside[value.name] for value in segment.exit]
         for parts, series in zip(made, segment.stacked, strict=True):
             parts.append(inside[series.part.name])

@@ -347,6 +347,24 @@ def test_a_pattern_at_a_reduction_says_what_is_kept() -> None:
     assert "rearrange" not in operators(model.graph)
 
 
+@pytest.mark.parametrize("count", [2, 3, 5, 8])
+def test_concat_of_any_number_keeps_the_order(count: int) -> None:
+    """Halves are joined: no element passes through more than log2(count), rounded up."""
+    names = [f"x{part}" for part in range(count)]
+    inputs = [f"  input {name}: f32[{part + 1}, 3]" for part, name in enumerate(names)]
+    whole = [f"  y = concat({', '.join(names)}; dim=0)", "  loss mse(linear(y, w), y)", "  output y"]
+    model = build("\n".join(["model joined[d = 3]", *inputs, "  weight w: f32[d, d] ~ zeros", *whole]))
+    joins = [step for step in model.graph.steps if isinstance(step, Node) and step.instance.name == "concat"]
+    assert len(joins) == count - 1 and joins[-1].results[0].name == "y"
+    given = {name: np.full((part + 1, 3), float(part)) for part, name in enumerate(names)}
+    found = evaluate_model(model, LIBRARY, given, {"w": np.zeros((3, 3))})
+    np.testing.assert_array_equal(found.outputs["y"], np.concatenate([given[name] for name in names]))
+    depth = dict.fromkeys(names, 0)
+    for join in joins:
+        depth[join.results[0].name] = 1 + max(depth[value.name] for value in join.arguments)
+    assert depth["y"] == (count - 1).bit_length()
+
+
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(-3, 2))
 @settings(max_examples=20, deadline=None)
 def test_split_is_equal_slices(parts: int, size: int, dim: int) -> None:

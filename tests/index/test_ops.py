@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from unity_dsl.index.evaluate import evaluate
 from unity_dsl.index.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
+from unity_dsl.index.native import LITERALS
 from unity_dsl.index.term import call, substitute
 from unity_dsl.syntax.ast import (
     DimDecl,
@@ -32,6 +33,7 @@ from unity_dsl.syntax.ast import (
 )
 
 from .operand_cases import Case, Random, Tensors, any_shape, broadcast, normal, sizes, unary
+from .selection_cases import SELECTION_CASES
 from .simple_cases import SIMPLE_CASES, WITHOUT_NATIVE_CALL
 
 
@@ -149,6 +151,31 @@ def rope(random: Random) -> Case:
     return Case([normal(random, *any_shape(random), s, 2 * half)], reference, {"base": 500})
 
 
+def attention(kind: str) -> Callable[[Random], Case]:
+    """`causal`, `masked` or `full`, against matrix products and a softmax that are written out."""
+
+    def made(random: Random) -> Case:
+        b, heads, groups, s, t, k, v = sizes(random, 7)
+        seen = random.integers(0, 2, (b, s, t))
+        seen[..., 0] = 1  # at least one key for every query
+        mask = torch.as_tensor(seen)
+        keep = {"causal": torch.ones(s, t).tril(), "masked": mask[:, None], "full": torch.ones(s, t)}[kind]
+
+        def reference(q: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+            key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+            scores = (q @ key.transpose(-2, -1) / k**0.5).masked_fill(keep == 0, -torch.inf)
+            return torch.softmax(scores, -1) @ value
+
+        inputs = [
+            normal(random, b, heads * groups, s, k),
+            normal(random, b, heads, t, k),
+            normal(random, b, heads, t, v),
+        ]
+        return Case([*inputs, mask], reference, ranges={3: 2}) if kind == "masked" else Case(inputs, reference)
+
+    return made
+
+
 def concat(random: Random) -> Case:
     shape = sizes(random, int(random.integers(1, 4)))
     dim = int(random.integers(-len(shape), len(shape)))
@@ -164,6 +191,15 @@ def cut(random: Random) -> Case:
     stop = int(random.integers(start + 1, shape[dim] + 1))
     attributes = {"dim": dim, "start": start, "stop": stop}
     return Case([normal(random, *shape)], lambda x: x.narrow(dim, start, stop - start), attributes)
+
+
+def prepend(random: Random) -> Case:
+    shape, (s, r, d) = any_shape(random), sizes(random, 3)
+
+    def reference(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return torch.cat([rows.expand(*shape, r, d), x], -2)
+
+    return Case([normal(random, *shape, s, d), normal(random, r, d)], reference)
 
 
 def pattern(reference: Callable[[torch.Tensor], torch.Tensor], keeps: bool = False) -> Callable[[Random], Case]:
@@ -222,141 +258,6 @@ def global_avg_pool2d(random: Random) -> Case:
     return Case([normal(random, *sizes(random, 4))], lambda x: F.adaptive_avg_pool2d(x, 1)[:, :, 0, 0])
 
 
-def few(random: Random, *shape: int) -> torch.Tensor:
-    """Numbers with many ties."""
-    return torch.from_numpy(random.integers(-2, 3, shape).astype(float))
-
-
-def integers(random: Random, bound: int, *shape: int) -> torch.Tensor:
-    return torch.as_tensor(random.integers(0, bound, shape))
-
-
-def top_k(random: Random) -> Case:
-    (c,) = sizes(random, 1)
-    count = int(random.integers(1, c + 1))
-
-    def reference(x: torch.Tensor) -> torch.Tensor:
-        """Sorted by element, then by position, one row at a time."""
-        rows = [sorted(range(c), key=lambda n, row=row: (-row[n], n))[:count] for row in x.reshape(-1, c).tolist()]
-        return torch.tensor(rows).reshape(*x.shape[:-1], count)
-
-    return Case([few(random, *any_shape(random), c)], reference, {"count": count})
-
-
-def sort(random: Random) -> Case:
-    (c,) = sizes(random, 1)
-
-    def reference(x: torch.Tensor) -> torch.Tensor:
-        rows = [sorted(range(c), key=lambda n, row=row: (row[n], n)) for row in x.reshape(-1, c).tolist()]
-        return torch.tensor(rows).reshape(x.shape)
-
-    return Case([few(random, *any_shape(random), c)], reference)
-
-
-def along(random: Random) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """A tensor, positions along one of its dimensions, and which one."""
-    shape = sizes(random, int(random.integers(1, 4)))
-    dim = int(random.integers(-len(shape), len(shape)))
-    other = list(shape)
-    other[dim] = int(random.integers(1, 6))
-    return normal(random, *shape), integers(random, shape[dim], *other), dim
-
-
-def gather(random: Random) -> Case:
-    x, i, dim = along(random)
-    return Case([x, i], lambda x, i: torch.gather(x, dim, i), {"dim": dim}, {1: x.shape[dim]})
-
-
-def scatter_add(random: Random) -> Case:
-    x, i, dim = along(random)
-    inputs = [x, i, normal(random, *i.shape)]
-    return Case(inputs, lambda x, i, v: torch.scatter_add(x, dim, i, v), {"dim": dim}, {1: x.shape[dim]})
-
-
-def one_hot(random: Random) -> Case:
-    (c,) = sizes(random, 1)
-    return Case([integers(random, c, *any_shape(random))], lambda i: F.one_hot(i, c), ranges={0: c})
-
-
-def cumsum(random: Random) -> Case:
-    x, _, dim = along(random)
-    return Case([x], lambda x: torch.cumsum(x, dim), {"dim": dim})
-
-
-Choices = tuple[torch.Tensor, torch.Tensor, int]
-
-
-def queue(i: torch.Tensor, experts: int) -> torch.Tensor:
-    """The places of choices, one group, choice and token after the other."""
-    places = torch.zeros_like(i)
-    for group in range(i.shape[0]):
-        taken = [0] * experts
-        for choice in range(i.shape[2]):
-            for token in range(i.shape[1]):
-                expert = int(i[group, token, choice])
-                places[group, token, choice] = taken[expert]
-                taken[expert] += 1
-    return places
-
-
-def choices(random: Random) -> Choices:
-    """What groups of tokens choose, the places of that, and how many experts there are."""
-    g, s, k, e = sizes(random, 4)
-    i = integers(random, e, g, s, k)
-    return i, queue(i, e), e
-
-
-def expert_places(random: Random) -> Case:
-    i, _, e = choices(random)
-    return Case([i], lambda i: queue(i, e), ranges={0: e})
-
-
-def dispatch(random: Random) -> Case:
-    (i, p, e), (d, capacity) = choices(random), sizes(random, 2)
-    g, s, k = i.shape
-
-    def reference(x: torch.Tensor, i: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-        y = torch.zeros(e, g, capacity, d, dtype=x.dtype)
-        for group, token, choice in np.ndindex(g, s, k):
-            if p[group, token, choice] < capacity:
-                y[i[group, token, choice], group, p[group, token, choice]] += x[group, token]
-        return y
-
-    return Case([normal(random, g, s, d), i, p], reference, {"capacity": capacity}, {1: e, 2: s * k})
-
-
-def expert_linear(random: Random) -> Case:
-    e, i, o = sizes(random, 3)
-    inputs = [normal(random, e, *any_shape(random), i), normal(random, e, o, i)]
-    return Case(inputs, lambda x, w: torch.stack([F.linear(*part) for part in zip(x, w, strict=True)]))
-
-
-def combine_experts(random: Random) -> Case:
-    (i, p, e), (d, capacity) = choices(random), sizes(random, 2)
-    g, s, k = i.shape
-
-    def reference(y: torch.Tensor, i: torch.Tensor, p: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        z = torch.zeros(g, s, d, dtype=y.dtype)
-        for group, token, choice in np.ndindex(g, s, k):
-            if p[group, token, choice] < capacity:
-                z[group, token] += w[group, token, choice] * y[i[group, token, choice], group, p[group, token, choice]]
-        return z
-
-    inputs = [normal(random, e, g, capacity, d), i, p, normal(random, g, s, k)]
-    return Case(inputs, reference, ranges={1: e, 2: s * k})
-
-
-def expert_balance(random: Random) -> Case:
-    i, _, e = choices(random)
-    r = torch.softmax(normal(random, *i.shape[:2], e), -1)
-
-    def reference(r: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
-        share = F.one_hot(i, e).double().sum(2).mean((0, 1))
-        return e * (share * r.mean((0, 1))).sum()
-
-    return Case([r, i], reference, ranges={1: e})
-
-
 CASES: dict[str, Callable[[Random], Case]] = {
     "add": broadcast(torch.add),
     "sub": broadcast(torch.sub),
@@ -385,6 +286,9 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "batch_norm": batch_norm,
     "rms_norm": rms_norm,
     "rope": rope,
+    "full_attention": attention("full"),
+    "causal_attention": attention("causal"),
+    "masked_attention": attention("masked"),
     "mse": mse,
     "cross_entropy": cross_entropy,
     "conv1d": conv1d,
@@ -394,27 +298,18 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "global_avg_pool2d": global_avg_pool2d,
     "concat": concat,
     "slice": cut,
+    "prepend": prepend,
     "rearrange": pattern(lambda x: x, keeps=True),
     "reduce_sum": pattern(lambda x: x.sum(-1)),
     "reduce_mean": pattern(lambda x: x.mean(-1)),
     "reduce_max": pattern(lambda x: x.amax(-1)),
     **SIMPLE_CASES,
-    "top_k": top_k,
-    "sort": sort,
-    "gather": gather,
-    "scatter_add": scatter_add,
-    "one_hot": one_hot,
-    "cumsum": cumsum,
-    "expert_places": expert_places,
-    "dispatch": dispatch,
-    "expert_linear": expert_linear,
-    "combine_experts": combine_experts,
-    "expert_balance": expert_balance,
+    **SELECTION_CASES,
 }
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
-    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope"),
+    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend"),
     *("one_hot", "expert_places", "dispatch", "expert_linear", "combine_experts", "expert_balance"),
     *WITHOUT_NATIVE_CALL,
 }
@@ -478,7 +373,7 @@ def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, 
         case NativeList(items):
             return [run(item, names, sizes) for item in items]
         case Name(name):
-            return {"True": True, "False": False, **names}[name]
+            return LITERALS[name] if name in LITERALS else names[name]
         case Size(name):
             return sizes[name]
         case Number(value):

@@ -154,3 +154,33 @@ def test_a_repeat_may_do_nothing_but_update(compile_program: Compile, pool: Rank
             model(**batch)
         assert model.steps == 2
         torch.testing.assert_close(model.copy[1].slow, w * 0.19)
+
+
+SKIPPED = """
+model skipped[b = 4, d = 4]
+  input x: f32[b, d]
+  input open: int<2>[]
+  weight w: f32[d, d] ~ normal(0.5)
+  y = linear(x, w)
+  cond open as gate
+    buffer mean: f32[d] ~ zeros
+    y = y + mean
+    update mean = mean * 0.5 + reduce_mean(y[b, d] -> [d])
+  cond open as count
+    buffer times: f32[] ~ zeros
+    update times = times + 1
+  loss mse(y, x)
+"""
+
+
+def test_a_cond_updates_when_it_is_executed(compile_program: Compile, pool: RankPool) -> None:
+    assert pool.check(compile_program(SKIPPED, devices=2, pins=["gate.mean=S0"])).ok
+    with loaded(compile_program(SKIPPED, devices=1)) as (_, model):
+        x = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        for wanted in (0, 1, 1, 0):
+            before = model.gate.mean.clone()
+            model(x=x, open=torch.tensor(wanted))
+            y = x @ model.w.detach().T + before
+            expected = before / 2 + y.mean(0) if wanted else before
+            torch.testing.assert_close(model.gate.mean, expected)
+        assert model.count.times == 2

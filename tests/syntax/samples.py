@@ -48,6 +48,12 @@ op layer_norm(x: [b.., c]; eps = 1e-5) -> y: [b.., c]
 op mask(x: [b.., s, t]) -> y: [b.., s, t]
   y[b.., s, t] = select(t <= s, x[b.., s, t], -inf)
 
+extern op best(x: [b.., c]; count = 1) -> i: int<c>[b.., k] where k == count
+  where k <= c
+  axes: b..
+  torch: torch.narrow(torch.argsort(x, descending=True), -1, 0, |k|)
+  numpy: np.take(np.lexsort([np.negative(x)]), [0], -1)
+
 fn relu(x) = maximum(x, 0)
   derivative x: [x > 0]
   torch: torch.relu(x)

@@ -151,6 +151,25 @@ def test_conditions_of_the_header_and_of_the_body_are_one_list() -> None:
     assert conv.attributes == (AttributeDecl("stride", 1), AttributeDecl("pad", 0))
 
 
+def test_extern_operator() -> None:
+    text = (
+        "extern op best(x: [b.., c]) -> i: int<c>[b..]\n  where c > 1\n  numpy: np.negative(x)\n  axes: b..\n"
+        "  torch: torch.argsort(x, stable=True)\n"
+    )
+    (found,) = parse_ops(Source("f.uop", text)).declarations
+    assert isinstance(found, OperatorDecl) and found.extern and found.statements == ()
+    assert found.declared == (Name("b", rest=True),)
+    assert found.torch == NativeCall("torch.argsort", (Name("x"),), (("stable", Name("True")),))
+    assert found.numpy == NativeCall("np.negative", (Name("x"),))
+    assert len(found.conditions) == 1
+
+
+def test_an_extern_operator_without_axes_is_never_divided() -> None:
+    text = "extern op f(x: [c]) -> i: int<c>[]\n  torch: torch.argsort(x)\n"
+    (found,) = parse_ops(Source("f.uop", text)).declarations
+    assert isinstance(found, OperatorDecl) and found.declared == ()
+
+
 def test_parallel_operator() -> None:
     partition = declarations(OPS)["partition"]
     assert isinstance(partition, ParallelDecl)

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ..graph.holding import HeldWindow
 from ..graph.layout import PARTITION, Mesh
+from ..graph.local_call import local_call
 from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
-from ..graph.window_call import window_call
 from ..index.classify import gradient_free
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
@@ -60,16 +60,14 @@ def operator_text(
     instance: Instance, typed: TypedOperator, arguments: Sequence[str], results: Sequence[str], place: Place
 ) -> list[str]:
     """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
-    if typed.native and instance.native and (native := instance.operator.torch) is not None:
-        training = _native(native, instance, typed, instance.attributes, arguments, results, place)
-        if asks_for_training(native):
-            return training
-    elif (found := window_call(instance, typed, place.library)) is not None:
+    native = instance.operator.torch
+    if (found := local_call(instance, typed, place.library)) is not None:
+        assert native is not None
         windows = _Equations(instance, typed, arguments, results, place)
         held = windows.filled(found.outside)
-        assert instance.operator.torch is not None
-        call = _native(instance.operator.torch, instance, typed, found.attributes, held, results, place)
-        return [*windows.text, *call]
+        training = [*windows.text, *_native(native, instance, typed, found.attributes, held, results, place)]
+        if asks_for_training(native):
+            return training
     elif instance.extern:
         raise ValueError(f"{instance.name} is its native call, which does not stand for it here")
     else:
@@ -179,6 +177,7 @@ class _Equations:
             offset=lambda axis: self.position(axis, held=True),
             start=self.start,
             random=self.random,
+            whole=self.whole,
         )
         self.space.windows = {(window.operand, window.dim): window for window in typed.windows}
         for operand, text in zip(instance.inputs, arguments, strict=True):
@@ -270,6 +269,10 @@ class _Equations:
             piece = space.piece(equation.value)
         else:
             piece = self.reduce(equation, inner)
+        kept = not self.whole and target.integer_range is None and target.name not in self.results
+        if kept and piece.sort in (Sort.INT, Sort.POSITION):
+            piece = space.exact(piece)
+            space.sorts[target.name] = Sort.POSITION
         shaped = self.shaped(piece, target)
         if inner is not None and inner.kind is ReductionKind.SUM:
             name = self.place.collectives.reduce(inner.axes)
@@ -295,7 +298,8 @@ class _Equations:
         if piece.sort is Sort.NUMBER:
             size = "".join(f"{extent}, " for extent in shape)
             return f"torch.full(({size}), {piece.code}, dtype={space.dtype}, device={space.device})"
-        piece = space.float(piece) if target.integer_range is None or self.whole else piece
+        keeps = (target.integer_range is not None and not self.whole) or target.name in space.sorts
+        piece = piece if keeps else space.float(piece)
         own = [axis for axis in target.axes if axis in piece.axes]
         if len(own) < len(target.axes):
             piece = align(piece, target.axes, leading=True)

@@ -12,12 +12,16 @@ INTEGER = "torch.int64"
 
 
 class Sort(Enum):
-    """What the elements are. RANDOM is float64 whatever the program's type: a draw is compared exactly."""
+    """What the elements are. RANDOM is float64 whatever the program's type: a draw is compared exactly.
+
+    POSITION is a number made of positions alone, which bfloat16 does not tell apart beyond 256: an angle, a table.
+    """
 
     NUMBER = "a Python number"
     INT = "int64"
     FLOAT = "the program's float type"
     BOOL = "bool"
+    POSITION = "float32, or the program's float type where that is wider"
     RANDOM = "float64"
 
 

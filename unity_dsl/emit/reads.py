@@ -45,7 +45,7 @@ _Index = _Plain | _Slice | _Gather
 def read_piece(space: Space, read: Read) -> Piece:
     """A read as a tensor over the axes of its indices."""
     name, operand = space.variables[read.tensor]
-    sort = Sort.FLOAT if operand.integer_range is None else Sort.INT
+    sort = space.sorts.get(read.tensor, Sort.FLOAT if operand.integer_range is None else Sort.INT)
     code = f"{name}.detach()" if space.detached and sort is Sort.FLOAT else name
     extents = [prod(space.sizes[axis] for axis in dim) for dim in operand.dims]
     held = [prod(space.local[axis] for axis in dim) for dim in operand.dims]

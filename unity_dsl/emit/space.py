@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 
 from ..graph.holding import HeldWindow
@@ -30,6 +31,8 @@ from .piece import COMPARE, Binding, Piece, Sort, align, cast, infix, number, un
 
 _TENSORS_ONLY = frozenset({"torch.maximum", "torch.minimum"})
 _NUMBER_FIRST = frozenset({"torch.pow"})
+_OF_POSITIONS = frozenset({Sort.NUMBER, Sort.INT, Sort.POSITION})
+"""What is made of pieces of these sorts is no matter of the program's float type."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Space:
     first, times a stride, where the slice is one block (else none). `dtype` and `device` are texts, `compared` is the
     type of what is compared, `random` makes the
     text of `uniform[…]` from that of the global positions. `windows` are operands' dimensions, by name and number, that
-    are read around a divided axis.
+    are read around a divided axis. `sorts` are those of intermediate tensors that are not of the program's float
+    type. `whole` tells that everything is a whole number and `dtype` an integer type.
     """
 
     sizes: Mapping[str, int]
@@ -68,6 +72,8 @@ class Space:
     bound: dict[str, Bound] = field(default_factory=dict)
     detached: bool = False
     windows: Mapping[tuple[str, int], HeldWindow] = field(default_factory=dict)
+    sorts: dict[str, Sort] = field(default_factory=dict)
+    whole: bool = False
 
     # ------------------------------------------------------------------------------------------ terms
 
@@ -115,11 +121,22 @@ class Space:
         """The piece as floats of the program's type; numbers stay as they are."""
         return cast(piece, self.dtype)
 
-    def tensor(self, piece: Piece) -> Piece:
+    def exact(self, piece: Piece) -> Piece:
+        """A piece made of positions alone as floats that tell them apart; numbers stay as they are."""
+        if piece.sort in (Sort.NUMBER, Sort.POSITION):
+            return piece
+        return replace(cast(piece, self._wide), sort=Sort.POSITION)
+
+    @cached_property
+    def _wide(self) -> str:
+        return self.keep("wide", f"torch.promote_types({self.dtype}, torch.float32)")
+
+    def tensor(self, piece: Piece, sort: Sort = Sort.FLOAT) -> Piece:
         """The piece as a tensor of floats; a number becomes one without dimensions."""
         if piece.sort is Sort.NUMBER:
-            return Piece(f"torch.full((), {piece.code}, dtype={self.dtype}, device={self.device})")
-        return self.float(piece)
+            dtype = self._wide if sort is Sort.POSITION else self.dtype
+            return Piece(f"torch.full((), {piece.code}, dtype={dtype}, device={self.device})", (), sort)
+        return self.exact(piece) if sort is Sort.POSITION else self.float(piece)
 
     # ------------------------------------------------------------------------------------------ arithmetic
 
@@ -128,7 +145,7 @@ class Space:
             return number(NUMBERS[function](*map(_value, arguments)))
         if function == "neg":
             (inner,) = arguments
-            inner = self.float(inner) if inner.sort is not Sort.INT else inner
+            inner = inner if inner.sort in _OF_POSITIONS else self.float(inner)
             return Piece(f"-{inner.within(Binding.SIGN)}", inner.axes, inner.sort, Binding.SIGN)
         left, right = arguments
         sorts = {left.sort, right.sort}
@@ -137,9 +154,13 @@ class Space:
             return infix("&", Binding.AND, left, right, Sort.BOOL, self.order)
         if function == "*" and sorts == {Sort.BOOL, Sort.FLOAT}:
             return infix("*", binding, left, right, Sort.FLOAT, self.order)
-        whole = function != "/" and sorts <= {Sort.INT, Sort.NUMBER}
-        if whole and all(isinstance(piece.value, int | None) for piece in arguments):
+        if function == "*" and sorts == {Sort.BOOL, Sort.POSITION}:
+            return infix("*", binding, left, right, Sort.POSITION, self.order)
+        counted = [piece for piece in arguments if function != "*" or piece.sort is not Sort.BOOL]
+        if function != "/" and all(map(_is_whole, counted)):
             return infix(function, binding, left, right, Sort.INT, self.order)
+        if sorts <= _OF_POSITIONS and not self.whole:
+            return infix(function, binding, self.exact(left), self.exact(right), Sort.POSITION, self.order)
         return infix(function, binding, self.float(left), self.float(right), Sort.FLOAT, self.order)
 
     def select(self, condition: Piece, then: Piece, otherwise: Piece) -> Piece:
@@ -180,14 +201,17 @@ class Space:
         """An element function: its `torch:` line, else its definition written out."""
         if all(argument.sort is Sort.NUMBER for argument in arguments):
             return number(float(constant(decl, [_value(argument) for argument in arguments], self.library)))
-        bound = dict(zip(decl.parameters, map(self.float, arguments), strict=True))
+        of_positions = not self.whole and all(argument.sort in _OF_POSITIONS for argument in arguments)
+        sort = Sort.POSITION if of_positions else Sort.FLOAT
+        floats = map(self.exact if sort is Sort.POSITION else self.float, arguments)
+        bound = dict(zip(decl.parameters, floats, strict=True))
         if decl.torch is not None:
-            return self.native(decl.torch, bound)
+            return self.native(decl.torch, bound, sort)
         if decl.definition is None:
             raise ValueError(f"function {decl.name} has neither a definition nor a `torch:` line")
         for name, piece in bound.items():
             if piece.sort is not Sort.NUMBER and not piece.code.isidentifier():
-                bound[name] = Piece(self.keep(name, piece.code), piece.axes)
+                bound[name] = Piece(self.keep(name, piece.code), piece.axes, piece.sort)
         return self.define(decl.definition, bound)
 
     def define(self, expr: Expr, bound: Mapping[str, Piece]) -> Piece:
@@ -202,7 +226,7 @@ class Space:
                 return self.select(*(self.define(part, bound) for part in (expr.condition, expr.then, expr.otherwise)))
         raise TypeError(f"{type(expr).__name__} in the definition of a function")
 
-    def native(self, call: NativeCall, bound: Mapping[str, Piece]) -> Piece:
+    def native(self, call: NativeCall, bound: Mapping[str, Piece], sort: Sort) -> Piece:
         axes = union(bound.values(), self.order)
         aligned = {name: align(piece, axes) for name, piece in bound.items()}
 
@@ -217,14 +241,14 @@ class Space:
                 case _:
                     raise TypeError(f"{type(given).__name__} in the `torch:` line of a function")
             first = place == 0 and function not in _NUMBER_FIRST
-            return self.tensor(piece).code if first or function in _TENSORS_ONLY else piece.code
+            return self.tensor(piece, sort).code if first or function in _TENSORS_ONLY else piece.code
 
         def text(given: NativeCall) -> str:
             parts = [argument(part, place, given.function) for place, part in enumerate(given.arguments)]
             parts += [f"{key}={argument(part, 1, given.function)}" for key, part in given.keywords]
             return f"{given.function}({', '.join(parts)})"
 
-        return Piece(text(call), axes)
+        return Piece(text(call), axes, sort)
 
 
 def native_text(call: NativeCall, named: Mapping[str, str], sizes: Callable[[Size], int]) -> str:
@@ -249,6 +273,10 @@ def native_text(call: NativeCall, named: Mapping[str, str], sizes: Callable[[Siz
 
 
 # ---------------------------------------------------------------------------------------------- numbers
+
+
+def _is_whole(piece: Piece) -> bool:
+    return piece.sort is Sort.INT or (piece.sort is Sort.NUMBER and isinstance(piece.value, int))
 
 
 def _value(piece: Piece) -> int | float:

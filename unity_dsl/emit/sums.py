@@ -9,7 +9,8 @@ from math import prod
 from ..graph.layout import PARTITION
 from ..graph.typing import TypedOperator
 from ..index.instance import Equation, Instance
-from ..index.term import free_axes, interval
+from ..index.term import call, free_axes, interval
+from ..index.work import determined_by
 from ..syntax.ast import Apply, Expr, Name, Number, Read, Size
 from .cuts import Cut
 from .piece import Binding, Piece, Sort, align, number, permute
@@ -67,14 +68,18 @@ class Sum:
     # ------------------------------------------------------------------------------------------ guards
 
     def determined(self, axis: str, factors: list[Expr], over: list[str]) -> list[Piece]:
-        """Set an axis to what a guard among the factors says, and take both out of their lists; the masks of that."""
+        """Set an axis to what a guard says, and take both out of their lists; masks of where there is a position."""
         guard = self.guard(factors, axis)
         if guard is None:
             return []
-        factors.remove(guard[0])
+        factor, term, count = guard
+        factors.remove(factor)
         if axis in over:
             over.remove(axis)
-        return self.bind(axis, guard[1])
+        if count == 1:
+            return self.bind(axis, term)
+        whole = self.space.piece(call("==", call("%", term, Number(count)), Number(0)))
+        return [whole, *self.bind(axis, call("//", term, Number(count)))]
 
     def scattered(self, factors: Sequence[Expr], over: Sequence[str]) -> list[str]:
         """Kept axes that a guard sets from axes which are reduced."""
@@ -85,13 +90,12 @@ class Sum:
                 found.append(axis)
         return found
 
-    def guard(self, factors: Sequence[Expr], axis: str) -> tuple[Expr, Expr] | None:
-        """A factor `[v == e]` with e an integer free of v, and e."""
+    def guard(self, factors: Sequence[Expr], axis: str) -> tuple[Expr, Expr, int] | None:
+        """A factor `[v == e]` or `[count * v == e]` with e an integer free of v; e, and the count."""
         for factor in factors:
-            if isinstance(factor, Apply) and factor.function == "==":
-                for side, other in (factor.arguments, factor.arguments[::-1]):
-                    if side == Name(axis) and axis not in free_axes(other) and self._is_integer(other):
-                        return factor, other
+            found = determined_by(factor, axis)
+            if found is not None and self._is_integer(found[0]):
+                return factor, *found
         return None
 
     def _is_integer(self, expr: Expr) -> bool:
@@ -150,7 +154,9 @@ class Sum:
     ) -> Piece:
         """The product of the factors, summed over the axes `over`: those that it has not are counted."""
         space = self.space
-        pieces = [space.piece(factor) for factor in factors] + list(masks)
+        pieces = [space.piece(factor) for factor in factors]
+        if masks:
+            pieces.append(self._product_of(masks))
         pieces = [piece for piece in pieces if piece.value != 1 or piece.sort is not Sort.NUMBER]
         free = [axis for axis in kept if any(axis in piece.axes for piece in pieces)]
         summed = [axis for axis in over if any(axis in piece.axes for piece in pieces)]
@@ -160,10 +166,15 @@ class Sum:
         apart = len(pieces) > 1 and summed and not all(set(piece.axes) >= {*free, *summed} for piece in pieces)
         if apart and not self.whole:
             return _einsum([space.tensor(piece) for piece in self._grouped(pieces)], free)
-        total = number(1) if not pieces else pieces[0]
-        for piece in pieces[1:]:
-            total = space.arithmetic("*", [total, piece])
+        grouped = self._grouped(pieces)
+        total = self._product_of(grouped) if grouped else number(1)
         return reduced(space.tensor(total), "sum", summed) if summed else total
+
+    def _product_of(self, pieces: Sequence[Piece]) -> Piece:
+        total = pieces[0]
+        for piece in pieces[1:]:
+            total = self.space.arithmetic("*", [total, piece])
+        return total
 
     def _grouped(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Pieces over the same axes as one, so that no product of others is made for each."""

@@ -61,6 +61,11 @@ class Cut:
         """The global position of local ones, which may lie outside the dimension."""
         return _value(self.index, {self.device: device, self.local: local}, self.sizes)
 
+    @property
+    def strides(self) -> tuple[int, int] | None:
+        """What the device's index and the local one are multiplied with, where the position is the sum of both."""
+        return _strides(self.index, self.device, self.local, self.sizes)
+
     def positions(self, degree: int) -> np.ndarray:
         """Those of every device, also outside the dimension. Shape [degree, held]."""
         found = self.at(np.arange(degree)[:, None], np.arange(self.held)[None, :])
@@ -103,6 +108,11 @@ def cut_indices(declaration: ParallelDecl, degree: int, extent: int, attributes:
 
 def bijective(declaration: ParallelDecl, degree: int, extent: int, attributes: Attributes = ()) -> bool:
     """Whether the slices are disjoint and cover the dimension: then any mapped or summed axis may be cut so."""
+    cut = cut_at(declaration, degree, extent, attributes)
+    if cut is None:
+        return False
+    if degree * cut.held == extent and cut.strides in ((cut.held, 1), (1, degree)):
+        return True  # a number of two digits, either of them first: the dimension may be too long to be counted
     found = cut_indices(declaration, degree, extent, attributes)
     return found is not None and np.array_equal(np.sort(found, axis=None), np.arange(extent))
 
@@ -197,6 +207,22 @@ def _names(expr: Expr) -> set[str]:
         case Apply(arguments=arguments):
             return {name for argument in arguments for name in _names(argument)}
     return set()
+
+
+def _strides(expr: Expr, device: str, local: str, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+    """The multiples of the device's index and of the local one whose sum a term is; none where it is more than that."""
+    match expr:
+        case DeviceName():
+            return 1, 0
+        case Name(name=name) if name == local:
+            return 0, 1
+        case Apply("+", (left, right)):
+            first, second = (_strides(part, device, local, sizes) for part in (left, right))
+            return None if first is None or second is None else (first[0] + second[0], first[1] + second[1])
+        case Apply("*", (Size(name=name), index)) | Apply("*", (index, Size(name=name))):
+            found = _strides(index, device, local, sizes)
+            return None if found is None else (found[0] * sizes[name], found[1] * sizes[name])
+    return None
 
 
 def _value(expr: Expr, grid: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:

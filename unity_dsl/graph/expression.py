@@ -202,7 +202,7 @@ def _view(place: Place, view: View, target: str | None) -> Value:
 
 
 def call(place: Place, expr: Call, targets: Sequence[str] = ()) -> tuple[Value, ...]:
-    """The results of an operator call, or of `split`.
+    """The results of an operator call, of `split`, or of a `concat` of more than two.
 
     Raises E210 (unknown operator), E211 (a block inside an expression) and what instantiating raises.
     """
@@ -221,7 +221,25 @@ def call(place: Place, expr: Call, targets: Sequence[str] = ()) -> tuple[Value, 
         arguments = [operand]
     else:
         arguments = [tensor(place, argument) for argument in expr.arguments]
+    if expr.function == "concat" and len(arguments) > 2:
+        return (_joined(place, operator, arguments, attributes, expr.span, targets),)
     return apply(place, operator, arguments, attributes, expr.span, targets, binding)
+
+
+def _joined(
+    place: Place,
+    operator: OperatorDecl,
+    parts: Sequence[Value],
+    attributes: Mapping[str, Numeric],
+    span: Span | None,
+    targets: Sequence[str] = (),
+) -> Value:
+    """`concat` of any number: halves are joined, so that an element is copied as often as the number has digits."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = (len(parts) + 1) // 2
+    halves = [_joined(place, operator, half, attributes, span) for half in (parts[:middle], parts[middle:])]
+    return apply(place, operator, halves, attributes, span, targets)[0]
 
 
 def _names_axes(operator: OperatorDecl) -> bool:

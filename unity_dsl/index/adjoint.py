@@ -22,7 +22,19 @@ from .instance import Dim, Equation, Instance, Operand
 from .inversion import Inversion, invert
 from .library import Library
 from .simplify import ONE, ZERO, simplify
-from .term import COMPARISONS, call, dim_index, free_axes, fresh, interval, reads, rewrite, substitute, walk
+from .term import (
+    COMPARISONS,
+    call,
+    dim_index,
+    free_axes,
+    fresh,
+    interval,
+    merged_axes,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
 
 _TOTAL = frozenset({"+", "-", "*", "neg"}) | COMPARISONS
 """Functions that are finite wherever their arguments are."""
@@ -190,15 +202,21 @@ class _Adjoint:
         return simplify(value)
 
     def guarded(self, node: Expr) -> Expr:
-        """A read with the fill 0 where it may now leave its tensor, and with none where it cannot."""
+        """A read with the fill 0 where it may now leave its tensor, and with none where it cannot.
+
+        Whether an index that mixes axes stays inside is a matter of these sizes: `h - r` does where there is one r.
+        """
         if not isinstance(node, Read):
             return node
-        shape = [dim_size(dim, self.sizes) for dim in self.operands[node.tensor].dims]
-        ranges = [interval(index, self.sizes) for index in node.index]
-        inside = all(low >= 0 and high < size for (low, high), size in zip(ranges, shape, strict=True))
-        if inside:
+        if all(self.inside(index, dim) for index, dim in zip(node.index, self.operands[node.tensor].dims, strict=True)):
             return replace(node, fill=None)
         return node if node.fill is not None else replace(node, fill=ZERO)
+
+    def inside(self, index: Expr, dim: Dim) -> bool:
+        if len(free_axes(index)) > 1 and merged_axes(index, self.sizes) is None:
+            return False
+        low, high = interval(index, self.sizes)
+        return low >= 0 and high < dim_size(dim, self.sizes)
 
     def vanishes(self, equation: Equation, value: Expr, at: Mapping[str, Expr], found: Inversion) -> bool:
         """Whether the cotangent, read with the fill 0, is 0 wherever the solved positions leave the space."""

@@ -22,9 +22,17 @@ from .work import Axes, Extent, Polynomial, backward_tallies, forward_tally, tot
 _MARGIN = 10
 
 
-def describe_operator(operator: OperatorDecl, library: Library) -> str:
-    """The declaration, then all that is derived from it: shapes, axes, gradients, work, lowering."""
-    sections = [*_declaration(operator.doc, operator.span), "", *_titled("shape", _shapes(operator))]
+def describe_operator(operator: OperatorDecl, library: Library, statuses: Mapping[str, str] | None = None) -> str:
+    """The declaration, then all that is derived from it."""
+    return "\n".join([*_declaration(operator.doc, operator.span), "", derived(operator, library, statuses)])
+
+
+def derived(operator: OperatorDecl, library: Library, statuses: Mapping[str, str] | None = None) -> str:
+    """Shapes, axes, gradients, work and lowering. `statuses` say of axes, and of operands that it is linear in, whether
+    that is proved.
+    """
+    known = statuses or {}
+    sections = list(_titled("shape", _shapes(operator)))
     try:
         found = representative(operator)
     except InputError as error:
@@ -32,8 +40,8 @@ def describe_operator(operator: OperatorDecl, library: Library) -> str:
         sections += _titled("derived", [f"no sizes were found that meet its conditions: {error.diagnostic.message}"])
         return "\n".join(sections)
     instance = found.instance
-    sections += _titled("axis", _axes(found, library))
-    sections += _titled("linear", _linear(instance))
+    sections += _titled("axis", _axes(found, library, known))
+    sections += _titled("linear", _linear(instance, known))
     sections += _titled("gradient", [*_gradients(found, library), *_free(instance)])
     sections += _titled("flops", _flops(found))
     sections += _titled("bytes", _bytes(found))
@@ -90,12 +98,14 @@ def _dim_of(tensor: TensorDecl, name: str) -> str:
     return next(_dim(dim) for dim in tensor.dims if dim.name == name)
 
 
-def _axes(found: Representative, library: Library) -> Iterator[str]:
+def _axes(found: Representative, library: Library, statuses: Mapping[str, str]) -> Iterator[str]:
     classes = list(classify(found.instance, library).values())
     names = [found.names.get(c.axis, c.axis) for c in classes]
     width = max(map(len, names), default=0)
     for name, axis in zip(names, classes, strict=True):
-        yield f"{name:<{width}}  {axis.kind:<7}  {'; '.join(_remarks(axis, found.names))}"
+        status = statuses.get(name, "")
+        told = f"{status}: " if status not in ("", axis.kind) else ""
+        yield f"{name:<{width}}  {axis.kind:<7}  {told}{'; '.join(_remarks(axis, found.names))}"
 
 
 def _remarks(axis: AxisClass, names: Mapping[str, str]) -> Iterator[str]:
@@ -109,11 +119,12 @@ def _remarks(axis: AxisClass, names: Mapping[str, str]) -> Iterator[str]:
         yield "its size is used as a value: always the global one"
 
 
-def _linear(instance: Instance) -> Iterator[str]:
+def _linear(instance: Instance, statuses: Mapping[str, str]) -> Iterator[str]:
     """Sets of operands that may hold terms of sums."""
     for chosen in linear_operands(instance):
-        names = [instance.inputs[i].name for i in chosen]
-        yield f"in {names[0]}" if len(names) == 1 else f"in {', '.join(names)} jointly"
+        names = ", ".join(instance.inputs[i].name for i in chosen)
+        told = f": {statuses[names]}" if names in statuses else ""
+        yield f"in {names}{' jointly' if len(chosen) > 1 else ''}{told}"
 
 
 # ---------------------------------------------------------------------------------------------- gradients

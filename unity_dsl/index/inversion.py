@@ -13,7 +13,7 @@ from math import prod
 from ..syntax.ast import Apply, Expr, Name, Number, Read
 from .instance import Dim
 from .simplify import simplify
-from .term import call, dim_axes, dim_index, free_axes, interval, merged_index, substitute
+from .term import call, dim_index, free_axes, interval, merged_axes, merged_index, substitute
 
 
 @dataclass
@@ -47,7 +47,7 @@ def invert(read: Read, dims: Sequence[Dim], axes: Sequence[str], sizes: Mapping[
 
 def _straight(index: Expr, dim: Dim, axes: Sequence[str], sizes: Mapping[str, int], found: Inversion) -> bool:
     """A bare or merged index gives its axes, if none of them is known already."""
-    factors = dim_axes(index, sizes)
+    factors = merged_axes(index, sizes)
     if factors is None or any(axis in found.solved or axis not in axes for axis in factors):
         return False
     if [sizes[axis] for axis in factors] == [sizes[axis] for axis in dim]:

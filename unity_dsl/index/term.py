@@ -229,6 +229,12 @@ def dim_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
     return tuple(axis for axis, _ in ordered)
 
 
+def merged_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
+    """As `dim_axes`, and so at any sizes: `p * 2 + r` is no merged index only because there are two r."""
+    axes = dim_axes(index, sizes)
+    return axes if axes == dim_axes(index, {axis: size + 1 for axis, size in sizes.items()}) else None
+
+
 # ---------------------------------------------------------------------------------------------- intervals
 
 Interval = tuple[int, int]

@@ -219,15 +219,16 @@ def _steps(term: Expr) -> Mapping[str, int]:
 def resolved(equation: Equation) -> tuple[Axes, Expr, tuple[Expr, ...]]:
     """The axes that an equation is computed over, its value there, and the positions of the axes left out.
 
-    A factor `[v == term]` determines v: it is no axis then, and the other factors are taken at `term`.
+    A factor `[v == term]` determines v: it is no axis then, and the other factors are taken at `term`. So does
+    `[2 * v == term]`, where term is even.
     """
     axes, value = list(equation.space), equation.value
     terms: list[Expr] = []
     while (guard := next(_guards(value, axes), None)) is not None:
-        axis, term = guard
+        axis, factor, term = guard
         axes.remove(axis)
         terms.append(term)
-        value = substitute(_without(value, call("==", Name(axis), term)), {axis: term})
+        value = substitute(_without(value, factor), {axis: term})
     return tuple(axes), value, tuple(terms)
 
 
@@ -246,13 +247,27 @@ def moves_only(value: Expr) -> bool:
     return False
 
 
-def _guards(value: Expr, axes: Sequence[str]) -> Iterator[tuple[str, Expr]]:
+def _guards(value: Expr, axes: Sequence[str]) -> Iterator[tuple[str, Expr, Expr]]:
+    """Axes that a factor determines, each with that factor and the position."""
     for factor in factors(value):
-        match factor:
-            case Apply("==", (Name(axis), term)) if axis in axes and axis not in free_axes(term):
-                yield axis, term
-            case Apply("==", (term, Name(axis))) if axis in axes and axis not in free_axes(term):
-                yield axis, term
+        for axis in axes:
+            found = determined_by(factor, axis)
+            if found is not None:
+                term, count = found
+                yield axis, factor, term if count == 1 else call("//", term, Number(count))
+
+
+def determined_by(factor: Expr, axis: str) -> tuple[Expr, int] | None:
+    """Of a factor `[axis == term]` or `[count * axis == term]` the term, which is free of the axis, and the count."""
+    if isinstance(factor, Apply) and factor.function == "==":
+        for side, term in (factor.arguments, factor.arguments[::-1]):
+            if axis not in free_axes(term):
+                match side:
+                    case Name(name) if name == axis:
+                        return term, 1
+                    case Apply("*", (Number(int(count)), Name(name))) if name == axis and count > 0:
+                        return term, count
+    return None
 
 
 def factors(value: Expr) -> Iterator[Expr]:
@@ -267,13 +282,12 @@ def factors(value: Expr) -> Iterator[Expr]:
             yield value
 
 
-def _without(value: Expr, guard: Apply) -> Expr:
+def _without(value: Expr, guard: Expr) -> Expr:
     """The product without one of its factors."""
-    same = (guard, call("==", *reversed(guard.arguments)))
     match value:
-        case Apply("*", (left, right)) if left in same:
+        case Apply("*", (left, right)) if left == guard:
             return right
-        case Apply("*", (left, right)) if right in same:
+        case Apply("*", (left, right)) if right == guard:
             return left
         case Apply("*" | "/" | "neg" as function, arguments):
             return call(function, *(_without(part, guard) for part in arguments))

@@ -13,6 +13,9 @@ from .poly import ZERO, Entry, Poly, Var, of
 
 MAX_GUESSES = 12
 
+INDEX = "#"
+"""The tensor whose element at i is i."""
+
 Read = tuple[str, tuple[Poly, ...]]
 Change = dict[Var, Poly]
 
@@ -37,19 +40,39 @@ def _extended(
     if not unknown:
         yield change
         return
+    pattern, target = _settled(change, pattern, target)
     useful = [read for read in pattern if any(var in part.variables for part in read[1] for var in unknown)]
     if not useful:
         # No read has the parameter: any value will do, or the proof under it fails.
         yield change | dict.fromkeys(unknown, ZERO)
         return
-    name, index = useful[0]
-    others = [read for read in pattern if read is not useful[0]]
+    # First what one parameter follows from, and elements of tensors: an index in value position can be any other one.
+    chosen = min(useful, key=lambda read: (not _settles(read, unknown), read[0] == INDEX))
+    name, index = chosen
+    others = [read for read in pattern if read is not chosen]
     for position, (other, place) in enumerate(target):
         if other != name or len(place) != len(index):
             continue
         added = _laid_over(change, index, place, unknown, free)
         if added is not None:
             yield from _extended(change | added, others, target[:position] + target[position + 1 :], parameters, free)
+
+
+def _settles(read: Read, unknown: list[Var]) -> bool:
+    """Whether some index of a read has one parameter that is not known yet, and no other."""
+    return any(sum(var in part.variables for var in unknown) == 1 for part in read[1])
+
+
+def _settled(change: Change, pattern: list[Read], target: list[Read]) -> tuple[list[Read], list[Read]]:
+    """What is left once reads of the pattern that are known by now are laid over the same reads of the target."""
+    left, open_reads = list(target), []
+    for name, index in pattern:
+        known = name, tuple(part.substitute(change) for part in index)
+        if any(var in change for part in index for var in part.variables) and known in left:
+            left.remove(known)
+        else:
+            open_reads.append((name, index))
+    return open_reads, left
 
 
 def _laid_over(
@@ -67,11 +90,12 @@ def _laid_over(
             if var in added:
                 continue
             coefficient = part.coefficient(var)
-            if coefficient is None or abs(coefficient) != 1:
+            bound = not part.variables <= free | set(unknown), not other.variables <= free
+            if not coefficient or bound[0] != bound[1]:
                 continue
             rest = _outer(part - of(var).scaled(coefficient), free | set(unknown))
-            value = (_outer(other, free) - rest).scaled(coefficient)
-            if value.variables <= free:
+            value = (_outer(other, free) - rest).scaled(1 / coefficient)
+            if value.variables <= free and value.is_whole:
                 added[var] = value
                 break
     return added or None

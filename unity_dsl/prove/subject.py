@@ -203,6 +203,13 @@ def _counting(operator: OperatorDecl) -> set[str]:
     return found
 
 
+def _dividing(operator: OperatorDecl) -> set[str]:
+    """Attributes by which a size is divided and rounded down: as a symbol, that is no polynomial."""
+    nodes = [node for condition in operator.conditions for node in walk(condition)]
+    divisors = [node.arguments[1] for node in nodes if isinstance(node, Apply) and node.function == "//"]
+    return {name for divisor in divisors for name in free_axes(divisor)}
+
+
 def _symbolic(instance: Instance, operator: OperatorDecl) -> Subject:
     """Numbers of attributes replaced by their names, where a number tells which attribute it is."""
     attributes = {name: value for name, value in instance.attributes.items() if name not in _ranks(operator)}
@@ -215,11 +222,11 @@ def _symbolic(instance: Instance, operator: OperatorDecl) -> Subject:
         for node in walk(statement.value)
         if isinstance(node, Number)
     }
-    counting = _counting(operator)
+    counting, dividing = _counting(operator), _dividing(operator)
     names: dict[float, Expr] = {}
     whole, real = [], []
     for name, value in attributes.items():
-        if values.count(value) > 1 or value in written or name in instance.sizes:
+        if values.count(value) > 1 or value in written or name in instance.sizes or name in dividing:
             continue
         if name not in tied and (isinstance(value, float) or name not in counting):
             names[value] = Read(f"#{name}", ())

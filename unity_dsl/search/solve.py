@@ -26,6 +26,7 @@ from .optimise import Optimum, least_cost, optimise
 from .part import everything
 from .pin import Pin, apply_pins, matching, why_not_produced
 from .problem import Impossible, Meaning, Prices, build_problem, prices_on
+from .refusals import describe_refusals
 from .restriction import Place, Restriction, places
 from .strategies import RANDOM, STRATEGIES, random
 from .variants import SingleDevice, Variant, Variants, variants
@@ -104,7 +105,8 @@ def _plan(
     assert best is not None, "every operator has an option, and every layout converts to any other"
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
     cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
-    return Plan(model, mesh, machine.name, strategy, graph, cost, tuple(_describe(best, graph, mesh)))
+    notes = (*_describe(best, graph, mesh), *describe_refusals(model, mesh, library))
+    return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
 
 
 def _seed(strategy: str) -> int | None:

@@ -47,10 +47,10 @@ class _State:
         previous = self.previous
         if previous is None or self.sign or previous in TIGHT_AFTER or token in TIGHT_BEFORE:
             return 0
-        if token == "|" or previous == "|":
-            return int(not self.bar)
         if "=" in (token, previous):
             return int(not self._tight_equals())
+        if token == "|" or previous == "|":
+            return int(not self.bar)
         if self._is_angle(token) or (previous in ("<", ">") and (self.angle or self.angle_closed)):
             return 0
         if token in ("(", "["):

@@ -97,6 +97,46 @@ UOP = (
     ),
     Mistake(
         "E010",
+        "an extern operator has no statements",
+        (
+            _op("i[b] = x[b]", "torch: torch.argsort(x)", header="extern op f(x: [b]) -> i: int<b>[b]"),
+            _op("torch: torch.argsort(x)", "i[b] = x[b]", header="extern op f(x: [b]) -> i: int<b>[b]"),
+            _op("eval", "  i[b] = x[b]", header="extern op f(x: [b]) -> i: int<b>[b]"),
+        ),
+        "not part of an extern operator",
+        "it is its native calls: lines `axes:`, `torch:` and `numpy:`",
+    ),
+    Mistake(
+        "E010",
+        "the axes of an extern operator are listed",
+        (
+            _op("axes:", "torch: torch.argsort(x)", header="extern op f(x: [b]) -> i: int<b>[b]"),
+            _op("axes: |b|", "torch: torch.argsort(x)", header="extern op f(x: [b]) -> i: int<b>[b]"),
+            _op("axes: [b]", "torch: torch.argsort(x)", header="extern op f(x: [b]) -> i: int<b>[b]"),
+        ),
+        "expected the name of an axis",
+        "write `axes: b.., c`; leave the line out where there is none",
+    ),
+    Mistake(
+        "E010",
+        "`axes:` belongs to extern operators",
+        (_op("y[i] = x[i]", "axes: i"),),
+        "not part of this operator",
+        "what an operator may be divided along follows from its statements",
+    ),
+    Mistake(
+        "E010",
+        "`extern` stands before `op`",
+        (
+            "extern f(x: [b]) -> i: int<b>[b]\n  torch: torch.argsort(x)\n",
+            "extern fn f(x)\n  torch: torch.exp(x)\n",
+        ),
+        "expected `op`",
+        "write `extern op top_k(…) -> i: int<c>[…]`",
+        any_token=True,
+    ),
+    Mistake(
+        "E010",
         "an element function is defined by `=`",
         (_op("y[i] = x[i]", header="fn f(x)"),),
         "expected `derivative`, `fact`, `torch:` or `numpy:`",

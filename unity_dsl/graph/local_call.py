@@ -1,8 +1,9 @@
-"""The native call of an operator on windows: which attributes it has on a device, and what has to lie outside.
+"""The native call of an operator on one device: which attributes it has there, and what has to lie outside of windows.
 
-A device that holds windows runs the declared operator again, at the shapes that it has and with other attributes: a
-padding is less by what a window holds of it. The attributes are found from the declared index; the operator at these is
-then compared, equation by equation, with the one that it stands for. Nothing is known of any operator but that.
+A device runs the declared operator again, at the shapes that it has and with other attributes: a padding is less by
+what a window holds of it, a number of groups is that of its own groups. The attributes are found from the declared
+indices and conditions; the operator at these is then compared, equation by equation, with the one that it stands for.
+Nothing is known of any operator but that.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..index.classify import local_native
+from ..index.classify import classify
 from ..index.instance import Equation, Instance
 from ..index.instantiate import Shape, instantiate
 from ..index.library import Library
+from ..index.native import changed_in_place
 from ..index.solving import Value
-from ..index.term import Affine, affine, children, free_axes, interval, reads, substitute
+from ..index.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
 from ..index.window import Windowed, windowed
-from ..syntax.ast import Expr, Number, Read, Size
+from ..syntax.ast import Apply, Expr, Name, Number, Read, Size
 from ..syntax.diagnostic import InputError
 from .holding import HeldWindow
 from .layout import PARTITION
@@ -26,35 +28,54 @@ from .typing import TypedOperator
 
 
 @dataclass(frozen=True)
-class WindowCall:
-    """A native call on windows. `outside`: windows that hold 0 outside of the dimension, with what is read there."""
+class LocalCall:
+    """A native call on one device. `outside`: windows that hold 0 outside of the dimension, with what is read there."""
 
     attributes: Mapping[str, Value]
-    outside: tuple[tuple[HeldWindow, Value], ...]
+    outside: tuple[tuple[HeldWindow, Value], ...] = ()
 
 
-def window_call(instance: Instance, typed: TypedOperator, library: Library) -> WindowCall | None:
+def local_call(instance: Instance, typed: TypedOperator, library: Library) -> LocalCall | None:
     """The operator's own call on one device, or None where none is known to compute what the equations do there."""
+    if not instance.native or instance.operator.torch is None:
+        return None
+    if typed.native:
+        return LocalCall(instance.attributes)
+    if (
+        typed.inner
+        or instance.evaluation
+        or changed_in_place(instance.operator.torch)
+        or any(by != PARTITION for by in typed.cuts.values())
+    ):
+        return None
+    classes = classify(instance, library)
     around = {window.axis for window in typed.windows}
-    if not around or typed.inner or any(by != PARTITION for by in typed.cuts.values()):
+    for axis, found in windowed(instance, library).items() if around else ():
+        if axis in around:
+            assert isinstance(found, Windowed)
+            classes[axis] = found.entry
+    if any(classes[axis].positional or classes[axis].sized or classes[axis].inner for axis in typed.divided):
         return None
-    if not local_native(instance, library, tuple(axis for axis in typed.divided if axis not in around)):
-        return None
-    for axis in around:
-        found = windowed(instance, library)[axis]
-        assert isinstance(found, Windowed)
-        if found.entry.positional or found.entry.sized or found.entry.inner:
-            return None
-    attributes = dict(instance.attributes)
+    attributes = {**instance.attributes, **dict(_counts(instance, typed))}
     for window in typed.windows:
         if window.start and not (changed := _changed(instance, window, attributes)):
             return None
         attributes |= changed if window.start else {}
     outside = _outside(instance, typed.windows)
-    return WindowCall(attributes, outside) if outside is not None and _agrees(instance, typed, attributes) else None
+    return LocalCall(attributes, outside) if outside is not None and _agrees(instance, typed, attributes) else None
 
 
 # ---------------------------------------------------------------------------------------------- attributes
+
+
+def _counts(instance: Instance, typed: TypedOperator) -> Iterator[tuple[str, Value]]:
+    """The attributes that count positions of a divided axis, `where g == groups`."""
+    for condition in instance.operator.conditions:
+        match condition:
+            case Apply("==", (Name(left), Name(right))):
+                for axis, name in ((left, right), (right, left)):
+                    if axis in typed.divided and name in instance.attributes:
+                        yield name, typed.local_sizes[axis]
 
 
 def _changed(instance: Instance, window: HeldWindow, attributes: Mapping[str, Value]) -> dict[str, Value]:
@@ -76,10 +97,12 @@ def _changed(instance: Instance, window: HeldWindow, attributes: Mapping[str, Va
 def _declared(instance: Instance, window: HeldWindow) -> Iterator[Expr]:
     """The index expressions of the dimension in the declaration, where attributes still have their names."""
     (declared,) = (tensor for tensor in instance.operator.inputs if tensor.name == window.operand)
-    rests = [place for place, dim in enumerate(declared.dims) if dim.rest]
+    dimensions = declared.dimensions
+    rests = [place for place, axes in enumerate(dimensions) if axes[0].rest]
     rank = len(instance.operand(window.operand).dims)
-    place = window.dim if not rests or window.dim < rests[0] else len(declared.dims) - rank + window.dim
-    if len(rests) <= 1 and place not in rests:
+    dim = window.dim if not rests or window.dim < rests[0] else len(dimensions) - rank + window.dim
+    if len(rests) <= 1 and dim not in rests and len(dimensions[dim]) == 1:
+        place = sum(map(len, dimensions[:dim]))
         for statement in instance.operator.statements:
             yield from (read.index[place] for read in reads(statement.value) if read.tensor == window.operand)
 
@@ -128,7 +151,7 @@ def _agrees(instance: Instance, typed: TypedOperator, attributes: Mapping[str, V
         return False
     if any(typed.local_sizes[axis] != size for axis, size in local.sizes.items()):
         return False
-    comparison = _Comparison(instance.sizes, local.sizes, windows)
+    comparison = _Comparison(instance, local.sizes, windows)
     return len(local.equations) == len(instance.equations) and all(
         comparison.same_equation(whole, part) for whole, part in zip(instance.equations, local.equations, strict=True)
     )
@@ -138,7 +161,7 @@ def _agrees(instance: Instance, typed: TypedOperator, attributes: Mapping[str, V
 class _Comparison:
     """Of terms over the whole tensors with terms over what a device holds, positions in windows being shifted."""
 
-    sizes: Mapping[str, int]
+    instance: Instance
     local: Mapping[str, int]
     windows: Mapping[tuple[str, int], HeldWindow]
 
@@ -154,7 +177,7 @@ class _Comparison:
                 places = enumerate(zip(index, other_index, strict=True)) if same else ()
                 return same and all(self.same_place(tensor, place, *pair) for place, pair in places)
             case Size(name), Size():
-                return whole == part and self.sizes[name] == self.local[name]
+                return whole == part and self.instance.sizes[name] == self.local[name]
         parts = children(whole), children(part)
         if type(whole) is not type(part) or len(parts[0]) != len(parts[1]):
             return False
@@ -166,8 +189,9 @@ class _Comparison:
     def same_place(self, tensor: str, place: int, whole: Expr, part: Expr) -> bool:
         window = self.windows.get((tensor, place))
         if window is None:
-            return self.same(whole, part)
-        form, local = affine(whole, self.sizes), affine(part, self.local)
+            own = dim_index(self.instance.operand(tensor).dims[place])
+            return whole == part == own or self.same(whole, part)
+        form, local = affine(whole, self.instance.sizes), affine(part, self.local)
         if form is None or local is None or form.coefficients != local.coefficients:
             return False
         return local.constant == form.constant - window.start

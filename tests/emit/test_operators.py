@@ -1,0 +1,168 @@
+"""Every shipped operator on one device: by its native call and by its equations, values and gradients.
+
+Against an independent reference in torch, differentiated by autograd in float64, and against NumPy's evaluation of the
+declaration and of its adjoints at sizes that the declaration admits. There is no list of names here: an operator that
+is declared is tested, and one without a reference fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.typing import TypedOperator, type_operator
+from unity_dsl.index.adjoint import adjoint
+from unity_dsl.index.evaluate import evaluate
+from unity_dsl.index.instance import Instance
+from unity_dsl.index.library import load_library
+from unity_dsl.index.representative import small_instances
+from unity_dsl.index.uniform import uniform
+
+from ..index.operand_cases import Case
+from ..index.simple_cases import KINKED
+from ..index.test_adjoint import ALL
+from .test_local import run, text_of
+
+LIBRARY = load_library()
+SEEDS = range(2)
+INSTANCES = 3
+
+
+def texts(instance: Instance) -> Iterator[list[str]]:
+    """By the native call, if there is one, and by the equations."""
+    typed = type_operator(instance, (), Mesh(()), LIBRARY)
+    assert isinstance(typed, TypedOperator)
+    assert typed.native == (instance.native and instance.operator.torch is not None)
+    for native in {typed.native, instance.operator.extern and typed.native}:
+        yield text_of(instance, replace(typed, native=native), LIBRARY)
+
+
+def fresh(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [x.clone().requires_grad_() if x.is_floating_point() else x for x in inputs]
+
+
+def draw(position: torch.Tensor, *_: object) -> torch.Tensor:
+    """The random numbers of the references: those of seed, step and site 0."""
+    return torch.from_numpy(np.asarray(uniform(position.numpy())))
+
+
+def gradients(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor | None]:
+    """Of the results' product with random cotangents; None for integers."""
+    source = torch.Generator().manual_seed(seed)
+    moved = [result for result in results if result.requires_grad]
+    floats = [x for x in inputs if x.requires_grad]
+    if not moved:
+        return [None] * len(inputs)
+    cotangents = [torch.randn(result.shape, generator=source, dtype=torch.float64) for result in moved]
+    found = iter(torch.autograd.grad(moved, floats, cotangents, allow_unused=True))
+    return [next(found) if x.requires_grad else None for x in inputs]
+
+
+def assert_equal(found: Sequence[Any], expected: Sequence[Any], lines: Sequence[str], tolerance: float) -> None:
+    """Values or gradients; an unused operand's gradient may be missing, or zero."""
+    assert len(found) == len(expected)
+    for mine, other in zip(found, expected, strict=True):
+        if mine is None or other is None:
+            left = [x for x in (mine, other) if x is not None]
+            assert not any(x.abs().max() for x in left if x.numel()), "\n".join(lines)
+        else:
+            torch.testing.assert_close(
+                mine,
+                other.to(mine.dtype),
+                rtol=tolerance,
+                atol=tolerance,
+                equal_nan=True,
+                msg=lambda text: "\n".join([text, *lines]),
+            )
+
+
+# ---------------------------------------------------------------------------------------------- against torch
+
+
+def cases(name: str) -> Iterator[Case]:
+    assert name in ALL, f"{name} needs a reference: a case in tests/index"
+    for seed in SEEDS:
+        case = ALL[name](np.random.default_rng(seed))
+        yield case
+        if name in KINKED:
+            yield replace(case, inputs=[torch.round(x) for x in case.inputs])
+
+
+@pytest.mark.parametrize("name", LIBRARY.operators)
+def test_both_texts_are_what_torch_computes(name: str) -> None:
+    for case in cases(name):
+        given = fresh(case.inputs)
+        reference = case.reference(*given)
+        expected = reference if isinstance(reference, tuple) else (reference,)
+        wanted = gradients(expected, given, 1)
+        for lines in texts(case.instance(LIBRARY.operators[name])):
+            inputs = fresh(case.inputs)
+            found = run(lines, inputs, len(expected), True, draw)
+            assert_equal(found, expected, lines, 1e-12)
+            assert_equal(gradients(found, inputs, 1), wanted, lines, 1e-10)
+
+
+# ---------------------------------------------------------------------------------------------- against the declaration
+
+
+def operands(instance: Instance, random: np.random.Generator, positive: bool) -> list[torch.Tensor]:
+    """Any numbers, or some between 0 and 1, where every function has a value."""
+    found = []
+    for operand in instance.inputs:
+        shape = instance.shape(operand)
+        if operand.integer_range is not None:
+            array = random.integers(0, operand.integer_range, shape)
+        else:
+            array = random.uniform(0.1, 0.9, shape) if positive else random.standard_normal(shape)
+        found.append(torch.from_numpy(np.asarray(array)))
+    return found
+
+
+def evaluated(instance: Instance, inputs: Sequence[torch.Tensor], training: bool = True) -> list[torch.Tensor]:
+    arrays = [x.detach().numpy() for x in inputs]
+    with np.errstate(all="ignore"):
+        found = evaluate(instance, arrays, LIBRARY, training=training)
+    return [torch.from_numpy(np.asarray(array)) for array in found]
+
+
+@pytest.mark.parametrize("positive", [True, False], ids=["positive", "any"])
+@pytest.mark.parametrize("name", LIBRARY.operators)
+def test_both_texts_are_what_the_declaration_says(name: str, positive: bool) -> None:
+    random = np.random.default_rng(3)
+    instances = list(small_instances(LIBRARY.operators[name], random, INSTANCES))
+    assert instances, f"no small sizes meet the conditions of {name}"
+    for instance in instances:
+        inputs = operands(instance, random, positive)
+        for training in (True, False):
+            expected = evaluated(instance, inputs, training)
+            assert not positive or not any(x.isnan().any() for x in expected)
+            for lines in texts(instance):
+                found = run(lines, inputs, len(expected), training, draw)
+                assert [x.dtype.is_floating_point for x in found] == [x.dtype.is_floating_point for x in expected]
+                assert_equal(found, expected, lines, 1e-11)
+
+
+@pytest.mark.parametrize("name", [name for name, operator in LIBRARY.operators.items() if not operator.extern])
+def test_both_texts_have_the_gradient_of_the_adjoints(name: str) -> None:
+    """At numbers between 0 and 1, none of them a kink."""
+    random = np.random.default_rng(4)
+    for instance in small_instances(LIBRARY.operators[name], random, INSTANCES):
+        given = operands(instance, random, positive=True)
+        if instance.whole or not any(x.is_floating_point() for x in given):
+            continue
+        for lines in texts(instance):
+            inputs = fresh(given)
+            found = run(lines, inputs, len(instance.outputs), True, draw)
+            source = torch.Generator().manual_seed(1)
+            cotangents = [torch.randn(x.shape, generator=source, dtype=torch.float64) for x in found]
+            expected = [
+                evaluated(adjoint(instance, LIBRARY, wrt), [*given, *cotangents])[0] if x.is_floating_point() else None
+                for wrt, x in enumerate(given)
+            ]
+            assert_equal(gradients(found, inputs, 1), expected, lines, 1e-9)

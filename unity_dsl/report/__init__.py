@@ -1,0 +1,1 @@
+"""Pages and pictures about what was declared and what was found."""
