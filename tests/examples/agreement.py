@@ -25,7 +25,8 @@ from .reference_bert_unity import places as bert_unity_places
 from .reference_candle import CandleUno, CandleUnoUnity
 from .reference_candle import places as candle_places
 from .reference_candle import places_unity as candle_unity_places
-from .reference_convolutional import InceptionUnity, ResnextUnity, inception_places, resnext_places
+from .reference_convolutional import InceptionUnity, ResnextUnity, resnext_places
+from .reference_convolutional import inception_places as inception_unity_places
 from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
@@ -35,11 +36,11 @@ from .reference_inception_v3 import buffers as inception_buffers
 from .reference_inception_v3 import places as inception_places
 from .reference_llama3 import Llama3
 from .reference_llama3 import places as llama3_places
-from .reference_mixtral_8x7b import Mixtral
-from .reference_mixtral_8x7b import places as mixtral_places
 from .reference_lstm_lm import LstmLm
 from .reference_lstm_lm import buffers as lstm_buffers
 from .reference_lstm_lm import places as lstm_places
+from .reference_mixtral_8x7b import Mixtral
+from .reference_mixtral_8x7b import places as mixtral_places
 from .reference_mlp import Mlp
 from .reference_mlp import places as mlp_places
 from .reference_mlp_unity import MlpUnity
@@ -91,7 +92,7 @@ EXAMPLES = {
     "llama3_8b": Example(Llama3, llama3_places, 8_030_261_248, {}),
     "llama3_70b": Example(Llama3, llama3_places, 70_553_706_496, {}),
     "resnext50_unity": Example(ResnextUnity, resnext_places, 22_222_056, {}),
-    "inception_v3_unity": Example(InceptionUnity, inception_places, 21_788_842, {}),
+    "inception_v3_unity": Example(InceptionUnity, inception_unity_places, 21_788_842, {}),
     "vit_l16": Example(VitL16, vit_places, 304_326_632, {}),
 }
 
