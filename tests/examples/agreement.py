@@ -49,6 +49,8 @@ from .reference_recommendation import Dlrm, DlrmUnity, XdlUnity, dlrm_places, dl
 from .reference_resnext50 import ResNext50
 from .reference_resnext50 import buffers as resnext50_buffers
 from .reference_resnext50 import places as resnext50_places
+from .reference_skipnet import SkipNet
+from .reference_skipnet import places as skipnet_places
 from .reference_vit_l16 import VitL16
 from .reference_vit_l16 import places as vit_places
 
@@ -78,6 +80,7 @@ EXAMPLES = {
     "mixtral_8x7b": Example(Mixtral, mixtral_places, 46_702_792_704, {}),
     "inception_v3": Example(InceptionV3, inception_places, 27_161_264, {"dropout": 0}, inception_buffers, 100_000),
     "lstm_lm": Example(LstmLm, lstm_places, 66_022_000, {"dropout": 0}, lstm_buffers),
+    "skipnet": Example(SkipNet, skipnet_places, 1_334_126, {}),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),
     "mlp_unity": Example(MlpUnity, mlp_unity_places, 956_301_312, {}),
     "candle_uno": Example(CandleUno, candle_places, 21_275_001, {"dropout": 0}),
