@@ -327,10 +327,7 @@ class _Builder:
         return cheap or (bool(seconds) and any(value.name in self.closed for value in node.results))
 
     def _add_segment(self, segment: Segment) -> None:
-        if segment.predicate is not None:
-            self._add_cond(segment, segment.predicate)
-        else:
-            self._add_loop(segment)
+        self._add_loop(segment) if segment.predicate is None else self._add_cond(segment, segment.predicate)
 
     def _add_loop(self, segment: Segment) -> None:
         """A repeat or a scan. What comes from outside is converted there, once for all iterations."""
@@ -394,24 +391,23 @@ class _Builder:
         for value in segment.captured:
             crossings.captured.append(None if value.name in inside else self.produced[value.name])
         taken, left = [], []
-        for initial, entry, exit_, result in zip(
-            segment.initial, segment.entry, segment.exit, segment.results, strict=True
-        ):
+        rows = zip(segment.initial, segment.entry, segment.exit, segment.results, strict=True)
+        for initial, entry, exit_, result in rows:
             if entry.name in inside and exit_.name in body.meaning.free:
                 free.add(result.name)
                 crossings.carried.append(None)
                 continue
-            space = self.context.spaces.of(result)
-            port = self.choose(result, self._pinned(result, np.arange(len(space.layouts))))
+            every = np.arange(len(self.context.spaces.of(result).layouts))
+            port = self.choose(result, self._pinned(result, every))
             crossings.carried.append(port)
             if initial.name not in free:
                 self.reads.setdefault(initial.name, []).append(port)
                 taken.append(port)
             if exit_.name not in body.meaning.free:
                 left.append(port)
-        captured = [port for port in crossings.captured if port is not None]
-        part = part.scaled(segment.probability)
-        self._keep(Repeat(segment.name, 1, part, (), (), (*captured, *taken, *left)), body, crossings)
+        captured = (port for port in crossings.captured if port is not None)
+        repeat = Repeat(segment.name, 1, part.scaled(segment.probability), (), (), (*captured, *taken, *left))
+        self._keep(repeat, body, crossings)
 
     def _keep(self, repeat: Repeat, body: _Builder, crossings: Crossings) -> None:
         self.repeats.append(repeat)
@@ -439,10 +435,9 @@ class _Builder:
 
     def _stacked(self, series: Series) -> Port:
         parts, wholes = self._along(series)
-        wanted = self._pinned(series.whole, wholes)
-        parts = parts[np.isin(wholes, wanted)]
-        port = self.choose(series.whole, wholes[np.isin(wholes, wanted)])
-        return self._port(port.variable, series.part, parts)
+        wanted = np.isin(wholes, self._pinned(series.whole, wholes))
+        port = self.choose(series.whole, wholes[wanted])
+        return self._port(port.variable, series.part, parts[wanted])
 
     def _along(self, series: Series) -> tuple[Layouts, Layouts]:
         """The layouts of slices, and those of the whole tensor that they come from or make."""
@@ -452,8 +447,8 @@ class _Builder:
             for number, layout in enumerate(parts.layouts)
             if not layout.overlaps and whole.has(lifted := layout.inserted(series.dim))
         ]
-        found = np.array(pairs, dtype=np.intp).T
-        return found[0], found[1]
+        found = np.array(pairs, dtype=np.intp)
+        return found[:, 0], found[:, 1]
 
     def _initial(self, value: Value) -> Port:
         """What the first iteration enters with; a value that is whole is Invariant then."""
