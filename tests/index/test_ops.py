@@ -89,6 +89,21 @@ def batch_norm(random: Random) -> Case:
     return Case([x, *channels], reference, {"momentum": 0.2, "eps": 0.01})
 
 
+def group_norm(random: Random) -> Case:
+    """At least two elements of each group, without which there is no variance."""
+    (groups,) = sizes(random, 1)
+    c = groups * int(random.integers(2, 5))
+    inputs = [normal(random, *sizes(random, 1), c, *any_shape(random)), normal(random, c), normal(random, c)]
+
+    def reference(x: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        rows = x.reshape(x.shape[0], groups, -1)
+        rows = rows - rows.mean(-1, keepdim=True)
+        y = (rows / (rows.square().mean(-1, keepdim=True) + 0.01).sqrt()).reshape(x.shape)
+        return (y.transpose(1, -1) * g + b).transpose(1, -1) if x.dim() > 2 else y * g + b
+
+    return Case(inputs, reference, {"groups": groups, "eps": 0.01})
+
+
 def mse(random: Random) -> Case:
     shape = any_shape(random)
     return Case([normal(random, *shape), normal(random, *shape)], F.mse_loss)
@@ -284,6 +299,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "softmax": softmax,
     "layer_norm": layer_norm,
     "batch_norm": batch_norm,
+    "group_norm": group_norm,
     "rms_norm": rms_norm,
     "rope": rope,
     "full_attention": attention("full"),
