@@ -32,8 +32,8 @@ from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
 from .reference_gpt2 import places as gpt2_places
 from .reference_inception_v3 import InceptionV3
-from .reference_inception_v3 import buffers as inception_buffers
-from .reference_inception_v3 import places as inception_places
+from .reference_inception_v3 import buffers as inception_v3_buffers
+from .reference_inception_v3 import places as inception_v3_places
 from .reference_llama3 import Llama3
 from .reference_llama3 import places as llama3_places
 from .reference_lstm_lm import LstmLm
@@ -78,7 +78,9 @@ EXAMPLES = {
     "gpt2": Example(Gpt2, gpt2_places, 124_439_808, {"dropout": 0}),
     "resnext50": Example(ResNext50, resnext50_places, 25_028_904, {}, resnext50_buffers),
     "mixtral_8x7b": Example(Mixtral, mixtral_places, 46_702_792_704, {}),
-    "inception_v3": Example(InceptionV3, inception_places, 27_161_264, {"dropout": 0}, inception_buffers, 100_000),
+    "inception_v3": Example(
+        InceptionV3, inception_v3_places, 27_161_264, {"dropout": 0}, inception_v3_buffers, 100_000
+    ),
     "lstm_lm": Example(LstmLm, lstm_places, 66_022_000, {"dropout": 0}, lstm_buffers),
     "skipnet": Example(SkipNet, skipnet_places, 1_334_126, {}),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),

@@ -90,10 +90,18 @@ def batch_norm(random: Random) -> Case:
 
 
 def group_norm(random: Random) -> Case:
-    groups, part = sizes(random, 2)
-    inputs = [normal(random, 2, groups * part, *any_shape(random), 2)]
-    inputs += [normal(random, groups * part), normal(random, groups * part)]
-    return Case(inputs, lambda x, g, b: F.group_norm(x, groups, g, b, 0.01), {"groups": groups, "eps": 0.01})
+    """At least two elements of each group, without which there is no variance."""
+    (groups,) = sizes(random, 1)
+    c = groups * int(random.integers(2, 5))
+    inputs = [normal(random, *sizes(random, 1), c, *any_shape(random)), normal(random, c), normal(random, c)]
+
+    def reference(x: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        rows = x.reshape(x.shape[0], groups, -1)
+        rows = rows - rows.mean(-1, keepdim=True)
+        y = (rows / (rows.square().mean(-1, keepdim=True) + 0.01).sqrt()).reshape(x.shape)
+        return (y.transpose(1, -1) * g + b).transpose(1, -1) if x.dim() > 2 else y * g + b
+
+    return Case(inputs, reference, {"groups": groups, "eps": 0.01})
 
 
 def lstm_cell(random: Random) -> Case:
