@@ -7,8 +7,6 @@ import math
 import os
 import pickle
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +20,8 @@ import pytest
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.compare import load_program
 from unity_dsl.emit.write import write_program
+
+from .started import Started, start
 
 MODEL = """
 model tiny[b = 16, h = 32, p = 0]
@@ -66,27 +66,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 
 
 # ---------------------------------------------------------------------------------------------- running
-
-
-def start(out: Path, ranks: int, *arguments: object) -> list[subprocess.Popen[str]]:
-    """train.py on so many ranks, from another folder, as torchrun starts it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    environment |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "PYTHONPATH": ""}
-    command = [sys.executable, str(out / "train.py"), "--device", "cpu", *map(str, arguments)]
-    return [
-        subprocess.Popen(
-            command,
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            cwd=out.parent,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
 
 
 def train(out: Path, ranks: int, *arguments: object) -> str:
@@ -185,7 +164,7 @@ def test_a_signal_ends_every_rank_with_a_checkpoint(
     assert f"stopped after step {last}" in texts[0][0]
 
 
-def wait_for(condition: Callable[[], bool], processes: list[subprocess.Popen[str]]) -> None:
+def wait_for(condition: Callable[[], bool], processes: list[Started]) -> None:
     limit = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < limit and all(process.poll() is None for process in processes)

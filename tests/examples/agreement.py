@@ -30,6 +30,9 @@ from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
 from .reference_gpt2 import places as gpt2_places
+from .reference_inception_v3 import InceptionV3
+from .reference_inception_v3 import buffers as inception_buffers
+from .reference_inception_v3 import places as inception_places
 from .reference_llama3 import Llama3
 from .reference_llama3 import places as llama3_places
 from .reference_mixtral_8x7b import Mixtral
@@ -52,7 +55,7 @@ Sizes = Mapping[str, int]
 class Example:
     """A model's reference. `count` is the number of parameters at full size; `settings` switch randomness off.
 
-    `buffers` are those of the module by the names of the model's.
+    `buffers` are those of the module by the names of the model's. The small preset has fewer than `largest` parameters.
     """
 
     module: Callable[[Sizes], nn.Module]
@@ -60,6 +63,7 @@ class Example:
     count: int
     settings: Mapping[str, int]
     buffers: Callable[[Sizes], Mapping[str, str]] = lambda sizes: {}
+    largest: int = 30_000
 
 
 EXAMPLES = {
@@ -68,6 +72,7 @@ EXAMPLES = {
     "gpt2": Example(Gpt2, gpt2_places, 124_439_808, {"dropout": 0}),
     "resnext50": Example(ResNext50, resnext50_places, 25_028_904, {}, resnext50_buffers),
     "mixtral_8x7b": Example(Mixtral, mixtral_places, 46_702_792_704, {}),
+    "inception_v3": Example(InceptionV3, inception_places, 27_161_264, {"dropout": 0}, inception_buffers, 100_000),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),
     "mlp_unity": Example(MlpUnity, mlp_unity_places, 956_301_312, {}),
     "candle_uno": Example(CandleUno, candle_places, 21_275_001, {"dropout": 0}),

@@ -63,7 +63,7 @@ def test_the_small_preset_keeps_the_structure(name: str, library: Library) -> No
     parameters = small.parameters
     assert parameters.get("layers", 2) >= 2 and parameters.get("heads", 4) >= 4
     assert all(parameters[key] % 4 == 0 for key in parameters.keys() & {"b", "d", "h", "hidden", "s", "vocabulary"})
-    assert _parameters(small) < 30_000
+    assert _parameters(small) < EXAMPLES[name].largest
 
 
 def _structure(model: Model) -> list[tuple[str, tuple[str, ...]]]:

@@ -1,4 +1,4 @@
-"""Programs as users run them: torchrun for every example, and a killed run that goes on elsewhere."""
+"""Programs as users run them: torchrun, the train.py of examples, and a killed run that goes on elsewhere."""
 
 from __future__ import annotations
 
@@ -10,16 +10,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.emit.test_train import losses, start, train, wait_for
+from tests.emit.started import start
+from tests.emit.test_train import losses, train, wait_for
 from unity_dsl.resources import folder
 
-EXAMPLES = sorted(folder("examples").glob("*.udl"))
+from .example_cases import sample
+from .test_examples import SAMPLE
+
+COUNT = 6
 Compile = Callable[..., Path]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_torchrun(example: Path, compile_program: Compile, tmp_path: Path) -> None:
-    out = compile_program(example, devices=2, preset="small", strategy="data_parallel")
+def compiled(number: int, compile_program: Compile) -> Path:
+    """One of the examples of the day: another one for every number, as long as there are that many."""
+    example = sample(COUNT, SAMPLE)[number].example
+    print(f"UNITY_SAMPLE={SAMPLE}: {example}")
+    return compile_program(folder("examples") / f"{example}.udl", devices=2, preset="small", strategy="data_parallel")
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_examples_are_trained(number: int, compile_program: Compile, tmp_path: Path) -> None:
+    train(compiled(number, compile_program), 2, "--steps", 3, "--log-file", tmp_path / "log")
+    assert len(losses(tmp_path / "log")) == 3
+
+
+def test_torchrun(compile_program: Compile, tmp_path: Path) -> None:
+    out = compiled(0, compile_program)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*command, str(out / "train.py"), "--steps", "3", "--log-file", str(tmp_path / "log"), "--device", "cpu"],

@@ -1,7 +1,8 @@
 """Processes that stand for ranks, spawned once and used for case after case.
 
 A case is a function that the first n of them run together, in a process group of their own. Importing torch takes
-seconds, a case a fraction of one: that is why they are kept.
+seconds, a case a fraction of one: that is why they are kept. Where the system can fork they are forked from one process
+that has imported torch and done nothing else, so that it is imported once for all of them.
 """
 
 from __future__ import annotations
@@ -21,10 +22,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
     from .check import CheckReport
 
 GRACE = 5.0
 """Seconds that the other ranks get to end after one has failed: they normally see its connections close."""
+
+
+PRELOADED = ["torch", "torch.distributed.device_mesh"]
+"""What the process imports that ranks are forked from."""
 
 
 class RankError(Exception):
@@ -156,10 +163,19 @@ def _cause(failures: list[RankError]) -> RankError:
     return (causes or failures)[0]
 
 
-def _start(number: int) -> _Worker:
-    from multiprocessing import get_context
+def start_context() -> ForkServerContext | SpawnContext:
+    """How ranks are started. A fork of this process itself would inherit its threads and whatever they hold."""
+    from multiprocessing import get_all_start_methods, get_context
 
-    context = get_context("spawn")
+    if "forkserver" not in get_all_start_methods():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    return context
+
+
+def _start(number: int) -> _Worker:
+    context = start_context()
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True, name=f"rank-{number}")
     before = os.environ.get("OMP_NUM_THREADS")

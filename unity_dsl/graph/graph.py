@@ -127,7 +127,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part with a body: repeated (`repeat`, `scan`), or executed if `predicate`, an integer scalar, is 1 (`cond`).
+    """A part with a body: repeated (`repeat`, `scan`), or executed if `predicate`, one integer, is 1 (`cond`).
 
     Iteration i+1 reads, as `entry`, what iteration i left in `exit`; the first reads `initial`. `captured` are the
     values from outside that every iteration reads unchanged (masks, tied weights). `results` are what the code after

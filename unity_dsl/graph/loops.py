@@ -103,8 +103,8 @@ def _repeat(place: Place, statement: Repeat, run: Run) -> None:
 
 def _cond(place: Place, statement: Cond, run: Run) -> None:
     predicate = tensor(place, statement.predicate)
-    if predicate.shape or predicate.integer_range != 2:
-        message = f"a cond is decided by an int<2> of shape [], this is {type_text(predicate)}"
+    if predicate.elements != 1 or predicate.integer_range != 2:
+        message = f"a cond is decided by one int<2>, this is {type_text(predicate)}"
         help = "one number for the whole batch; to choose per sample, compute both and combine them"
         raise fail("E241", message, statement.predicate.span, help=help)
     probability = 1.0 if statement.probability is None else float(fold(statement.probability, place.scope.numbers))

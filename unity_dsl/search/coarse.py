@@ -1,6 +1,4 @@
-"""Small parts of the space that hold good plans: all mesh axes doing the same, nothing divided, or all mesh axes but one
-doing what they do in a plan.
-"""
+"""Small parts of the space that hold good plans: mesh axes doing the same, nothing divided, or what is near a plan."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ MODELS: dict[str, Code] = {
     ),
     "E241": Code(
         "a cond that cannot be decided",
-        "`cond gate as skip` executes its body where `gate`, an `int<2>` without dimensions, is 1: one decision of all "
+        "`cond gate as skip` executes its body where `gate`, an `int<2>` of one element, is 1: one decision of all "
         "devices for the whole batch. `expect 0.5` says how often, which is a number above 0 and at most 1. To choose "
         "per sample, compute both and combine them, `x + gate * f`.",
     ),

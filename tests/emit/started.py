@@ -1,0 +1,86 @@
+"""train.py on ranks, each a process forked from one that has imported torch: that takes longer than the training."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import mkdtemp
+
+from unity_dsl.emit.rank_pool import PRELOADED, start_context
+
+# Optimizers and checkpoints import these. There is one process to fork from, so ranks of pools come from it too.
+PRELOADED += ["torch._dynamo", "torch.distributed.checkpoint"]
+
+
+class Started:
+    """A program that runs, as `subprocess.Popen` shows one."""
+
+    def __init__(self, process: BaseProcess, folder: Path) -> None:
+        self.process, self.folder = process, folder
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it printed, and what it printed as errors, when it has ended. Raises TimeoutError."""
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            self.kill()
+            raise TimeoutError(f"no end within {timeout} s: {(self.folder / 'err').read_text()}")
+        return (self.folder / "out").read_text(), (self.folder / "err").read_text()
+
+
+def start(out: Path, ranks: int, *arguments: object) -> list[Started]:
+    """train.py on so many ranks, from another folder, in the environment that torchrun gives it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    environment |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    script = [str(out / "train.py"), "--device", "cpu", *map(str, arguments)]
+    started = []
+    for rank in range(ranks):
+        folder = Path(mkdtemp(dir=out.parent))
+        own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        process = start_context().Process(target=run_script, args=(script, own, out.parent, folder), daemon=True)
+        process.start()
+        started.append(Started(process, folder))
+    return started
+
+
+def run_script(script: Sequence[str], environment: Mapping[str, str], cwd: Path, folder: Path) -> None:
+    """As a fresh interpreter runs a script: its folder is the first of the path, and nothing of ours is on it."""
+    for descriptor, name in ((1, "out"), (2, "err")):
+        file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, descriptor)
+        os.close(file)
+    sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1) for n in (1, 2))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("unity_dsl", "tests")]:
+        del sys.modules[name]
+    os.environ.update(environment)
+    os.chdir(cwd)
+    import torch
+
+    torch.set_num_threads(1)
+    sys.argv = list(script)
+    site = [path for path in sys.path if "site-packages" in path or "lib/python" in path or path.endswith(".zip")]
+    sys.path[:] = [str(Path(script[0]).parent), *site]
+    runpy.run_path(script[0], run_name="__main__")
