@@ -103,6 +103,10 @@ op extremes(x: [b.., c]) -> y: [b..], z: [b..], p: [b..]
   z[b..] = min(c) x[b.., c] * 2
   p[b..] = prod(c) x[b.., c]
 
+op first_of_equal(x: [b.., c, d]) -> y: [b..], z: [b.., c]
+  y[b..] = max(d, c; ties = first) x[b.., c, d]
+  z[b.., c] = min(d; ties = first) x[b.., c, d] * x[b.., c, d]
+
 op variance(x: [b.., c]) -> y: [b..]
   y[b..] = (sum(c) x[b.., c] * x[b.., c]) / |c| - (sum(c) x[b.., c]) * (sum(c) x[b.., c]) / (|c| * |c|)
 
@@ -239,6 +243,7 @@ OTHERS = [
     Case("pick_apart", (ids(4, 5), (2, 4, 5, 3)), {}),
     Case("pick_rows", (ids(4, 5, 2), ids(3, 5), (3, 2, 4, 3)), {}),
     Case("extremes", ((3, 4),), {}),
+    Case("first_of_equal", ((2, 3, 4),), {}),
     Case("variance", ((3, 4),), {}),
     Case("bilinear", ((2, 3), (4, 3, 5), (2, 5)), {}),
     Case("distances", ((2, 3), (4, 3)), {}),

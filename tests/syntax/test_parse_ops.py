@@ -29,6 +29,7 @@ from unity_dsl.syntax.ast import (
     Select,
     Size,
     TensorDecl,
+    Ties,
     Uniform,
 )
 from unity_dsl.syntax.diagnostic import InputError
@@ -98,6 +99,8 @@ EXPRESSIONS = {
     ),
     "a[i, b.. else c + 1]": Read("a", (I, Name("b", rest=True)), binary("+", C, Number(1))),
     "a[b[i]]": Read("a", (Read("b", (I,)),)),
+    "max(i, j; ties = first) a[i]": Reduce(ReductionKind.MAX, (I, J), Read("a", (I,)), Ties.FIRST),
+    "min(i; ties = share) b": Reduce(ReductionKind.MIN, (I,), B),
     "a[@p * |e| + j]": Read("a", (binary("+", binary("*", DeviceName("p"), Size("e")), J),)),
     "uniform[b.., i]": Uniform((Name("b", rest=True), I)),
     "|b..| * |c|": binary("*", Size("b", rest=True), Size("c")),
