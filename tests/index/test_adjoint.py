@@ -213,7 +213,7 @@ def test_product_with_zeros_has_the_gradient_of_torch() -> None:
     x = np.array([[1.0, 2.0, 3.0], [0.0, 2.0, 3.0], [0.0, 0.0, 3.0]])
     cotangent = np.array([1.0, 2.0, 3.0])
     (found,) = evaluate(adjoint(instance, library, 0), [x, cotangent], library)
-    (expected,) = torch_gradients(Case([torch.tensor(x)], lambda t: t.prod(1)), cotangent)
+    (expected,) = torch_gradients(Case([torch.tensor(x)], lambda t: t.prod(1)), [cotangent])
     assert expected is not None
     np.testing.assert_allclose(found, expected)
 
