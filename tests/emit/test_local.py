@@ -175,6 +175,7 @@ SHIPPED = [
     Case("softmax", ((2, 3, 5),), {}),
     Case("layer_norm", ((2, 3, 5), (5,), (5,)), {"eps": 1e-3}),
     Case("batch_norm", ((4, 3, 2, 3), *[(3,)] * 4), {"eps": 1e-3, "momentum": 0.3}),
+    Case("group_norm", ((2, 6, 2, 3), (6,), (6,)), {"groups": 3, "eps": 1e-3}),
     Case("mse", ((2, 3), (2, 3)), {}),
     Case("cross_entropy", ((2, 3, 5), ids(5, 2, 3)), {}),
     Case("concat", ((2, 3, 4), (2, 5, 4)), {"dim": 1}),

@@ -338,3 +338,55 @@ def test_a_checkpoint_cannot_run_code(programs: Programs, tmp_path: Path, monkey
         refused(Metadata(metadata.state_dict_metadata, storage_data=places))
         refused(Metadata({name: found for name, found in metadata.state_dict_metadata.items() if name != key}))
     assert not (tmp_path / "trapped").exists()
+
+
+AVERAGES = """
+model averages[b = 4, d = 8]
+  input x: f32[b, d]
+  input target: f32[b, d]
+  weight w: f32[d, d] ~ normal(0.3)
+  weight gain: f32[d] ~ ones
+  weight bias: f32[d] ~ zeros
+  buffer mean: f32[d] ~ zeros
+  buffer variance: f32[d] ~ ones
+  buffer batches: f32[] ~ zeros
+  y, new_mean, new_variance = batch_norm(linear(x, w), gain, bias, mean, variance; momentum=0.2)
+  update mean = new_mean
+  update variance = new_variance
+  update batches = batches + 1
+  loss mse(y * (1 + reduce_mean(mean[d] -> [])), target)
+  output batches
+"""
+
+
+def test_buffers_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    """The loss reads a running mean: a run in two parts has the losses of one. Every accumulated batch updates."""
+    (tmp_path / "averages.udl").write_text(AVERAGES)
+    request = Request(tmp_path / "averages.udl", devices=1)
+    compilation = compile_model(request)
+    out = tmp_path / "out"
+    write_program(compilation.plan, compilation.library, compilation.sources, request, out)
+    recipe = ("--lr", 0.05, "--optimizer", "sgd", "--seed", 2, "--dtype", "float64", "--accumulate", 2)
+    whole, parted, saved = tmp_path / "whole", tmp_path / "parted", tmp_path / "saved"
+    train(out, 1, *recipe, "--steps", 4, "--log-file", whole)
+    train(out, 1, *recipe, "--steps", 2, "--log-file", parted, "--checkpoint", saved)
+    train(out, 1, *recipe, "--steps", 4, "--log-file", parted, "--checkpoint", saved, "--resume")
+    assert losses(parted) == pytest.approx(losses(whole), rel=1e-12)
+    with load_program(out) as program:
+        model = program.Model(dtype=torch_double())
+        restore(saved / "step-00000004", model)
+        assert model.batches.item() == 8
+
+
+def torch_double() -> Any:
+    import torch
+
+    return torch.float64
+
+
+def restore(folder: Path, model: Any) -> None:
+    """The buffers of a checkpoint, read by torch's own reader."""
+    import torch.distributed.checkpoint as dcp
+
+    tensors = {f"buffers.{name}": buffer for name, buffer in model.named_buffers()}
+    dcp.load(tensors, storage_reader=dcp.FileSystemReader(folder), no_dist=True)

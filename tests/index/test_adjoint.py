@@ -21,7 +21,7 @@ from unity_dsl.index.uniform import uniform
 from .declare import declare
 from .operand_cases import Case, Random, any_shape, normal
 from .simple_cases import KINKED
-from .test_ops import CASES, SEEDS
+from .test_ops import CASES, SEEDS, listed
 
 
 def dropout(random: Random) -> Case:
@@ -39,23 +39,25 @@ WITHOUT_GRADIENT = ("top_k", "sort", "one_hot", "expert_places")
 """Operators that return integers, or are given nothing else."""
 
 
-def torch_gradients(case: Case, cotangent: np.ndarray) -> list[np.ndarray | None]:
+def torch_gradients(case: Case, cotangents: list[np.ndarray]) -> list[np.ndarray | None]:
     """One per operand, none for integers."""
     tensors = [t.clone().requires_grad_() if t.is_floating_point() else t for t in case.inputs]
     floats = [t for t in tensors if t.requires_grad]
-    found = iter(torch.autograd.grad(case.reference(*tensors), floats, torch.tensor(cotangent)))
+    given = [torch.tensor(cotangent) for cotangent in cotangents]
+    found = iter(torch.autograd.grad(listed(case.reference(*tensors)), floats, given))
     return [next(found).numpy() if t.requires_grad else None for t in tensors]
 
 
 def check(name: str, case: Case, library: Library, rtol: float = 1e-9) -> None:
     instance = case.instance(library.operators[name])
     inputs = [t.numpy() for t in case.inputs]
-    (output,) = evaluate(instance, inputs, library)
-    cotangent = np.asarray(np.random.default_rng(1).normal(size=output.shape))
-    for wrt, expected in enumerate(torch_gradients(case, cotangent)):
+    random = np.random.default_rng(1)
+    outputs = evaluate(instance, inputs, library)
+    cotangents = [np.asarray(random.normal(size=output.shape)) for output in outputs]
+    for wrt, expected in enumerate(torch_gradients(case, cotangents)):
         if expected is not None:
             made = adjoint(instance, library, wrt)
-            (found,) = evaluate(made, [*inputs, cotangent], library)
+            (found,) = evaluate(made, [*inputs, *cotangents], library)
             assert found.shape == made.shape(made.outputs[0]) == expected.shape
             np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-11)
 

@@ -89,6 +89,35 @@ def batch_norm(random: Random) -> Case:
     return Case([x, *channels], reference, {"momentum": 0.2, "eps": 0.01})
 
 
+def group_norm(random: Random) -> Case:
+    """At least two elements of each group, without which there is no variance."""
+    (groups,) = sizes(random, 1)
+    c = groups * int(random.integers(2, 5))
+    inputs = [normal(random, *sizes(random, 1), c, *any_shape(random)), normal(random, c), normal(random, c)]
+
+    def reference(x: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        rows = x.reshape(x.shape[0], groups, -1)
+        rows = rows - rows.mean(-1, keepdim=True)
+        y = (rows / (rows.square().mean(-1, keepdim=True) + 0.01).sqrt()).reshape(x.shape)
+        return (y.transpose(1, -1) * g + b).transpose(1, -1) if x.dim() > 2 else y * g + b
+
+    return Case(inputs, reference, {"groups": groups, "eps": 0.01})
+
+
+def lstm_cell(random: Random) -> Case:
+    shape, (d,) = any_shape(random), sizes(random, 1)
+
+    def reference(z: torch.Tensor, c: torch.Tensor) -> Tensors:
+        """torch's own cell: its weights are 0, and the sums of its gates the bias z."""
+        rows = []
+        for gates, state in zip(z.reshape(-1, 4, d), c.reshape(-1, d), strict=True):
+            zeros = (gates.new_zeros(4 * d, 1), gates.new_zeros(4 * d, d), gates.flatten(), gates.new_zeros(4 * d))
+            rows.append(torch.lstm_cell(gates.new_zeros(1, 1), (gates.new_zeros(1, d), state[None]), *zeros))
+        return [torch.cat([row[part] for row in rows]).reshape(c.shape) for part in (1, 0)]
+
+    return Case([normal(random, *shape, 4, d), normal(random, *shape, d)], reference)
+
+
 def mse(random: Random) -> Case:
     shape = any_shape(random)
     return Case([normal(random, *shape), normal(random, *shape)], F.mse_loss)
@@ -284,6 +313,8 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "softmax": softmax,
     "layer_norm": layer_norm,
     "batch_norm": batch_norm,
+    "group_norm": group_norm,
+    "lstm_cell": lstm_cell,
     "rms_norm": rms_norm,
     "rope": rope,
     "full_attention": attention("full"),
@@ -309,7 +340,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
-    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend"),
+    *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend", "lstm_cell"),
     *("one_hot", "expert_places", "dispatch", "expert_linear", "combine_experts", "expert_balance"),
     *WITHOUT_NATIVE_CALL,
 }

@@ -136,3 +136,26 @@ def test_statistics_are_over_the_whole_batch(name: str, compile_program: Compile
     ) is collective
     report = pool.check(out)
     assert report.ok, report
+
+
+GROUPS = """
+model groups[b = 4, c = 8, h = 4, w = 3]
+  input x: f32[b, h, w, c]
+  input target: f32[b, c, h, w]
+  weight k: f32[c, c] ~ normal(1)
+  weight gain: f32[c] ~ ones
+  weight bias: f32[c] ~ zeros
+  z = linear(x, k)[b, h, w, c] -> [b, c, h, w]
+  y = group_norm(z, gain, bias; groups=4)
+  loss mse(y, target)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "pins"),
+    [(2, ["y=S1", "gain=S0"]), (2, ["y=S2"]), (4, ["y=S0,S1"])],
+    ids=["groups", "height", "batch and groups"],
+)
+def test_group_norm_on_slices(ranks: int, pins: list[str], compile_program: Compile, pool: RankPool) -> None:
+    report = pool.check(compile_program(GROUPS, devices=ranks, pins=pins))
+    assert report.ok, report

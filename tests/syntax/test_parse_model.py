@@ -11,6 +11,8 @@ from unity_dsl.syntax.ast import (
     Assign,
     Binary,
     Call,
+    Collect,
+    Cond,
     Initialiser,
     Loss,
     ModelExpr,
@@ -24,11 +26,14 @@ from unity_dsl.syntax.ast import (
     Preset,
     Repeat,
     Return,
+    Scan,
+    Slices,
     Storage,
     StorageDecl,
     TypeExpr,
     View,
 )
+from unity_dsl.syntax.format import format_model
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.span import Source
@@ -181,3 +186,24 @@ def test_spans() -> None:
 @pytest.mark.parametrize("path", sorted(folder("examples").glob("*.udl")), ids=lambda path: path.name)
 def test_shipped_models_parse(path: object) -> None:
     assert parse_model(read_source(path)).model.body  # type: ignore[arg-type]
+
+
+def test_scans_and_conds() -> None:
+    text = (
+        "model m\n"
+        "  scan a in x + y along 1, b in z along -1 as step\n"
+        "    collect a * b as q along 0\n"
+        "    collect a as r\n"
+        "  cond gate expect 1 / 4 as skip\n"
+        "    x = a\n"
+        "  cond gate as always\n"
+        "    x = a\n"
+    )
+    scan, cond, always = parse_model(Source("m.udl", text)).model.body
+    sums, products = Binary("+", Name("x"), Name("y")), Binary("*", Name("a"), Name("b"))
+    slices = Slices("a", sums, Number(1)), Slices("b", Name("z"), Number(-1))
+    assert scan == Scan(slices, "step", (Collect(products, "q", Number(0)), Collect(Name("a"), "r", None)))
+    body = (Assign(("x",), Name("a")),)
+    assert cond == Cond(Name("gate"), Apply("/", (Number(1), Number(4))), "skip", body)
+    assert always == Cond(Name("gate"), None, "always", body)
+    assert format_model(Source("m.udl", text)) == text

@@ -100,4 +100,6 @@ class _Writer:
             return f"{function}({self.listed(arguments)})", _ATOM
         level = _LEVELS[function]
         left, right = arguments
-        return f"{self.text(left, level)} {function} {self.text(right, level + 1)}", level
+        # What follows a reduction would be part of it.
+        first = self.text(left, level + isinstance(left, Reduce))
+        return f"{first} {function} {self.text(right, level + 1)}", level

@@ -117,9 +117,6 @@ class Sizes:
             for axes, factors in zip(operand.dims, own, strict=True):
                 if len(axes) == 1:
                     self.bind(axes[0], factors, what)
-                elif len(axes) == len(factors):
-                    for axis, factor in zip(axes, factors, strict=True):
-                        self.bind(axis, (factor,), what)
                 else:
                     merged.append((axes, factors, what))
         for condition in instance.operator.conditions if merged else ():

@@ -11,8 +11,9 @@ from ..graph.graph import Node, Segment, Value
 from ..graph.layout import Layout, Mesh, invariant
 from ..graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from .exact import Solved
+from .meaning import Crossings, Meaning
 from .part import Port
-from .problem import Crossings, Meaning, Problem
+from .problem import Problem
 from .space import Conversions, Space
 
 Tree = list[tuple[int, int]]

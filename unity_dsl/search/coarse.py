@@ -8,10 +8,11 @@ import numpy as np
 
 from ..graph.layout import Cut, Layout
 from .exact import Solved
+from .meaning import Meaning
 from .network import Mask
 from .options import all_invariant
 from .part import Domains, Part
-from .problem import Meaning, Problem
+from .problem import Problem
 
 
 def coarse_domains(problem: Problem) -> tuple[Domains, Domains]:

@@ -10,8 +10,8 @@ from ..graph.layout import Layout, Mesh, invariant
 from ..graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ..machine.machine import Machine
 from ..machine.price import held_fraction, price_inner, price_operator, price_steps, price_update
+from .meaning import Meaning
 from .options import float_type
-from .problem import Meaning
 
 _NOTHING = Cost()
 

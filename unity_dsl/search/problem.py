@@ -16,6 +16,7 @@ from ..machine.machine import Machine
 from ..machine.price import UPDATE_PASSES, held_fraction, local_price
 from .conversion_prices import ConversionPrices
 from .elimination import Table
+from .meaning import Crossings, Impossible, Meaning, Stored
 from .options import LayoutColumn, Options, OptionTable, all_invariant
 from .part import Layouts, Part, Port, Repeat, Tensor
 from .restriction import Restriction, node_path, stored_values
@@ -24,60 +25,6 @@ from .space import ConversionTable, Spaces
 _COSTLY = 20
 """Launches that an operator on values without weights may take before it is worth dividing: below, every device
 computes all of it, and its slices are free."""
-
-
-class Impossible(Exception):
-    """Something has no choice left. `path` names it, `node` makes it, `options` are its choices before restriction."""
-
-    def __init__(self, path: str, node: Node | None, options: Options | None) -> None:
-        super().__init__(path)
-        self.path = path
-        self.node = node
-        self.options = options
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A weight or buffer that one operator reads: where it is kept is part of that operator's choice.
-
-    `best[j]` is the storage layout for the required layout j, `seconds[j]` what keeping, converting and updating costs.
-    """
-
-    value: Value
-    best: Layouts
-    seconds: Table
-
-
-@dataclass
-class Meaning:
-    """What the variables of a part stand for: of nodes the options, of other values the layouts they choose among.
-
-    `free` values carry no gradient and are whole on every device: slices of them cost nothing. `left` are values of a
-    body that leave it in one layout in every iteration.
-    """
-
-    graph: Graph
-    nodes: dict[str, tuple[int, Options]] = field(default_factory=dict)
-    kept: dict[str, tuple[Value, int, Layouts]] = field(default_factory=dict)
-    stored: dict[str, Stored] = field(default_factory=dict)
-    fixed: dict[str, Options] = field(default_factory=dict)
-    free: set[str] = field(default_factory=set)
-    bodies: list[Meaning] = field(default_factory=list)
-    borders: list[Crossings] = field(default_factory=list)
-    left: list[tuple[Value, int, Layouts]] = field(default_factory=list)
-
-
-@dataclass
-class Crossings:
-    """Per segment, what decides the layouts of its Border; None for values that are whole on every device.
-
-    The layouts are those of the values in the body.
-    """
-
-    captured: list[Port | None] = field(default_factory=list)
-    sliced: list[Port | None] = field(default_factory=list)
-    stacked: list[Port | None] = field(default_factory=list)
-    carried: list[Port | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -327,10 +274,7 @@ class _Builder:
         return cheap or (bool(seconds) and any(value.name in self.closed for value in node.results))
 
     def _add_segment(self, segment: Segment) -> None:
-        if segment.predicate is not None:
-            self._add_cond(segment, segment.predicate)
-        else:
-            self._add_loop(segment)
+        self._add_loop(segment) if segment.predicate is None else self._add_cond(segment, segment.predicate)
 
     def _add_loop(self, segment: Segment) -> None:
         """A repeat or a scan. What comes from outside is converted there, once for all iterations."""
@@ -394,24 +338,23 @@ class _Builder:
         for value in segment.captured:
             crossings.captured.append(None if value.name in inside else self.produced[value.name])
         taken, left = [], []
-        for initial, entry, exit_, result in zip(
-            segment.initial, segment.entry, segment.exit, segment.results, strict=True
-        ):
+        rows = zip(segment.initial, segment.entry, segment.exit, segment.results, strict=True)
+        for initial, entry, exit_, result in rows:
             if entry.name in inside and exit_.name in body.meaning.free:
                 free.add(result.name)
                 crossings.carried.append(None)
                 continue
-            space = self.context.spaces.of(result)
-            port = self.choose(result, self._pinned(result, np.arange(len(space.layouts))))
+            every = np.arange(len(self.context.spaces.of(result).layouts))
+            port = self.choose(result, self._pinned(result, every))
             crossings.carried.append(port)
             if initial.name not in free:
                 self.reads.setdefault(initial.name, []).append(port)
                 taken.append(port)
             if exit_.name not in body.meaning.free:
                 left.append(port)
-        captured = [port for port in crossings.captured if port is not None]
-        part = part.scaled(segment.probability)
-        self._keep(Repeat(segment.name, 1, part, (), (), (*captured, *taken, *left)), body, crossings)
+        captured = (port for port in crossings.captured if port is not None)
+        repeat = Repeat(segment.name, 1, part.scaled(segment.probability), (), (), (*captured, *taken, *left))
+        self._keep(repeat, body, crossings)
 
     def _keep(self, repeat: Repeat, body: _Builder, crossings: Crossings) -> None:
         self.repeats.append(repeat)
@@ -439,10 +382,9 @@ class _Builder:
 
     def _stacked(self, series: Series) -> Port:
         parts, wholes = self._along(series)
-        wanted = self._pinned(series.whole, wholes)
-        parts = parts[np.isin(wholes, wanted)]
-        port = self.choose(series.whole, wholes[np.isin(wholes, wanted)])
-        return self._port(port.variable, series.part, parts)
+        wanted = np.isin(wholes, self._pinned(series.whole, wholes))
+        port = self.choose(series.whole, wholes[wanted])
+        return self._port(port.variable, series.part, parts[wanted])
 
     def _along(self, series: Series) -> tuple[Layouts, Layouts]:
         """The layouts of slices, and those of the whole tensor that they come from or make."""
@@ -452,8 +394,8 @@ class _Builder:
             for number, layout in enumerate(parts.layouts)
             if not layout.overlaps and whole.has(lifted := layout.inserted(series.dim))
         ]
-        found = np.array(pairs, dtype=np.intp).T
-        return found[0], found[1]
+        found = np.array(pairs, dtype=np.intp)
+        return found[:, 0], found[:, 1]
 
     def _initial(self, value: Value) -> Port:
         """What the first iteration enters with; a value that is whole is Invariant then."""

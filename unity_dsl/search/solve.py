@@ -21,11 +21,12 @@ from .assemble import assemble
 from .coarse import axis_domains, coarse_domains
 from .cost import plan_cost
 from .joined_mesh import joined_mesh
+from .meaning import Impossible, Meaning
 from .memory import memory_warnings, predict_memory
 from .optimise import Optimum, least_cost, optimise
 from .part import everything
 from .pin import Pin, apply_pins, matching, why_not_produced
-from .problem import Impossible, Meaning, Prices, build_problem, prices_on
+from .problem import Prices, build_problem, prices_on
 from .refusals import describe_refusals
 from .restriction import Place, Restriction, places
 from .strategies import RANDOM, STRATEGIES, random

@@ -17,8 +17,8 @@ from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, R
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from ...graph.typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
 from ...index.library import Library
+from ..meaning import Impossible
 from ..options import identity
-from ..problem import Impossible
 from ..restriction import Restriction, node_path, stored_values
 
 

@@ -1,0 +1,64 @@
+"""What the variables of a problem stand for, and the fault that one of them has no choice left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..graph.graph import Graph, Node, Value
+from .elimination import Table
+from .options import Options
+from .part import Layouts, Port
+
+
+class Impossible(Exception):
+    """Something has no choice left. `path` names it, `node` makes it, `options` are its choices before restriction."""
+
+    def __init__(self, path: str, node: Node | None, options: Options | None) -> None:
+        super().__init__(path)
+        self.path = path
+        self.node = node
+        self.options = options
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A weight or buffer that one operator reads: where it is kept is part of that operator's choice.
+
+    `best[j]` is the storage layout for the required layout j, `seconds[j]` what keeping, converting and updating costs.
+    """
+
+    value: Value
+    best: Layouts
+    seconds: Table
+
+
+@dataclass
+class Meaning:
+    """What the variables of a part stand for: of nodes the options, of other values the layouts they choose among.
+
+    `free` values carry no gradient and are whole on every device: slices of them cost nothing. `left` are values of a
+    body that leave it in one layout in every iteration.
+    """
+
+    graph: Graph
+    nodes: dict[str, tuple[int, Options]] = field(default_factory=dict)
+    kept: dict[str, tuple[Value, int, Layouts]] = field(default_factory=dict)
+    stored: dict[str, Stored] = field(default_factory=dict)
+    fixed: dict[str, Options] = field(default_factory=dict)
+    free: set[str] = field(default_factory=set)
+    bodies: list[Meaning] = field(default_factory=list)
+    borders: list[Crossings] = field(default_factory=list)
+    left: list[tuple[Value, int, Layouts]] = field(default_factory=list)
+
+
+@dataclass
+class Crossings:
+    """Per segment, what decides the layouts of its Border; None for values that are whole on every device.
+
+    The layouts are those of the values in the body.
+    """
+
+    captured: list[Port | None] = field(default_factory=list)
+    sliced: list[Port | None] = field(default_factory=list)
+    stacked: list[Port | None] = field(default_factory=list)
+    carried: list[Port | None] = field(default_factory=list)
