@@ -25,8 +25,7 @@ from .reference_bert_unity import places as bert_unity_places
 from .reference_candle import CandleUno, CandleUnoUnity
 from .reference_candle import places as candle_places
 from .reference_candle import places_unity as candle_unity_places
-from .reference_convolutional import InceptionUnity, ResnextUnity, resnext_places
-from .reference_convolutional import inception_places as inception_unity_places
+from .reference_convolutional import InceptionUnity, ResnextUnity, inception_unity_places, resnext_unity_places
 from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
@@ -96,7 +95,7 @@ EXAMPLES = {
     "bert_unity": Example(BertUnity, bert_unity_places, 75_498_496, {}),
     "llama3_8b": Example(Llama3, llama3_places, 8_030_261_248, {}),
     "llama3_70b": Example(Llama3, llama3_places, 70_553_706_496, {}),
-    "resnext50_unity": Example(ResnextUnity, resnext_places, 22_222_056, {}),
+    "resnext50_unity": Example(ResnextUnity, resnext_unity_places, 22_222_056, {}),
     "inception_v3_unity": Example(InceptionUnity, inception_unity_places, 21_788_842, {}),
     "vit_l16": Example(VitL16, vit_places, 304_326_632, {}),
 }

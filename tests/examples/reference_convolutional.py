@@ -49,7 +49,7 @@ class ResnextUnity(nn.Module):
         return F.cross_entropy(logits, target), {"logits": logits}
 
 
-def resnext_places(sizes: Mapping[str, int]) -> Places:
+def resnext_unity_places(sizes: Mapping[str, int]) -> Places:
     found = {"head": Place("head.weight"), "head_bias": Place("head.bias")}
     found |= {"first.k": Place("first.weight"), "first.bias": Place("first.bias")}
     for stage, (name, count) in enumerate(
@@ -223,7 +223,7 @@ class InceptionUnity(nn.Module):
         return F.cross_entropy(logits, target), {"logits": logits}
 
 
-def inception_places(sizes: Mapping[str, int]) -> Places:
+def inception_unity_places(sizes: Mapping[str, int]) -> Places:
     with torch.device("meta"):
         module = InceptionUnity(sizes)
     found = {"head": Place("head.weight"), "head_bias": Place("head.bias")}

@@ -44,7 +44,7 @@ def representative(operator: OperatorDecl, rank: int = 1) -> Representative:
     error: InputError | None = None
     for sizes, attributes in islice(_trials(operator), _TRIALS):
         try:
-            instance = _instance(operator, sizes, attributes, rank)
+            instance = instance_at(operator, sizes, attributes, rank)
         except InputError as reason:
             error = error or reason
             continue
@@ -64,7 +64,7 @@ def small_instances(operator: OperatorDecl, random: np.random.Generator, count: 
             for name in missing
         }
         try:
-            made = _instance(operator, sizes, attributes, int(random.integers(0, 3)))
+            made = instance_at(operator, sizes, attributes, int(random.integers(0, 3)))
         except InputError:
             continue
         yield made
@@ -115,7 +115,10 @@ def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
     return False
 
 
-def _instance(operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, int], rank: int) -> Instance:
+def instance_at(
+    operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, int | float], rank: int
+) -> Instance:
+    """The operator at these sizes of its declared dimensions, with `rank` axes for every rest group."""
     groups = takes_pattern(operator)
     if groups is not None and groups[1] is not None:
         # The call's pattern says which axes are kept.

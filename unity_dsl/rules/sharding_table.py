@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
+from ..graph.cut import is_cut
+from ..graph.holding import Holder, only_holds
+from ..graph.layout import Mesh
 from ..graph.typing import Along, Linearly, Role
 from ..index.classify import AxisKind, classify, linear_operands
 from ..index.instance import Instance
 from ..index.library import Library
-from ..index.representative import representative
+from ..index.representative import instance_at, representative
 from ..index.samples import SAMPLES, contradiction
+from ..index.window import Windowed, windowed
 from ..prove.prove import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError
@@ -55,11 +60,45 @@ def table_of(operator: OperatorDecl, theorems: ShardingTheorems, *, again: bool 
             yield Row(operator.name, name, entry.kind, "declared", f"assumed; {SAMPLES} samples agree")
         elif entry.kind is AxisKind.BLOCKED:
             yield Row(operator.name, name, entry.kind, "blocked", entry.reason)
+            yield from _held_rows(operator, axis, theorems, again)
         else:
             yield _row(operator.name, name, entry.kind, list(claims.of(Along(axis))), theorems, again)
     for operands in linear_operands(instance):
         names = ", ".join(instance.inputs[i].name for i in operands)
         yield _row(operator.name, names, "linear", list(claims.of(Linearly(operands))), theorems, again)
+
+
+def _held_rows(operator: OperatorDecl, axis: str, theorems: ShardingTheorems, again: bool) -> Iterator[Row]:
+    """An axis that some dimension is read around, with every op that holds what is read."""
+    library = theorems.library
+    for instance, window in _windowed_instances(operator, axis, library):
+        holder = Holder(instance, Mesh(()), library)
+        for by, declaration in library.parallels.items():
+            if is_cut(declaration) and only_holds(declaration) and holder.not_held(axis, by, 1) is None:
+                claims = list(claims_of(instance, library).of(Along(axis, by)))
+                yield _row(operator.name, f"{axis} by {by}", window.entry.kind, claims, theorems, again)
+        return
+
+
+def _windowed_instances(operator: OperatorDecl, axis: str, library: Library) -> Iterator[tuple[Instance, Windowed]]:
+    """Instances in which what is read around an axis steps with it, and reaches beyond its slice.
+
+    The first operand is long, others are short, as kernels are, and axes that are merged with a minor one have one
+    position; attributes are 1, or what they are by default.
+    """
+    sizes = {dim.name: 3 for tensor in operator.inputs for dim in tensor.dims}
+    sizes |= {dim.name: 12 for tensor in operator.inputs[:1] for dim in tensor.dims}
+    sizes |= {dim.name: 1 for tensor in operator.inputs for axes in tensor.dimensions for dim in axes[:-1]}
+    names = [attribute.name for attribute in operator.attributes]
+    choices = [(1, 3 if attribute.default is None else attribute.default) for attribute in operator.attributes]
+    for values in product(*map(dict.fromkeys, choices)):
+        try:
+            instance = instance_at(operator, sizes, dict(zip(names, values, strict=True)), 1)
+        except InputError:
+            continue
+        window = windowed(instance, library).get(axis)
+        if isinstance(window, Windowed) and any(r.low < 0 or r.high >= r.step for r in window.reaches):
+            yield instance, window
 
 
 def _row(
