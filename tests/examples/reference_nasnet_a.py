@@ -32,7 +32,8 @@ class Shrink(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(x)
         shifted = F.pad(x, (0, 1, 0, 1))[:, :, 1:, 1:]
-        return self.norm(torch.cat([self.even(x[:, :, ::2, ::2]), self.odd(shifted[:, :, ::2, ::2])], 1))
+        joined: Tensor = self.norm(torch.cat([self.even(x[:, :, ::2, ::2]), self.odd(shifted[:, :, ::2, ::2])], 1))
+        return joined
 
 
 class Separable(nn.Sequential):
@@ -124,7 +125,7 @@ class NasnetA(nn.Module):
             prev = made[-2]
             if stack:
                 made.append(self.reductions[stack - 1](made[-1], prev))
-            for cell in cells:
+            for cell in cells.children():
                 made.append(cell(made[-1], prev))
                 prev = made[-2]
         logits = self.head(self.dropout(F.relu(made[-1]).mean((2, 3))))
@@ -185,7 +186,7 @@ def places(sizes: Mapping[str, int]) -> Places:
 
 
 def buffers(sizes: Mapping[str, int]) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for ours, theirs in parts(sizes)[1].items():
         found |= {f"{ours}.mean": f"{theirs}.running_mean", f"{ours}.variance": f"{theirs}.running_var"}
     return found
