@@ -25,16 +25,20 @@ from .reference_bert_unity import places as bert_unity_places
 from .reference_candle import CandleUno, CandleUnoUnity
 from .reference_candle import places as candle_places
 from .reference_candle import places_unity as candle_unity_places
-from .reference_convolutional import InceptionUnity, ResnextUnity, inception_places, resnext_places
+from .reference_convolutional import InceptionUnity, ResnextUnity, resnext_places
+from .reference_convolutional import inception_places as inception_unity_places
 from .reference_digits import Digits
 from .reference_digits import places as digits_places
 from .reference_gpt2 import Gpt2
 from .reference_gpt2 import places as gpt2_places
 from .reference_inception_v3 import InceptionV3
-from .reference_inception_v3 import buffers as inception_buffers
-from .reference_inception_v3 import places as inception_places
+from .reference_inception_v3 import buffers as inception_v3_buffers
+from .reference_inception_v3 import places as inception_v3_places
 from .reference_llama3 import Llama3
 from .reference_llama3 import places as llama3_places
+from .reference_lstm_lm import LstmLm
+from .reference_lstm_lm import buffers as lstm_buffers
+from .reference_lstm_lm import places as lstm_places
 from .reference_mixtral_8x7b import Mixtral
 from .reference_mixtral_8x7b import places as mixtral_places
 from .reference_mlp import Mlp
@@ -45,6 +49,8 @@ from .reference_recommendation import Dlrm, DlrmUnity, XdlUnity, dlrm_places, dl
 from .reference_resnext50 import ResNext50
 from .reference_resnext50 import buffers as resnext50_buffers
 from .reference_resnext50 import places as resnext50_places
+from .reference_skipnet import SkipNet
+from .reference_skipnet import places as skipnet_places
 from .reference_vit_l16 import VitL16
 from .reference_vit_l16 import places as vit_places
 
@@ -72,7 +78,11 @@ EXAMPLES = {
     "gpt2": Example(Gpt2, gpt2_places, 124_439_808, {"dropout": 0}),
     "resnext50": Example(ResNext50, resnext50_places, 25_028_904, {}, resnext50_buffers),
     "mixtral_8x7b": Example(Mixtral, mixtral_places, 46_702_792_704, {}),
-    "inception_v3": Example(InceptionV3, inception_places, 27_161_264, {"dropout": 0}, inception_buffers, 100_000),
+    "inception_v3": Example(
+        InceptionV3, inception_v3_places, 27_161_264, {"dropout": 0}, inception_v3_buffers, 100_000
+    ),
+    "lstm_lm": Example(LstmLm, lstm_places, 66_022_000, {"dropout": 0}, lstm_buffers),
+    "skipnet": Example(SkipNet, skipnet_places, 1_334_126, {}),
     "bert_large": Example(BertLarge, bert_places, 336_226_108, {"dropout": 0}),
     "mlp_unity": Example(MlpUnity, mlp_unity_places, 956_301_312, {}),
     "candle_uno": Example(CandleUno, candle_places, 21_275_001, {"dropout": 0}),
@@ -87,7 +97,7 @@ EXAMPLES = {
     "llama3_8b": Example(Llama3, llama3_places, 8_030_261_248, {}),
     "llama3_70b": Example(Llama3, llama3_places, 70_553_706_496, {}),
     "resnext50_unity": Example(ResnextUnity, resnext_places, 22_222_056, {}),
-    "inception_v3_unity": Example(InceptionUnity, inception_places, 21_788_842, {}),
+    "inception_v3_unity": Example(InceptionUnity, inception_unity_places, 21_788_842, {}),
     "vit_l16": Example(VitL16, vit_places, 304_326_632, {}),
 }
 

@@ -41,9 +41,11 @@ def copy_into(module: nn.Module, weights: Mapping[str, Tensor], places: Places) 
 
 
 def gradients(module: nn.Module, weights: Mapping[str, Tensor], places: Places) -> Iterator[tuple[str, Tensor]]:
-    """(name, gradient in the weight's shape) of every weight, after a backward pass of the module."""
+    """(name, gradient in the weight's shape) of every weight, after a backward pass of the module; 0 where a block was
+    skipped.
+    """
     parameters = dict(module.named_parameters())
     for name, place in places.items():
-        gradient = parameters[place.parameter].grad
-        assert gradient is not None, place.parameter
+        parameter = parameters[place.parameter]
+        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         yield name, gradient[place.rows].reshape(weights[name].shape)
