@@ -240,6 +240,13 @@ class OperatorDecl:
     doc: str = ""
     span: Span | None = _span()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.inputs, self.attributes, self.outputs, self.conditions, self.statements))
+
 
 @dataclass(frozen=True)
 class ParallelDecl:
