@@ -8,8 +8,8 @@ from itertools import product
 
 from ..graph.cut import is_cut
 from ..graph.holding import Holder, only_holds
-from ..graph.layout import Mesh
-from ..graph.typing import Along, Linearly, Role
+from ..graph.layout import Mesh, MeshAxis
+from ..graph.typing import Along, Linearly, Role, Typing, Uniformly
 from ..index.classify import AxisKind, classify, linear_operands
 from ..index.instance import Instance
 from ..index.library import Library
@@ -19,7 +19,6 @@ from ..index.window import Windowed, windowed
 from ..prove.prove import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError
-from .theorem_file import KeptTheorem
 from .theorems import Claim, Claims, ShardingTheorems
 
 RANKS = (0, 1, 2, 3)
@@ -153,13 +152,12 @@ def claims_of(instance: Instance, library: Library) -> Claims:
 
 
 def roles_of(instance: Instance, library: Library) -> Iterator[Role]:
-    """The roles that need a theorem and that a declaration suggests; what is declared has none."""
-    if instance.extern:
-        return
-    for axis, entry in classify(instance, library).items():
-        if entry.kind is not AxisKind.BLOCKED:
-            yield Along(axis)
-    yield from map(Linearly, linear_operands(instance))
+    """The roles that need a theorem and that a declaration suggests, on any mesh; what is declared has none."""
+    if not instance.extern:
+        every = [True] * len(instance.inputs)
+        # One device divides every axis, so on no mesh more is suggested.
+        roles = Typing(instance, Mesh((MeshAxis("a", 1),)), library).roles(0, every, [False] * len(every))
+        yield from (role for role in roles if not isinstance(role, Uniformly))
 
 
 def instances(operators: Iterable[OperatorDecl]) -> Iterator[Instance]:
@@ -174,17 +172,3 @@ def instances(operators: Iterable[OperatorDecl]) -> Iterator[Instance]:
 
 def _has_rest(operator: OperatorDecl) -> bool:
     return any(dim.rest for tensor in operator.inputs for dim in tensor.dims)
-
-
-def proved_theorems(found: Iterable[Instance], theorems: ShardingTheorems) -> dict[str, KeptTheorem]:
-    """All theorems about these instances that can be proved, by key, each proved now."""
-    kept: dict[str, KeptTheorem] = {}
-    for instance in found:
-        claims = claims_of(instance, theorems.library)
-        for role in roles_of(instance, theorems.library):
-            for claim in claims.of(role):
-                answer = theorems.answer(claim)
-                if isinstance(answer, Proved):
-                    met = tuple(f"{one.name}: {one.statement}" for one in answer.obligations)
-                    kept.setdefault(theorems.key(claim), KeptTheorem(claim.operator.name, claim.statement, met))
-    return kept

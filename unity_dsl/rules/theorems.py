@@ -219,7 +219,9 @@ class ShardingTheorems:
         """Whether a claim is kept as proved, or is proved now; what is declared is assumed."""
         if claim.instance.extern:
             return claim.declared
-        return self._kept(claim) is not None or isinstance(self.answer(claim), Proved)
+        if self._kept(claim) is not None:
+            return True
+        return not self._refused(claim) and isinstance(self.answer(claim), Proved)
 
     def key(self, claim: Claim) -> str:
         """Under which key a claim that holds is proved: for any numbers of the attributes if that was proved."""
@@ -239,6 +241,10 @@ class ShardingTheorems:
             return key
         # The numbers are looked at second: most claims are kept for any.
         return key if (key := claim.key(claim.at_numbers, self.library)) in self.kept.theorems else None
+
+    def _refused(self, claim: Claim) -> bool:
+        keys = (claim.key(subject, self.library) for subject in (claim.general, claim.at_numbers))
+        return bool(self.kept.refused) and all(key in self.kept.refused for key in keys)
 
     def _answered(self, claim: Claim, subject: Subject) -> Answer:
         key = claim.key(subject, self.library)
