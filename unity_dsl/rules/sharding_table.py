@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -23,6 +23,8 @@ from .theorems import Claim, Claims, ShardingTheorems
 
 RANKS = (0, 1, 2, 3)
 """Axes per rest group: one divided, with none, one or, joined, any number of others before and after it."""
+_LONG = 12
+"""Positions of a dimension of which a part is read around."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,14 @@ def _windowed_instances(operator: OperatorDecl, axis: str, library: Library) -> 
     """Instances in which what is read around an axis steps with it, and reaches beyond its slice.
 
     The first operand is long, others are short, as kernels are, and axes that are merged with a minor one have one
-    position; attributes are 1, or what they are by default.
+    position; attributes are 1, or what they are by default. Where a longer operand is read further around, as by half
+    of its length, no number says what to hold.
     """
     sizes = {dim.name: 3 for tensor in operator.inputs for dim in tensor.dims}
-    sizes |= {dim.name: 12 for tensor in operator.inputs[:1] for dim in tensor.dims}
+    sizes |= {dim.name: _LONG for tensor in operator.inputs[:1] for dim in tensor.dims}
     sizes |= {dim.name: 1 for tensor in operator.inputs for axes in tensor.dimensions for dim in axes[:-1]}
-    sizes |= {name: 3 for tensor in operator.inputs if (name := tensor.integer_range) is not None}
+    ranges = [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
+    sizes = dict.fromkeys(ranges, 3) | sizes
     names = [attribute.name for attribute in operator.attributes]
     choices = [(1, 3 if attribute.default is None else attribute.default) for attribute in operator.attributes]
     for values in product(*map(dict.fromkeys, choices)):
@@ -97,8 +101,24 @@ def _windowed_instances(operator: OperatorDecl, axis: str, library: Library) -> 
         except InputError:
             continue
         window = windowed(instance, library).get(axis)
-        if isinstance(window, Windowed) and any(r.low < 0 or r.high >= r.step for r in window.reaches):
+        if (
+            isinstance(window, Windowed)
+            and any(r.low < 0 or r.high >= r.step for r in window.reaches)
+            and not _grows(operator, instance, sizes, axis, window, library)
+        ):
             yield instance, window
+
+
+def _grows(
+    operator: OperatorDecl, instance: Instance, sizes: Mapping[str, int], axis: str, window: Windowed, library: Library
+) -> bool:
+    """Whether an operand twice as long is read further around the axis."""
+    longer = {name: 2 * size if size == _LONG else size for name, size in sizes.items()}
+    try:
+        found = windowed(instance_at(operator, longer, instance.attributes, 1), library).get(axis)
+    except InputError:
+        return False
+    return not isinstance(found, Windowed) or found.reaches != window.reaches
 
 
 def _row(

@@ -16,11 +16,11 @@ MOST_HELD = 1 << 18
 """Choices of held layouts of one tensor that are written out; beyond it `TooLarge` is raised."""
 
 
-def two_hops(direct: Table) -> Table:
-    """The cheapest conversions by way of at most one layout between."""
+def two_hops(direct: Table, middles: Layouts | None = None) -> Table:
+    """The cheapest conversions by way of at most one layout between: one of `middles`, or any."""
     best = direct.copy()
     through = np.empty_like(direct)
-    for middle in range(len(direct)):
+    for middle in range(len(direct)) if middles is None else middles.tolist():
         np.add(direct[:, middle, None], direct[None, middle, :], out=through)
         np.minimum(best, through, out=best)
     return best
