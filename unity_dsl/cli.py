@@ -237,6 +237,12 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
     return found
 
 
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The first of many names, and how many more there are: plan.json has them all."""
+    more = len(names) - most
+    return ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"
+
+
 def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     """A few lines for people."""
     from .emit.proofs import list_declared
@@ -256,7 +262,7 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     by_layout: dict[str, list[str]] = {}
     for name, layout in stored_layouts(compilation).items():
         by_layout.setdefault(layout, []).append(name)
-    lines += [(f"weights {layout}", ", ".join(names)) for layout, names in sorted(by_layout.items()) if layout]
+    lines += [(f"weights {layout}", listed(names)) for layout, names in sorted(by_layout.items()) if layout]
     declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
     if declared:
         lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))

@@ -42,7 +42,7 @@ def text_of_plan(sources: Sources = SOURCES, files: dict[str, str] | None = None
     graph = PlannedGraph(model.graph, {}, ())
     plan = Plan(model, mesh, "local", "auto", graph, Cost(1.0, 2.0, 0.5, Memory(100.0)), ("a note",))
     return render_plan_file(
-        plan, sources, Asked({"d": 8, "rate": "0.1"}), files or {"model.py": "x = 1\n"}, [], "0.1.0"
+        plan, sources, Asked({"d": 8, "rate": "0.1"}), files or {"model.py": "x = 1\n"}, [], [], "0.1.0"
     )
 
 

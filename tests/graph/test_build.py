@@ -337,6 +337,21 @@ def test_a_view_that_changes_nothing_is_no_operator() -> None:
     assert operators(build(body("y = relu(x[i, j] -> [i, j])")).graph) == ["relu", "linear", "mse"]
 
 
+def test_a_view_of_integers_looks_values_up() -> None:
+    model = build("""
+        model tiny[b = 6, v = 5]
+          input ids: int<v>[b]
+          weight w: f32[v, 3] ~ normal(0.02)
+          bags = ids[(n k=2)] -> [k, n]
+          y = embedding(bags, w)
+          loss reduce_mean(y[k, n, d] -> [])
+          output y
+    """)
+    ids, w = np.array([4, 0, 2, 2, 1, 3]), np.random.default_rng(0).standard_normal((5, 3))
+    outputs = evaluate_model(model, LIBRARY, {"ids": ids}, {"w": w}).outputs
+    np.testing.assert_array_equal(outputs["y"], w[ids.reshape(3, 2).T])
+
+
 def test_a_pattern_at_a_reduction_says_what_is_kept() -> None:
     lines = ("m = reduce_mean(x[b, (h=2 k)] -> [k, b])", "s = reduce_sum(x[b, d] -> [])", "y = x")
     model = build(body(*lines) + "\n  output m\n  output s")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
+from unity_dsl.graph.cut import bijective, cut_indices
 from unity_dsl.graph.holding import merged_attributes, only_holds, window_attributes
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.typing import Along, Linearly, TypedOperator, Uniformly, type_operator
@@ -25,7 +28,20 @@ op deviation(x: [b.., l]) -> y: [b.., l]
   m[b..] = sum(l) x[b.., l] * x[b.., l - 1 else 0]
   y[b.., i] = x[b.., i - 1 else 0] - m[b..]
 """
-LIBRARY = library_with(OPERATORS, HALO, STRIDED, CYCLIC)
+SHUFFLED = """
+parallel mirrored[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
+  where rank(f) == dim, d == p * e
+  y[@p, f.., j, g..] = x[f.., |d| - 1 - @p * |e| - j, g..]
+
+parallel overlapping[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
+  where rank(f) == dim, d == p * e
+  y[@p, f.., j, g..] = x[f.., @p + j, g..]
+
+parallel doubled[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
+  where rank(f) == dim, d == p * e
+  y[@p, f.., j, g..] = x[f.., 2 * @p * |e| - @p * |e| + j, g..]
+"""
+LIBRARY = library_with(OPERATORS, HALO, STRIDED, CYCLIC, SHUFFLED)
 TWO = Mesh((MeshAxis("a", 2),))
 FOUR = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
 AROUND = Along("q", "halo")
@@ -138,3 +154,23 @@ def test_attributes_are_the_smallest_that_do() -> None:
 @pytest.mark.parametrize(("name", "expected"), [("partition", False), ("cyclic", False), ("halo", True)])
 def test_which_ops_only_hold(name: str, expected: bool) -> None:
     assert only_holds(LIBRARY.parallels[name]) is expected
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 4])
+@pytest.mark.parametrize("held", [1, 2, 3, 4])
+def test_cuts_that_cover_a_dimension(degree: int, held: int) -> None:
+    """What is seen from the index map agrees with looking at every position."""
+    for name in ("partition", "cyclic", "mirrored", "overlapping", "doubled"):
+        declaration, extent = LIBRARY.parallels[name], degree * held
+        found = cut_indices(declaration, degree, extent)
+        expected = found is not None and sorted(found.ravel().tolist()) == list(range(extent))
+        assert bijective(declaration, degree, extent) == expected
+        assert expected or name in ("overlapping",)
+
+
+def test_a_dimension_of_many_millions_is_not_looked_at_position_by_position() -> None:
+    tracemalloc.start()
+    assert bijective(LIBRARY.parallels["partition"], 8, 800_000_000)
+    assert not bijective(LIBRARY.parallels["partition"], 8, 800_000_001)
+    assert tracemalloc.get_traced_memory()[1] < 10**6
+    tracemalloc.stop()

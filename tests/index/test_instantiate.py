@@ -248,6 +248,22 @@ def test_a_pattern_names_the_axes(library: Library) -> None:
     assert view.shape(view.outputs[0]) == (6, 1, 4)
 
 
+def test_a_view_of_integers_holds_integers(library: Library) -> None:
+    binding = Binding(((("b", 4),),), ((("b", 4),), ()))
+    view = instantiate(library.operators["rearrange"], [Shape((4,), integer_range=7)], {}, binding=binding)
+    assert view.outputs[0].integer_range == 7 and view.whole
+    floats = instantiate(library.operators["rearrange"], [Shape((4,))], {}, binding=binding)
+    assert floats.outputs[0].integer_range is None
+    total = Binding(((("b", 4),),), ())
+    summed = instantiate(library.operators["reduce_sum"], [Shape((4,), integer_range=7)], {}, binding=total)
+    assert summed.outputs[0].integer_range is None, "a sum of integers below 7 may be 7 or more"
+
+
+def test_a_copy_of_integers_is_of_the_declared_kind() -> None:
+    source = "op f(i: int<v>[n]) -> y: [n]\n  y[n] = i[n]\n"
+    assert instantiate(operator(source), [Shape((4,), integer_range=7)], {}).outputs[0].integer_range is None
+
+
 def test_axes_left_out_of_the_target_are_reduced(library: Library) -> None:
     binding = Binding(((("b", 2),), (("h", 3), ("k", 4))), ((("h", 3),),))
     mean = instantiate(library.operators["reduce_mean"], [Shape((2, 12))], {}, binding=binding)

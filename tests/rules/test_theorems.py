@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +18,15 @@ from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Shape, instantiate
 from unity_dsl.index.library import load_library
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.prove.arithmetic import solver_version
-from unity_dsl.prove.prove import NotProved, Proved
+from unity_dsl.prove.prove import Answer, NotProved, Proved
 from unity_dsl.prove.sharding import prove_linearity
 from unity_dsl.prove.subject import generalise
 from unity_dsl.resources import folder
 from unity_dsl.rules import theorems as module
-from unity_dsl.rules.sharding_table import claims_of, instances, proved_theorems, roles_of, table_of
+from unity_dsl.rules.keeping import asked_claims, keep, shipped_instances
+from unity_dsl.rules.sharding_table import claims_of, instances, roles_of, table_of
 from unity_dsl.rules.theorem_file import TheoremFile, read_theorems, shipped_theorems
-from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.rules.theorems import Claim, ShardingTheorems
 from unity_dsl.search.solve import search
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
@@ -105,19 +107,79 @@ def test_a_changed_function_is_another_theorem() -> None:
 # ---------------------------------------------------------------------------------------------- what is kept
 
 
-def used() -> Iterator[Instance]:
-    """The shipped operators at every rank, and as the examples use them."""
-    yield from instances(LIBRARY.operators.values())
-    for path in sorted(folder("examples").glob("*.udl")):
-        for preset in (None, "small"):
-            model = build_model(parse_model(read_source(path)), LIBRARY, {}, preset)
-            yield from (node.instance for node in model.graph.nodes())
+def test_the_shipped_theorems_are_those_that_a_search_asks_for(
+    request: pytest.FixtureRequest, golden: Callable[[Path, str], None]
+) -> None:
+    """By their keys, which say all that a proof looks at; with --update-golden what is not kept yet is proved."""
+    theorems = ShardingTheorems(LIBRARY)
+    if request.config.getoption("--update-golden"):
+        asked = asked_claims(shipped_instances(LIBRARY), LIBRARY)
+        golden(folder("rules") / "configurations.json", keep(asked, theorems, processes=2).to_text())
+    sample = random.Random(date.today().toordinal()).sample(sorted(LIBRARY.operators), 16)
+    some = [operator for name, operator in LIBRARY.operators.items() if name in sample]
+    for one in asked_claims(instances(some), LIBRARY):
+        decided = any(key in theorems.kept.theorems for key in one.keys) or theorems.kept.refused.issuperset(one.keys)
+        assert decided, (sample, one.claim.operator.name, one.claim.statement)
 
 
-def test_the_shipped_theorems_are_those_that_the_prover_proves(golden: Callable[[Path, str], None]) -> None:
-    found = proved_theorems(used(), ShardingTheorems(LIBRARY, NOTHING))
-    text = TheoremFile(found, z3=solver_version()).to_text()
-    golden(folder("rules") / "configurations.json", text)
+@pytest.mark.parametrize("name", ["gpt2", "llama3_8b", "resnext50_unity", "mixtral_8x7b", "dlrm_unity"])
+def test_no_example_has_to_prove_anything(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two devices, no operator asks for a theorem that is not kept."""
+
+    def prove(claim: Claim, *_: object) -> Answer:
+        raise AssertionError(f"{claim.operator.name} {claim.statement} is not kept")
+
+    monkeypatch.setattr(module, "_answers", {})
+    monkeypatch.setattr(Claim, "prove", prove)
+    theorems = ShardingTheorems(LIBRARY)
+    model = build_model(parse_model(read_source(folder("examples") / f"{name}.udl")), LIBRARY, {}, "small")
+    different = {repr((node.instance, node.gradients)): node for node in model.graph.nodes()}
+    for node in different.values():
+        weights = [False] * len(node.instance.inputs)
+        configurations(node.instance, TWO, LIBRARY, node.gradients, weights, theorems)
+
+
+def test_a_sample_of_the_shipped_theorems_is_proved_again() -> None:
+    """Another one every day; `python bench/check_theorems.py` does it for all."""
+    seed = date.today().toordinal()
+    rng = random.Random(seed)
+    names = rng.sample([name for name in LIBRARY.operators if "attention" not in name], 4)
+    asked = asked_claims(instances(LIBRARY.operators[name] for name in names), LIBRARY)
+    asked = rng.sample(asked, min(12, len(asked)))
+    found = keep(asked, ShardingTheorems(LIBRARY, NOTHING), processes=1)
+    kept = shipped_theorems()
+    for key, theorem in found.theorems.items():
+        assert kept.theorems[key].obligations == theorem.obligations, (seed, theorem)
+    assert found.refused <= kept.refused, seed
+
+
+def test_what_is_refused_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is refused under one of its keys alone is."""
+    tried: list[str] = []
+
+    def prove(claim: Claim, *_: object) -> Answer:
+        tried.append(claim.statement)
+        return NotProved("same_value", "no proof", 0.0)
+
+    monkeypatch.setattr(Claim, "prove", prove)
+    instance = make("scale", (4, 6), factor=3.5)
+    claim = next(iter(claims_of(instance, LIBRARY).of(Along("b0"))))
+    keys = frozenset(claim.key(subject, LIBRARY) for subject in (claim.general, claim.at_numbers))
+    assert len(keys) == 2
+    for refused, attempts in ((keys, 0), (frozenset(list(keys)[:1]), 2)):
+        monkeypatch.setattr(module, "_answers", {})
+        tried.clear()
+        assert not ShardingTheorems(LIBRARY, TheoremFile({}, refused)).holds(claim)
+        assert len(tried) == attempts
+
+
+def test_what_is_kept_is_not_proved_again_and_nothing_else_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asked_claims([make("relu", (4, 6))], LIBRARY)
+    kept = keep(asked, ShardingTheorems(LIBRARY, NOTHING), processes=2)
+    assert kept.theorems and not kept.refused
+    monkeypatch.setattr(Claim, "prove", None)
+    stray = TheoremFile({**kept.theorems, "stray": next(iter(kept.theorems.values()))})
+    assert keep(asked, ShardingTheorems(LIBRARY, stray), processes=2).to_text() == kept.to_text()
 
 
 def test_reading_gives_what_was_written() -> None:
@@ -134,11 +196,22 @@ def test_reading_gives_what_was_written() -> None:
         lambda text: text[:-20],
         lambda text: "[]",
         lambda text: '{"theorems": {"a": ["b"]}, "prover": 1, "z3": "5"}',
+        lambda text: text.replace('"refused": [', '"refused": [3, '),
         lambda text: '{"theorems": {"a": 3}, "prover": 1, "z3": "5"}',
         lambda text: "[" * 100_000,
         lambda text: "",
     ],
-    ids=["other prover", "other z3", "cut off", "a list", "no obligations", "a number", "deep", "empty"],
+    ids=[
+        "other prover",
+        "other z3",
+        "cut off",
+        "a list",
+        "no obligations",
+        "a refused number",
+        "a number",
+        "deep",
+        "empty",
+    ],
 )
 def test_a_file_that_is_stale_or_broken_keeps_nothing(change: Callable[[str], str]) -> None:
     text = (folder("rules") / "configurations.json").read_text()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+from math import prod
 from random import Random
 
 import pytest
 
-from unity_dsl.graph.conversion import convert, move_table
-from unity_dsl.graph.layout import Layout, Shard
+from unity_dsl.graph.conversion import Step, StepKind, convert, divisors, move_table
+from unity_dsl.graph.exchange import transfers
+from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from unity_dsl.index.library import load_library
-from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
-from unity_dsl.machine.price import held_fraction, price_steps
+from unity_dsl.machine.price import Price, held_fraction, price_exchange, price_steps
 from unity_dsl.search.conversion_prices import ConversionPrices
 
 
@@ -48,3 +52,54 @@ def test_every_pair_has_the_price_of_its_steps(
             assert prices.forward(count)[i, j] == pytest.approx(there.seconds(count), rel=1e-9, abs=0)
             assert prices.backward(count)[i, j] == pytest.approx(back.seconds(count), rel=1e-9, abs=0)
         assert prices.steps[i, j] >= (1.0 if conversion.forward and conversion.backward and i != j else 0.0) * 0.1
+
+
+def windows(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
+    """Layouts of an image in which height or width, or both, are held with a neighbour on either side."""
+    table = move_table(divisors(shape, mesh), mesh)
+    around = {dim: Window(dim, 0, "halo", (("before", 1), ("after", 1))) for dim in (2, 3)}
+    kinds: list[Kind] = [Invariant(), Replicate(), Partial(), Shard(0), Shard(1), Shard(2), *around.values()]
+    found = list(table.layouts[: table.in_order])
+    for chosen in product(kinds, repeat=len(mesh.axes)):
+        cuts = [kind for kind in chosen if isinstance(kind, Shard | Window)]
+        if any(isinstance(kind, Window) for kind in chosen) and len({kind.dim for kind in cuts}) == len(cuts):
+            found.append(Layout(chosen))
+    both = tuple(Window(3, place, "halo", (("before", 0), ("after", 2))) for place in range(len(mesh.axes)))
+    return [*found, Layout(both)]
+
+
+def counted(steps: Sequence[Step], start: Layout, shape: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
+    """The price of steps, an exchange of windows by the elements of its transfers."""
+    library, total, held = load_library(), Price(), held_fraction(start, mesh)
+    for step in steps:
+        if step.kind is StepKind.EXCHANGE and step.source is not None and step.target is not None:
+            received = [0] * mesh.size
+            for transfer in transfers(step.source, step.target, shape, mesh, library):
+                received[transfer.taker] += transfer.elements * (transfer.giver != transfer.taker)
+            total += price_exchange(step, max(received) / prod(shape), mesh, machine, held)
+            held = held_fraction(step.target, mesh)
+        else:
+            total += price_steps((step,), mesh, machine, held)
+            if step.kind in (StepKind.SLICE, StepKind.REDUCE_SCATTER):
+                held /= mesh.degree(step.axes)
+            elif step.kind in (StepKind.ALL_GATHER, StepKind.PAD):
+                held *= mesh.degree(step.axes)
+    return total
+
+
+def test_windows_have_the_price_of_what_is_sent() -> None:
+    found, shape = load_machine("dgx-a100"), (4, 2, 8, 12)
+    mesh = build_mesh(found, 4, (2, 2))
+    layouts = windows(shape, mesh)
+    prices = ConversionPrices(mesh, found, load_library()).between(layouts, shape)
+    rng = Random(1)
+    held = [i for i, layout in enumerate(layouts) if layout.overlaps]
+    pairs = [(rng.randrange(len(layouts)), rng.choice(held)) for _ in range(80)]
+    pairs += [(rng.choice(held), rng.randrange(len(layouts))) for _ in range(40)]
+    for i, j in pairs:
+        conversion = convert(layouts[i], layouts[j], mesh, shape)
+        there = counted(conversion.forward, layouts[i], shape, mesh, found)
+        back = counted(conversion.backward, layouts[j].transpose, shape, mesh, found)
+        for count in (0.0, 1e9):
+            assert prices.forward(count)[i, j] == pytest.approx(there.seconds(count), rel=1e-9, abs=0)
+            assert prices.backward(count)[i, j] == pytest.approx(back.seconds(count), rel=1e-9, abs=0)

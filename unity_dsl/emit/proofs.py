@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..graph.plan import Plan
-from ..graph.typing import Along
+from ..graph.typing import Along, Role
 from ..index.library import Library
-from ..rules.theorems import Claims, ShardingTheorems
+from ..rules.theorems import ShardingTheorems, claims_about
 
 
 def list_declared(plan: Plan) -> list[dict[str, str]]:
@@ -25,10 +25,14 @@ def list_theorems(plan: Plan, library: Library) -> list[dict[str, str]]:
     """What each theorem says and the hash of what its proof looked at, in the order of the program, each once."""
     theorems = ShardingTheorems(library)
     found: dict[str, dict[str, str]] = {}
+    told: set[tuple[int, Role]] = set()
     for planned in plan.graph.nodes():
         node = planned.node
-        claims = Claims(node.instance, node.gradients, library)
+        claims = claims_about(node.instance, node.gradients, library)
         for role in dict.fromkeys(planned.typed.configuration):
+            if (id(claims), role) in told:
+                continue
+            told.add((id(claims), role))
             for claim in claims.of(role):
                 if claim.declared:
                     continue

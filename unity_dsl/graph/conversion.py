@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .exchange import received_fraction
-from .layout import Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
+from .layout import Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window, nest
 
 
 class StepKind(StrEnum):
@@ -356,8 +356,9 @@ def _first_moves(starts: Numbers, ends: Numbers, lengths: Weights, count: int) -
 def convert(source: Layout, target: Layout, mesh: Mesh, shape: tuple[int, ...]) -> Conversion:
     """The cheapest path of elementary moves between two layouts of a tensor, merged into steps.
 
-    Dimensions after the last that either layout cuts take no part. A layout that names a user's parallel op, or nests
-    axes in an order that the table does not know, converts by one exchange each way.
+    Dimensions after the last that either layout cuts take no part. Windows are left first and entered last, by an
+    exchange with the layout without them. A layout that names another parallel op, or nests axes in an order that the
+    table does not know, converts by one exchange each way.
     """
     path = _path(source, target, mesh, divisors(shape, mesh))
     forward = _merge([move.forward for move in path])
@@ -372,7 +373,32 @@ def _path(source: Layout, target: Layout, mesh: Mesh, shape: tuple[int, ...]) ->
     table = move_table(shape[:rank], mesh)
     if source in table.number and target in table.number:
         return table.path(source, target)
-    return [exchange_move(source, target)]
+    left = without_windows(source)
+    entered = before_windows(left, target)
+    if left not in table.number or entered not in table.number:
+        return [exchange_move(source, target)]
+    leave = [] if left == source else [exchange_move(source, left)]
+    enter = [] if entered == target else [exchange_move(entered, target)]
+    return [*leave, *table.path(left, entered), *enter]
+
+
+def without_windows(layout: Layout) -> Layout:
+    """The slices without what they hold of their neighbours."""
+    return Layout(tuple(Shard(k.dim, k.place) if isinstance(k, Window) else k for k in layout.kinds))
+
+
+def before_windows(source: Layout, target: Layout) -> Layout:
+    """The target where its windows are slices still, or, where every device has all of the dimension, not even that.
+
+    A window of what a device has is cut out of it; one of slices takes from the neighbours.
+    """
+    kinds = list(target.kinds)
+    for axis, kind in enumerate(kinds):
+        if isinstance(kind, Window):
+            here = [source.kinds[other] for other in target.nesting(kind.dim)]
+            copies = all(isinstance(found, Invariant | Replicate) for found in here)
+            kinds[axis] = source.kinds[axis] if copies else Shard(kind.dim, kind.place)
+    return Layout(tuple(kinds))
 
 
 def _merge(steps: list[Step | None]) -> tuple[Step, ...]:

@@ -242,6 +242,13 @@ def merged_attributes(declaration: ParallelDecl, degree: int, major: int, size: 
     return None
 
 
+@lru_cache(maxsize=256)
+def holds_merged(declaration: ParallelDecl, degree: int) -> bool:
+    """Whether an op can hold the slices of an axis that is merged with a major one, as told by small dimensions."""
+    small = ((2, 1), (3, 2))
+    return any(merged_attributes(declaration, degree, major, 2 * degree, minor) is not None for major, minor in small)
+
+
 def _positions(cut: Cut, degree: int) -> np.ndarray:
     """An attribute that is tried may be a divisor, and 0."""
     with np.errstate(divide="ignore"):

@@ -25,7 +25,7 @@ from ..index.library import Library
 from ..index.term import reads
 from ..syntax.ast import ReductionKind
 from .cut import bijective, is_cut
-from .holding import HeldWindow, Holder, Holding, only_holds
+from .holding import HeldWindow, Holder, Holding, holds_merged, only_holds
 from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 
 
@@ -165,7 +165,8 @@ class Typing:
                     return self.holder.not_held(name, by, degree)
                 if found.kind is AxisKind.BLOCKED:
                     return f"axis `{name}` of {self.instance.name} cannot be divided: {found.reason}"
-                if holds and not any(name in dim[1:] for operand in self._operands for dim in operand.dims):
+                merged = any(name in dim[1:] for operand in self._operands for dim in operand.dims)
+                if holds and not (merged and holds_merged(declaration, degree)):
                     return f"axis `{name}` of {self.instance.name} needs nothing that `{by}` holds"
                 size = self.instance.sizes[name]
                 if size % degree if holds else not bijective(declaration, degree, size):

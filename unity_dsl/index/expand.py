@@ -41,15 +41,18 @@ class Scope:
         axes = tuple(axis for name, rest in left for axis in self._axes(name, rest))
         bound = self._output(statement.target)
         dims = tuple((axis,) for axis in axes) if bound is None else merged_dims(bound, tuple((a,) for a in axes))
-        target = Operand(
-            statement.target,
-            dims if merged is None else merged,
-            None if bound is None or bound.integer_range is None else self.sizes[bound.integer_range],
-        )
         value = self.expand(statement.value)
+        integer_range = None if merged is None else self._copied_range(value)
+        if bound is not None and bound.integer_range is not None:
+            integer_range = self.sizes[bound.integer_range]
+        target = Operand(statement.target, dims if merged is None else merged, integer_range)
         self.slots[target.name] = left
         self.operands[target.name] = target
         return target, value
+
+    def _copied_range(self, value: Expr) -> int | None:
+        """The range of integers that are copied: a pattern call, which takes integers for floats, keeps them so."""
+        return self.operands[value.tensor].integer_range if isinstance(value, Read) and value.fill is None else None
 
     def _output(self, name: str) -> TensorDecl | None:
         return next((output for output in self.operator.outputs if output.name == name), None)

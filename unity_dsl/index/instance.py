@@ -6,8 +6,9 @@ same statements serve the prover, for which sizes are symbols.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 from ..syntax.ast import Expr, OperatorDecl, ReductionKind, Ties
@@ -86,6 +87,21 @@ class Instance:
     @property
     def name(self) -> str:
         return self.operator.name
+
+    @cached_property
+    def identity(self) -> Hashable:
+        """Equal for instances of one library that are the same but for the place in the model."""
+        return (
+            self.name,
+            self.inputs,
+            self.outputs,
+            tuple(self.sizes.items()),
+            tuple(self.attributes.items()),
+            self.equations,
+            self.evaluation,
+            self.native,
+            tuple(self.declared.items()),
+        )
 
     @property
     def axes(self) -> tuple[str, ...]:

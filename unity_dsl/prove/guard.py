@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, lru_cache
 
-from .poly import ONE, ZERO, Coordinate, Poly, Quotient, Var, number, of, power_of
+from .poly import ONE, ZERO, Entry, Monomial, Poly, Var, number, of, power_of
 
 
 class Relation(StrEnum):
@@ -102,35 +103,40 @@ def settled(guards: Iterable[Guard]) -> tuple[Guard, ...] | None:
 def _least_is_not_negative(poly: Poly) -> bool:
     least = ZERO
     for monomial, coefficient in poly.terms:
-        part = number(coefficient)
-        for symbol, power in monomial:
-            if isinstance(symbol, Quotient | Coordinate) or power < 0:
+        sizes = tuple(factor for factor in monomial if isinstance(factor[0], str))
+        others = [factor for factor in monomial if not isinstance(factor[0], str)]
+        if any(power < 0 for _, power in monomial) or len(others) > 1:
+            return False
+        part = _shifted_term(sizes, coefficient)
+        for symbol, power in others:
+            if not isinstance(symbol, Var | Entry) or power != 1:
                 return False
-            if isinstance(symbol, str):
-                part = part * power_of(of(symbol) + ONE, power)  # the symbol now stands for s' = s - 1 >= 0
-                continue
-            size = symbol.size if isinstance(symbol, Var) else symbol.bound
-            if power != 1 or len([s for s, _ in monomial if not isinstance(s, str)]) > 1:
-                return False
-            if coefficient >= 0:
+            if coefficient.numerator >= 0:
                 part = ZERO
                 continue
-            shifted = _shifted(size)
+            shifted = _shifted(symbol.size if isinstance(symbol, Var) else symbol.bound)
             if shifted is None:
                 return False
             part = part * (shifted - ONE)
         least = least + part
-    return all(coefficient >= 0 for _, coefficient in least.terms)
+    return all(coefficient.numerator >= 0 for _, coefficient in least.terms)  # fractions compare slowly
 
 
+@lru_cache(maxsize=4096)
+def _shifted_term(sizes: Monomial, coefficient: Fraction) -> Poly:
+    """A product of sizes with every s written as 1 + s', which is at least 0."""
+    part = number(coefficient)
+    for symbol, power in sizes:
+        part = part * power_of(of(symbol) + ONE, power)
+    return part
+
+
+@lru_cache(maxsize=4096)
 def _shifted(size: Poly) -> Poly | None:
     """A polynomial in sizes with every s written as 1 + s'; None with a quotient, which may be less than 1."""
     total = ZERO
     for monomial, coefficient in size.terms:
-        part = number(coefficient)
-        for symbol, power in monomial:
-            if not isinstance(symbol, str) or power < 0:
-                return None
-            part = part * power_of(of(symbol) + ONE, power)
-        total = total + part
+        if not all(isinstance(symbol, str) and power > 0 for symbol, power in monomial):
+            return None
+        total = total + _shifted_term(monomial, coefficient)
     return total

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import count
 from typing import TypeAlias
 
@@ -89,9 +89,11 @@ class Poly:
         return self._hash
 
     def __add__(self, other: Poly) -> Poly:
+        if not self.terms or not other.terms:
+            return self if self.terms else other
         total = dict(self.terms)
         for monomial, coefficient in other.terms:
-            total[monomial] = total.get(monomial, Fraction(0)) + coefficient
+            total[monomial] = total[monomial] + coefficient if monomial in total else coefficient
         return _poly(total)
 
     def __neg__(self) -> Poly:
@@ -101,11 +103,14 @@ class Poly:
         return self + -other
 
     def __mul__(self, other: Poly) -> Poly:
+        if self is ONE or other is ONE:
+            return other if self is ONE else self
         total: dict[Monomial, Fraction] = {}
         for left, a in self.terms:
             for right, b in other.terms:
                 monomial = _product(left, right)
-                total[monomial] = total.get(monomial, Fraction(0)) + a * b
+                value = a * b
+                total[monomial] = total[monomial] + value if monomial in total else value
         return _poly(total)
 
     def scaled(self, factor: Fraction | int) -> Poly:
@@ -153,13 +158,16 @@ class Poly:
         """Replace indices, also inside entries and quotients."""
         if not mapping or self.variables.isdisjoint(mapping):
             return self
-        total = ZERO
+        total: dict[Monomial, Fraction] = {}
         for monomial, coefficient in self.terms:
-            product = number(coefficient)
+            product = ONE
             for symbol, power in monomial:
                 product = product * power_of(_substituted(symbol, mapping), power)
-            total = total + product
-        return total
+            for made, factor in product.terms:
+                # Almost every coefficient is 1, and fractions are slow.
+                value = coefficient if factor == 1 else coefficient * factor
+                total[made] = total[made] + value if made in total else value
+        return _poly(total)
 
     def with_size(self, name: str, value: Poly) -> Poly:
         """Replace a size. Its powers must not be negative, unless the value is a product of sizes."""
@@ -218,6 +226,8 @@ def _substituted(symbol: Symbol, mapping: Mapping[Var, Poly]) -> Poly:
 
 def _poly(terms: Mapping[Monomial, Fraction]) -> Poly:
     kept = [(monomial, coefficient) for monomial, coefficient in terms.items() if coefficient]
+    if len(kept) < 2:
+        return Poly(tuple(kept))
     return Poly(tuple(sorted(kept, key=lambda term: [(symbol_key(symbol), power) for symbol, power in term[0]])))
 
 
@@ -230,7 +240,10 @@ def _product(left: Monomial, right: Monomial) -> Monomial:
     return tuple(sorted(((s, n) for s, n in powers.items() if n), key=lambda factor: symbol_key(factor[0])))
 
 
+@lru_cache(maxsize=4096)
 def number(value: int | Fraction) -> Poly:
+    if value == 1:
+        return ONE
     return Poly((((), Fraction(value)),)) if value else ZERO
 
 
@@ -251,8 +264,8 @@ def power_of(base: Poly, power: int) -> Poly:
         if inverse is None:
             raise ValueError(f"{base.key} has no inverse")
         base, power = inverse, -power
-    result = ONE
-    for _ in range(power):
+    result = base if power else ONE
+    for _ in range(power - 1):
         result = result * base
     return result
 

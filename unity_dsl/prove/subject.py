@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from ..index.instance import Dim, Equation, Instance, Operand
@@ -31,7 +32,7 @@ class Subject:
     real: tuple[str, ...] = ()
     axes: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def text(self) -> str:
         """All that a proof looks at, in the notation of `.uop` files; the same for equal subjects on every run."""
         return "\n".join(_lines(self))
@@ -63,7 +64,7 @@ def generalise(
 
 def _pairs(instance: Instance, apart: Collection[str]) -> Iterator[tuple[str, str]]:
     """Two rest axes that are always next to each other, as dimensions of their own."""
-    declared = _declared(instance)
+    declared = _declared(instance.operator)
     operands = _operands(instance)
     for first, second in {pair: None for operand in operands for pair in _neighbours(operand.dims)}:
         free = not {first, second} & {*apart, *declared}
@@ -72,9 +73,9 @@ def _pairs(instance: Instance, apart: Collection[str]) -> Iterator[tuple[str, st
                 yield first, second
 
 
-def _declared(instance: Instance) -> set[str]:
+@lru_cache(maxsize=1024)
+def _declared(operator: OperatorDecl) -> set[str]:
     """Names that a condition or a range of integers may speak of."""
-    operator = instance.operator
     tensors = (*operator.inputs, *operator.outputs)
     names = {dim.name for tensor in tensors for dim in tensor.dims if not dim.rest}
     names |= {name for condition in operator.conditions for name in free_axes(condition)}
@@ -153,7 +154,7 @@ def _join(instance: Instance, first: str, second: str) -> Instance:
 
 def _renamed(instance: Instance) -> tuple[Instance, dict[str, str]]:
     """Axes that no declaration names, numbered as they appear."""
-    declared = _declared(instance)
+    declared = _declared(instance.operator)
     found = dict.fromkeys(axis for operand in _operands(instance) for axis in operand.axes)
     found |= dict.fromkeys(axis for equation in _equations(instance) for axis in equation.over)
     free = [axis for axis in found if axis not in declared]
@@ -182,6 +183,7 @@ def _renamed(instance: Instance) -> tuple[Instance, dict[str, str]]:
     return changed, names
 
 
+@lru_cache(maxsize=1024)
 def _ranks(operator: OperatorDecl) -> set[str]:
     """Attributes that say how many axes a rest group has, and nothing else."""
     about_ranks = [condition for condition in operator.conditions if mentions_rank(condition)]
@@ -191,6 +193,7 @@ def _ranks(operator: OperatorDecl) -> set[str]:
     return {name for condition in about_ranks for name in free_axes(condition)} - used
 
 
+@lru_cache(maxsize=1024)
 def _counting(operator: OperatorDecl) -> set[str]:
     """Attributes that are part of an index, or are compared: there a whole number is another thing than a real one."""
     found: set[str] = set()
@@ -203,6 +206,28 @@ def _counting(operator: OperatorDecl) -> set[str]:
     return found
 
 
+@lru_cache(maxsize=1024)
+def _tied(operator: OperatorDecl) -> set[str]:
+    """Names that a condition puts in relation to others."""
+    conditions = [free_axes(condition) for condition in operator.conditions]
+    return {name for names in conditions if len(names) > 1 for name in names}
+
+
+@lru_cache(maxsize=1024)
+def _written(operator: OperatorDecl) -> set[float]:
+    """Numbers that the declaration has itself."""
+    statements = (*operator.statements, *operator.evaluation)
+    return {node.value for statement in statements for node in walk(statement.value) if isinstance(node, Number)}
+
+
+@lru_cache(maxsize=1024)
+def _conditions(operator: OperatorDecl) -> tuple[str, ...]:
+    """The lines that say what holds of the sizes."""
+    found = (condition for condition in operator.conditions if not mentions_rank(condition))
+    return tuple(f"where {condition_text(condition)}" for condition in found)
+
+
+@lru_cache(maxsize=1024)
 def _dividing(operator: OperatorDecl) -> set[str]:
     """Attributes by which a size is divided and rounded down: as a symbol, that is no polynomial."""
     nodes = [node for condition in operator.conditions for node in walk(condition)]
@@ -214,14 +239,7 @@ def _symbolic(instance: Instance, operator: OperatorDecl) -> Subject:
     """Numbers of attributes replaced by their names, where a number tells which attribute it is."""
     attributes = {name: value for name, value in instance.attributes.items() if name not in _ranks(operator)}
     values = list(attributes.values())
-    conditions = [free_axes(condition) for condition in operator.conditions]
-    tied = {name for names in conditions if len(names) > 1 for name in names}
-    written = {
-        node.value
-        for statement in (*operator.statements, *operator.evaluation)
-        for node in walk(statement.value)
-        if isinstance(node, Number)
-    }
+    tied, written = _tied(operator), _written(operator)
     counting, dividing = _counting(operator), _dividing(operator)
     names: dict[float, Expr] = {}
     whole, real = [], []
@@ -262,10 +280,7 @@ def _lines(subject: Subject) -> Iterator[str]:
     for name, value in instance.attributes.items():
         if name not in subject.real and name not in ranks:
             yield f"{name} = {'any' if name in subject.whole else repr(value)}"
-    for condition in instance.operator.conditions:
-        if mentions_rank(condition):
-            continue
-        yield f"where {condition_text(condition)}"
+    yield from _conditions(instance.operator)
     yield from map(equation_text, instance.equations)
     if instance.evaluation:
         yield "eval"

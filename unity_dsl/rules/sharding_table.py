@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from ..graph.cut import is_cut
 from ..graph.holding import Holder, only_holds
-from ..graph.layout import Mesh
-from ..graph.typing import Along, Linearly, Role
+from ..graph.layout import Mesh, MeshAxis
+from ..graph.typing import Along, Linearly, Role, Typing, Uniformly
 from ..index.classify import AxisKind, classify, linear_operands
 from ..index.instance import Instance
 from ..index.library import Library
@@ -19,11 +19,12 @@ from ..index.window import Windowed, windowed
 from ..prove.prove import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError
-from .theorem_file import KeptTheorem
 from .theorems import Claim, Claims, ShardingTheorems
 
 RANKS = (0, 1, 2, 3)
 """Axes per rest group: one divided, with none, one or, joined, any number of others before and after it."""
+_LONG = 12
+"""Positions of a dimension of which a part is read around."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,14 @@ def _windowed_instances(operator: OperatorDecl, axis: str, library: Library) -> 
     """Instances in which what is read around an axis steps with it, and reaches beyond its slice.
 
     The first operand is long, others are short, as kernels are, and axes that are merged with a minor one have one
-    position; attributes are 1, or what they are by default.
+    position; attributes are 1, or what they are by default. Where a longer operand is read further around, as by half
+    of its length, no number says what to hold.
     """
     sizes = {dim.name: 3 for tensor in operator.inputs for dim in tensor.dims}
-    sizes |= {dim.name: 12 for tensor in operator.inputs[:1] for dim in tensor.dims}
+    sizes |= {dim.name: _LONG for tensor in operator.inputs[:1] for dim in tensor.dims}
     sizes |= {dim.name: 1 for tensor in operator.inputs for axes in tensor.dimensions for dim in axes[:-1]}
+    ranges = [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
+    sizes = dict.fromkeys(ranges, 3) | sizes
     names = [attribute.name for attribute in operator.attributes]
     choices = [(1, 3 if attribute.default is None else attribute.default) for attribute in operator.attributes]
     for values in product(*map(dict.fromkeys, choices)):
@@ -97,8 +101,24 @@ def _windowed_instances(operator: OperatorDecl, axis: str, library: Library) -> 
         except InputError:
             continue
         window = windowed(instance, library).get(axis)
-        if isinstance(window, Windowed) and any(r.low < 0 or r.high >= r.step for r in window.reaches):
+        if (
+            isinstance(window, Windowed)
+            and any(r.low < 0 or r.high >= r.step for r in window.reaches)
+            and not _grows(operator, instance, sizes, axis, window, library)
+        ):
             yield instance, window
+
+
+def _grows(
+    operator: OperatorDecl, instance: Instance, sizes: Mapping[str, int], axis: str, window: Windowed, library: Library
+) -> bool:
+    """Whether an operand twice as long is read further around the axis."""
+    longer = {name: 2 * size if size == _LONG else size for name, size in sizes.items()}
+    try:
+        found = windowed(instance_at(operator, longer, instance.attributes, 1), library).get(axis)
+    except InputError:
+        return False
+    return not isinstance(found, Windowed) or found.reaches != window.reaches
 
 
 def _row(
@@ -132,13 +152,12 @@ def claims_of(instance: Instance, library: Library) -> Claims:
 
 
 def roles_of(instance: Instance, library: Library) -> Iterator[Role]:
-    """The roles that need a theorem and that a declaration suggests; what is declared has none."""
-    if instance.extern:
-        return
-    for axis, entry in classify(instance, library).items():
-        if entry.kind is not AxisKind.BLOCKED:
-            yield Along(axis)
-    yield from map(Linearly, linear_operands(instance))
+    """The roles that need a theorem and that a declaration suggests, on any mesh; what is declared has none."""
+    if not instance.extern:
+        every = [True] * len(instance.inputs)
+        # One device divides every axis, so on no mesh more is suggested.
+        roles = Typing(instance, Mesh((MeshAxis("a", 1),)), library).roles(0, every, [False] * len(every))
+        yield from (role for role in roles if not isinstance(role, Uniformly))
 
 
 def instances(operators: Iterable[OperatorDecl]) -> Iterator[Instance]:
@@ -153,17 +172,3 @@ def instances(operators: Iterable[OperatorDecl]) -> Iterator[Instance]:
 
 def _has_rest(operator: OperatorDecl) -> bool:
     return any(dim.rest for tensor in operator.inputs for dim in tensor.dims)
-
-
-def proved_theorems(found: Iterable[Instance], theorems: ShardingTheorems) -> dict[str, KeptTheorem]:
-    """All theorems about these instances that can be proved, by key, each proved now."""
-    kept: dict[str, KeptTheorem] = {}
-    for instance in found:
-        claims = claims_of(instance, theorems.library)
-        for role in roles_of(instance, theorems.library):
-            for claim in claims.of(role):
-                answer = theorems.answer(claim)
-                if isinstance(answer, Proved):
-                    met = tuple(f"{one.name}: {one.statement}" for one in answer.obligations)
-                    kept.setdefault(theorems.key(claim), KeptTheorem(claim.operator.name, claim.statement, met))
-    return kept

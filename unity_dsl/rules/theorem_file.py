@@ -1,5 +1,7 @@
 """Certificates of sharding theorems: what was proved, of what, by which prover. One JSON file, one theorem a line.
 
+Claims that this prover could not prove are there as refused, for it would try in vain again.
+
 A theorem is found by the hash of all that its proof looked at, so one about a declaration that has changed is never
 found; one by another prover or another z3 is not used.
 """
@@ -30,9 +32,10 @@ class KeptTheorem:
 
 @dataclass(frozen=True)
 class TheoremFile:
-    """Theorems by key, and the versions of the prover and of z3 that proved them."""
+    """Theorems by key, keys of claims that are not proved, and the versions of the prover and of z3 that tried."""
 
     theorems: Mapping[str, KeptTheorem]
+    refused: frozenset[str] = frozenset()
     prover: int = PROVER
     z3: str = ""
 
@@ -48,7 +51,8 @@ class TheoremFile:
             for key, kept in entries
         ]
         head = f'"prover": {self.prover},\n "z3": {json.dumps(self.z3)},\n "theorems": '
-        return "{" + head + "{\n" + ",\n".join(lines) + "\n }\n}\n"
+        refused = ",\n".join(f"  {json.dumps(key)}" for key in sorted(self.refused))
+        return "{" + head + "{\n" + ",\n".join(lines) + "\n },\n" + f' "refused": [\n{refused}\n ]\n' + "}\n"
 
 
 def read_theorems(text: str) -> TheoremFile:
@@ -56,10 +60,17 @@ def read_theorems(text: str) -> TheoremFile:
     try:
         found = json.loads(text)
         theorems = {key: _kept(entry) for key, entry in found["theorems"].items()}
-        file = TheoremFile(theorems, found["prover"], found["z3"])
+        refused = frozenset(map(_key, found["refused"]))
+        file = TheoremFile(theorems, refused, found["prover"], found["z3"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return TheoremFile({})
     return TheoremFile({}) if file.stale else file
+
+
+def _key(entry: Any) -> str:
+    if not isinstance(entry, str):
+        raise ValueError("a key is a text")
+    return entry
 
 
 def _kept(entry: Any) -> KeptTheorem:

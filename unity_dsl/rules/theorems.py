@@ -11,9 +11,9 @@ A theorem is kept under the hash of all that its proof looked at. One that is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
 from hashlib import sha256
 
 from ..graph.holding import only_holds
@@ -46,6 +46,7 @@ class Claim:
     role: Along | Linearly
     same: bool = False
     held: bool = False
+    _keys: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def declared(self) -> bool:
@@ -71,13 +72,16 @@ class Claim:
 
     def key(self, subject: Subject, library: Library) -> str:
         """The hash of all that the proof looks at: the subject, the role, and the functions that occur."""
+        if (known := self._keys.get(subject.text)) is not None:
+            return known
         role = self.role
         if isinstance(role, Along):
             role = Along(subject.axes.get(role.axis, role.axis), role.by)
         parts = [subject.text, repr(role), repr(self.same), *_declarations(subject.instance, role, library)]
         if self.held and isinstance(role, Along):
             parts += ["held", window_text(subject, role.axis, role.by, library)]
-        return sha256("\n\n".join(parts).encode()).hexdigest()
+        self._keys[subject.text] = sha256("\n\n".join(parts).encode()).hexdigest()
+        return self._keys[subject.text]
 
     def prove(self, subject: Subject, library: Library) -> Answer:
         match self.role:
@@ -100,9 +104,15 @@ class Claims:
             for position, (operand, needed) in enumerate(zip(instance.inputs, gradients, strict=True))
             if needed and operand.integer_range is None and not instance.whole
         }
+        self._known: dict[Role, tuple[Claim, ...]] = {}
 
-    def of(self, role: Role) -> Iterator[Claim]:
+    def of(self, role: Role) -> tuple[Claim, ...]:
         """One for the operator and one for every adjoint; none for a role that divides nothing."""
+        if role not in self._known:
+            self._known[role] = tuple(self._of(role))
+        return self._known[role]
+
+    def _of(self, role: Role) -> Iterator[Claim]:
         match role:
             case Along() if self.instance.extern:
                 yield self._claim(self.instance, f"along {role}", role)
@@ -136,6 +146,20 @@ class Claims:
 
     def _claim(self, made: Instance, statement: str, role: Along | Linearly, *, same: bool = False) -> Claim:
         return Claim(self.instance.operator, statement, made, role, same)
+
+
+@lru_cache(maxsize=4)
+def _known_claims(library: Library) -> dict[Hashable, Claims]:
+    return {}
+
+
+def claims_about(instance: Instance, gradients: Sequence[bool], library: Library) -> Claims:
+    """The claims about an instance, found once for all that are the same."""
+    known = _known_claims(library)
+    key = instance.identity, tuple(gradients)
+    if key not in known:
+        known[key] = Claims(instance, gradients, library)
+    return known[key]
 
 
 def _declarations(instance: Instance, role: Role, library: Library) -> Iterator[str]:
@@ -188,14 +212,16 @@ class ShardingTheorems:
 
     def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
         """Tells of a role of this operator whether every theorem that it rests on is proved."""
-        claims = Claims(instance, gradients, self.library)
+        claims = claims_about(instance, gradients, self.library)
         return lambda role: all(map(self.holds, claims.of(role)))
 
     def holds(self, claim: Claim) -> bool:
         """Whether a claim is kept as proved, or is proved now; what is declared is assumed."""
         if claim.instance.extern:
             return claim.declared
-        return self._kept(claim) is not None or isinstance(self.answer(claim), Proved)
+        if self._kept(claim) is not None:
+            return True
+        return not self._refused(claim) and isinstance(self.answer(claim), Proved)
 
     def key(self, claim: Claim) -> str:
         """Under which key a claim that holds is proved: for any numbers of the attributes if that was proved."""
@@ -215,6 +241,10 @@ class ShardingTheorems:
             return key
         # The numbers are looked at second: most claims are kept for any.
         return key if (key := claim.key(claim.at_numbers, self.library)) in self.kept.theorems else None
+
+    def _refused(self, claim: Claim) -> bool:
+        keys = (claim.key(subject, self.library) for subject in (claim.general, claim.at_numbers))
+        return bool(self.kept.refused) and all(key in self.kept.refused for key in keys)
 
     def _answered(self, claim: Claim, subject: Subject) -> Answer:
         key = claim.key(subject, self.library)

@@ -8,52 +8,65 @@ best plan known and the bound is in no optimal plan.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from .elimination import Table
-from .holding import Holding, add_tensors, conversion_link, held_from, price_held, unary, wanted, with_returns
-from .network import Link, Network, Relaxation
+from .elimination import Table, TooLarge
+from .holding import MOST_HELD, conversion_link, unary
+from .network import Hub, Link, Mask, Network, Relaxation, Shares
 from .part import Domains, Layouts, Limits, Part, Port, Tensor
+from .sharing import SharedCost
+
+_MOST = 1 << 20
+"""Prices that are looked at for one message of a hub: with more layouts, fewer readers are joined."""
+_MOST_READERS = 8
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A shared tensor by its number, the layouts that the tables of its hubs are about, and the hubs by theirs."""
+
+    tensor: int
+    layouts: Layouts
+    hubs: range
 
 
 @dataclass
 class Bound:
     """`least` bounds one execution with the potentials of its ports; `slacks` say, per value of each variable, how much
-    more it costs at least with that value (infinite for excluded ones), `held` the same of choices of held layouts.
+    more it costs at least with that value (infinite for excluded ones). `masks` are the domain that it is about.
     """
 
     least: float
     slacks: list[Table]
-    held: dict[int, tuple[Layouts, Table]]
     entries: tuple[Table, ...]
     captured: tuple[Table, ...]
     bodies: list[Bound]
     counts: tuple[int, ...]
     relaxation: Relaxation
-    stars: dict[int, list[int]]
+    shared: list[Sharing]
+    masks: list[Mask]
 
-    def within(self, domains: Domains, limits: Limits, gap: float, *, steadily: bool = False) -> tuple[Domains, Limits]:
+    def within(self, domains: Domains, gap: float, *, steadily: bool = False) -> Domains:
         """What is left when everything that costs more than `gap` above the bound is excluded: in a body, where one
         iteration does so, or, `steadily`, where all do.
         """
         masks = [mask & (slack <= gap) for mask, slack in zip(domains.masks, self.slacks, strict=True)]
-        held = limits.held | {tensor: choices[slack <= gap] for tensor, (choices, slack) in self.held.items()}
         inner = [
-            bound.within(body, limit, gap / count if steadily else gap, steadily=steadily)
-            for bound, body, limit, count in zip(self.bodies, domains.bodies, limits.bodies, self.counts, strict=True)
+            bound.within(body, gap / count if steadily else gap, steadily=steadily)
+            for bound, body, count in zip(self.bodies, domains.bodies, self.counts, strict=True)
         ]
-        return Domains(masks, [body for body, _ in inner]), Limits(held, [limit for _, limit in inner])
+        return Domains(masks, inner)
 
 
-def bound_part(part: Part, domains: Domains, limits: Limits, sweeps: int, star: bool) -> Bound:
-    """A lower bound of a part. With `star` a shared conversion is charged to each reader at an equal share, which is
-    never more than sharing costs; otherwise sharing is exact, by variables of held layouts.
-    """
+def bound_part(part: Part, domains: Domains, sweeps: int, before: Bound | None = None) -> Bound:
+    """A lower bound of a part. It goes on from one `before`, of a domain that has this one's values and others."""
+    earlier: Sequence[Bound | None] = before.bodies if before is not None else [None] * len(part.repeats)
     bodies = [
-        bound_part(repeat.body, body, limit, sweeps, star)
-        for repeat, body, limit in zip(part.repeats, domains.bodies, limits.bodies, strict=True)
+        bound_part(repeat.body, body, sweeps, inner)
+        for repeat, body, inner in zip(part.repeats, domains.bodies, earlier, strict=True)
     ]
     network = Network()
     for cost, name, mask in zip(part.costs, part.names, domains.masks, strict=True):
@@ -65,21 +78,23 @@ def bound_part(part: Part, domains: Domains, limits: Limits, sweeps: int, star: 
             _charge(network, domains, port, -potential)
         for port, potential in zip(repeat.captured, body.captured, strict=True):
             _charge(network, domains, port, repeat.count * potential)
-    stars, holdings = _add_conversions(part, domains, limits, network, star)
+    shared = _add_conversions(part, domains, network)
     entries = _carried_potentials(part, domains, network, sweeps)
     for entry, exit_, potential in zip(part.entries, part.exits, entries, strict=True):
         _charge(network, domains, entry, -potential)
         _charge(network, domains, exit_, potential)
     relaxation = Relaxation(network)
+    if before is not None:
+        kept = [mask[old] for mask, old in zip(domains.masks, before.masks, strict=True)]
+        relaxation.adopt(before.relaxation, kept)
     for _ in range(sweeps):
         relaxation.sweep()
     captured = tuple(_settle_captured(relaxation, domains.inside(port)) for port in part.captured)
     lower, slacks = relaxation.bound()
     lower += sum(repeat.count * body.least for repeat, body in zip(part.repeats, bodies, strict=True))
-    spread = [_spread(mask, slack) for mask, slack in zip(domains.masks, slacks, strict=False)]
-    held = {found.tensor: (found.held, slacks[found.variable]) for found in holdings}
+    spread = [_spread(mask, slack) for mask, slack in zip(domains.masks, slacks, strict=True)]
     counts = tuple(repeat.count for repeat in part.repeats)
-    return Bound(lower, spread, held, entries, captured, bodies, counts, relaxation, stars)
+    return Bound(lower, spread, entries, captured, bodies, counts, relaxation, shared, domains.masks)
 
 
 def _spread(mask: np.ndarray, slack: Table) -> Table:
@@ -93,38 +108,55 @@ def _charge(network: Network, domains: Domains, port: Port, potential: Table) ->
     network.costs[port.variable] = network.costs[port.variable] + potential[domains.inside(port).layouts]
 
 
-def _add_conversions(
-    part: Part, domains: Domains, limits: Limits, network: Network, star: bool
-) -> tuple[dict[int, list[int]], list[Holding]]:
-    if not star:
-        return {}, add_tensors(part, domains, network, limits.held)
-    stars: dict[int, list[int]] = {}
+def _add_conversions(part: Part, domains: Domains, network: Network) -> list[Sharing]:
+    """A link for a conversion with one reader, hubs where it may be shared."""
+    shared = []
     for number, tensor in enumerate(part.tensors):
-        share = star_share(tensor)
-        stars[number] = []
-        for read in tensor.reads:
-            stars[number].append(len(network.links))
-            network.links.append(_restricted(conversion_link(tensor, read, share), domains))
-        _charge(network, domains, tensor.produced, star_root(tensor))
-    return stars, []
+        if tensor.shared:
+            layouts, hubs = _hubs(tensor, domains)
+            shared.append(Sharing(number, layouts, range(len(network.hubs), len(network.hubs) + len(hubs))))
+            network.hubs += hubs
+        elif tensor.reads:
+            network.links.append(_restricted(conversion_link(tensor, tensor.reads[0]), domains))
+        else:
+            _charge(network, domains, tensor.produced, unary(tensor))
+    return shared
 
 
-def star_share(tensor: Tensor) -> float:
-    """The part of a conversion that each reader is charged, so that all together pay no more than they share."""
-    if not tensor.shared:
-        return 1.0
-    return 1 / (len(tensor.reads) + len(tensor.fixed) + (tensor.leaving is not None))
+def _hubs(tensor: Tensor, domains: Domains) -> tuple[Layouts, list[Hub]]:
+    """The tensor's conversions, between the layouts that it is produced in or somebody asks for.
+
+    Of many readers, some are joined at a time, each such group at a share of the prices: together they pay no more than
+    all do. For leaving, any layout may be a step.
+    """
+    produced, reads = domains.inside(tensor.produced), _distinct(map(domains.inside, tensor.reads))
+    used = [produced.layouts, *(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]
+    layouts = np.unique(np.concatenate(used)) if tensor.leaving is None else np.arange(len(tensor.direct))
+    square = np.ix_(layouts, layouts)
+    direct, cheapest = tensor.direct[square], tensor.cheapest[square]
+    always = [np.where(layouts == layout, 0.0, np.inf) for layout in tensor.fixed]
+    always += [] if tensor.leaving is None else [tensor.leaving]
+    readers: list[Port | Table] = [*reads, *always]
+    most = int(np.clip(np.log2(_MOST / len(layouts) ** 2), 2, _MOST_READERS))
+    count = -(-len(readers) // most)
+    hubs = []
+    for group in (readers[i::count] for i in range(count)):
+        share = len(group) / len(readers)
+        ports = [produced, *(reader for reader in group if isinstance(reader, Port))]
+        keys = tuple(np.searchsorted(layouts, port.layouts) for port in ports)
+        cost = SharedCost(direct * share, cheapest * share) if count > 1 else SharedCost(direct, cheapest)
+        others = tuple(reader for reader in group if not isinstance(reader, Port))
+        hubs.append(Hub(tuple(port.variable for port in ports), keys, cost, others))
+    return layouts, hubs
 
 
-def star_root(tensor: Tensor) -> Table:
-    """What a star charges by the produced layout alone: layouts that are always asked for, and leaving."""
-    if not tensor.shared:
-        return unary(tensor) if not tensor.reads else np.zeros(len(tensor.direct))
-    share = star_share(tensor)
-    charged = sum((tensor.cheapest[:, layout] * share for layout in tensor.fixed), np.zeros(len(tensor.direct)))
-    if tensor.leaving is not None:
-        charged = charged + (tensor.cheapest * share + tensor.leaving[None, :]).min(axis=1)
-    return charged
+def _distinct(ports: Iterable[Port]) -> list[Port]:
+    """One of those that always ask for the same layout."""
+    found: list[Port] = []
+    for port in ports:
+        if not any(port.variable == other.variable and np.array_equal(port.layouts, other.layouts) for other in found):
+            found.append(port)
+    return found
 
 
 def _restricted(link: Link, domains: Domains) -> Link:
@@ -182,66 +214,49 @@ def _settle_captured(relaxation: Relaxation, port: Port) -> Table:
 # ------------------------------------------------------------------------------------- choices of held layouts
 
 
-def limit_holdings(part: Part, domains: Domains, bound: Bound, gap: float) -> Limits:
-    """The choices of held layouts that cost at most `gap` above a bound made of stars, with sharing charged exactly.
+def limit_holdings(part: Part, bound: Bound, near: Domains, gap: float) -> Limits:
+    """The choices of held layouts that go with values of `near` and cost at most `gap` above the bound.
 
-    In the bound, the links of one tensor's star give way to the exact price of a choice; what the star had moved to its
-    ends is taken back. The rest of the bound stands.
+    Raises TooLarge where they are too many.
     """
+    parts = bound.relaxation.shares()
+    left = [mask[old] for mask, old in zip(near.masks, bound.masks, strict=True)]
     held = {
-        number: _limit_holding(part, domains, bound, number, gap)
-        for number, tensor in enumerate(part.tensors)
-        if tensor.shared
+        shared.tensor: _limit_holding(part.tensors[shared.tensor], bound.relaxation, shared, parts, left, gap)
+        for shared in bound.shared
     }
     inner = [
-        limit_holdings(repeat.body, body, found, gap)
-        for repeat, body, found in zip(part.repeats, domains.bodies, bound.bodies, strict=True)
+        limit_holdings(repeat.body, found, body, gap)
+        for repeat, found, body in zip(part.repeats, bound.bodies, near.bodies, strict=True)
     ]
     return Limits(held, inner)
 
 
-def _limit_holding(part: Part, domains: Domains, bound: Bound, number: int, gap: float) -> Layouts:
-    tensor = part.tensors[number]
-    produced, reads = domains.inside(tensor.produced), [domains.inside(read) for read in tensor.reads]
-    kept, given = bound.relaxation.shares()
-    total = -gap
-    root = kept[produced.variable] - kept[produced.variable].min()
-    seen: set[int] = set()
-    reading = []
-    for read, link in zip(reads, bound.stars[number], strict=True):
-        edge, (first, second) = bound.relaxation.edges[link], given[link]
-        total -= float((edge.cheapest(0, first) + second).min())
-        root = root + first
-        if read.variable not in seen:
-            second = second + kept[read.variable] - kept[read.variable].min()
-            seen.add(read.variable)
-        reading.append(_by_layout(read, second))
-    root = root - star_root(tensor)[produced.layouts]
-    rooted = _by_layout(produced, root)
-    choices = wanted(tensor, reads)
-    least = sum(float(by_layout.min()) for by_layout in reading)
-    extra = _extra(tensor, reading)
-    left = []
-    for layout in np.unique(produced.layouts):
-        room = -(total + rooted[layout] + least)
-        held = held_from(layout, choices[tensor.cheapest[layout, choices] + extra[choices] <= room])
-        cost = with_returns(tensor, held, price_held(tensor, held)) + (total + rooted[layout])
-        for by_layout in reading:
-            cost = cost + by_layout[held].min(axis=1)
-        left.append(held[cost <= 0])
-    return np.concatenate(left)
-
-
-def _extra(tensor: Tensor, reading: list[Table]) -> Table:
-    """What a further layout costs its readers at least: it is held only if somebody reads it, or to leave."""
-    if tensor.leaving is not None:
-        return np.zeros(len(tensor.direct))
-    extra = np.min([by_layout - by_layout.min() for by_layout in reading], axis=0)
-    extra[list(tensor.fixed)] = 0.0
-    return np.asarray(extra, dtype=np.float64)
-
-
-def _by_layout(port: Port, costs: Table) -> Table:
-    result = np.full(port.count, np.inf)
-    np.minimum.at(result, port.layouts, costs)
-    return result
+def _limit_holding(
+    tensor: Tensor, relaxation: Relaxation, shared: Sharing, parts: Shares, left: Sequence[Mask], gap: float
+) -> Layouts:
+    """What the tensor's hubs and what its ends keep for themselves say of a choice."""
+    root, readers, seen = np.zeros(len(shared.layouts)), [], set[int]()
+    for number in shared.hubs:
+        joint = relaxation.joints[number]
+        gap += joint.lowest
+        said = []
+        for side, given in zip(joint.ends, parts.hubs[number], strict=True):
+            own = parts.kept[side.variable]
+            first = side.variable not in seen
+            seen.add(side.variable)
+            charged = given + (own - own.min()) if first else given
+            said.append(side.collapse(np.where(left[side.variable], charged, np.inf)))
+        root = root + said[0]
+        readers += [*said[1:], *joint.always]
+    used = np.flatnonzero(np.isfinite(np.stack([root, *readers])).any(axis=0))
+    layouts = shared.layouts[used]
+    square = np.ix_(layouts, layouts)
+    cost = SharedCost(tensor.direct[square], tensor.cheapest[square])
+    found, count = [], 0
+    for held in cost.within(gap, root[used], [reader[used] for reader in readers]):
+        found.append(layouts[held])
+        count += len(held)
+        if count > MOST_HELD:
+            raise TooLarge(count)
+    return np.concatenate(found) if found else np.zeros((0, 3), dtype=np.intp)

@@ -6,15 +6,28 @@ table costs a few operations on arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..graph.conversion import LOCAL_STEPS, Conversion, MoveTable, Step, StepKind, convert, divisors, move_table
+from ..graph.conversion import (
+    LOCAL_STEPS,
+    Conversion,
+    MoveTable,
+    Step,
+    StepKind,
+    before_windows,
+    convert,
+    divisors,
+    move_table,
+    without_windows,
+)
 from ..graph.exchange import Received
-from ..graph.layout import PARTITION, Cut, Layout, Mesh
+from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate, Window
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import Price, held_fraction, price_exchange, price_steps
@@ -62,12 +75,39 @@ class ConversionPrices:
         numbers = np.array([table.number.get(layout, -1) for layout in layouts], dtype=np.int64)
         known = (numbers >= 0) & (numbers < table.in_order)
         everything = self._of_shape(divisors(shape, self.mesh))
-        found = everything.at(np.ix_(np.where(known, numbers, 0), np.where(known, numbers, 0)))
-        for i in np.flatnonzero(~known).tolist():
+        windows = _Windows(layouts, table)
+        found = everything.at(np.ix_(windows.left, windows.left))
+        for j in np.flatnonzero(windows.plain & ~known).tolist():
+            for entered, rows in windows.entered(j):
+                self._enter(found, everything, windows, (j, entered, rows), shape)
+        for i in np.flatnonzero(windows.plain & ~known).tolist():
+            self._add(found, (i, slice(None)), self._price(layouts[i], table.layouts[windows.left[i]], shape))
+        for i in np.flatnonzero(~windows.plain).tolist():
             for j in range(len(layouts)):
                 for source, target in ((i, j), (j, i)):
                     self._put(found, (source, target), layouts[source], layouts[target], shape)
+        for i in np.flatnonzero(~known).tolist():
+            self._put(found, (i, i), layouts[i], layouts[i], shape)
         return found
+
+    def _enter(
+        self,
+        found: PriceTables,
+        everything: PriceTables,
+        windows: _Windows,
+        entry: tuple[int, int, Numbers],
+        shape: tuple[int, ...],
+    ) -> None:
+        """Into the windows of layout `j`, for the sources `rows`: to the layout `entered`, and from there."""
+        j, entered, rows = entry
+        for field_ in fields(found):
+            table = getattr(everything, field_.name)
+            getattr(found, field_.name)[rows, j] = table[windows.left[rows], entered]
+        self._add(found, (rows, j), self._price(windows.table.layouts[entered], windows.layouts[j], shape))
+
+    def _add(self, tables: PriceTables, at: tuple[Any, Any], price: Sequence[float]) -> None:
+        for entry, value in zip(fields(tables), price, strict=True):
+            getattr(tables, entry.name)[at] += value
 
     def _put(
         self, tables: PriceTables, at: tuple[int, int], source: Layout, target: Layout, shape: tuple[int, ...]
@@ -87,12 +127,20 @@ class ConversionPrices:
         How much an exchange moves between other slices than blocks is known at this very shape, by its transfers.
         """
         held = held_fraction(start, self.mesh)
-        if len(steps) != 1 or not _declared(steps[0]):
-            return price_steps(steps, self.mesh, self.machine, held), count_steps(Conversion(tuple(steps), ()))
-        (step,) = steps
-        assert step.source is not None and step.target is not None
-        received = self._received.fraction(step.source, step.target, shape)
-        return price_exchange(step, received, self.mesh, self.machine, held), 1.0 if received else 0.1
+        price, count = Price(), 0.0
+        for declared, group in groupby(steps, _declared):
+            if not declared:
+                between = tuple(group)
+                price += price_steps(between, self.mesh, self.machine, held)
+                count += count_steps(Conversion(between, ()))
+                continue
+            for step in group:
+                assert step.source is not None and step.target is not None
+                received = self._received.fraction(step.source, step.target, shape)
+                price += price_exchange(step, received, self.mesh, self.machine, held_fraction(step.source, self.mesh))
+                count += 1.0 if received else 0.1
+                held = held_fraction(step.target, self.mesh)
+        return price, count
 
     def _of_shape(self, shape: tuple[int, ...]) -> PriceTables:
         """All pairs of layouts in mesh order. A pair that cuts fewer dimensions is converted as of those alone."""
@@ -123,6 +171,34 @@ class ConversionPrices:
     def _layouts_below(self, shape: tuple[int, ...]) -> tuple[Layout, ...]:
         table = move_table(shape[:-1], self.mesh)
         return table.layouts[: table.in_order]
+
+
+class _Windows:
+    """Layouts with windows, and by way of which layouts of a table conversions leave and enter them.
+
+    `left` are the numbers in the table of the layouts without their windows; `plain` says of which there is one.
+    """
+
+    def __init__(self, layouts: Sequence[Layout], table: MoveTable) -> None:
+        self.layouts = layouts
+        self.table = table
+        numbers = np.array([table.number.get(without_windows(layout), -1) for layout in layouts], dtype=np.int64)
+        self.plain = (numbers >= 0) & (numbers < table.in_order)
+        self.left = np.where(self.plain, numbers, 0)
+        kinds = [table.layouts[number].kinds for number in self.left.tolist()]
+        self.copies = np.array([[isinstance(kind, Invariant | Replicate) for kind in row] for row in kinds])
+        self.replicated = np.array([[isinstance(kind, Replicate) for kind in row] for row in kinds])
+
+    def entered(self, target: int) -> Iterator[tuple[int, Numbers]]:
+        """The layouts before the windows of a target, each with the sources that come by way of it."""
+        layout = self.layouts[target]
+        groups = [layout.nesting(dim) for dim in {k.dim for k in layout.kinds if isinstance(k, Window)}]
+        seen = [self.copies[:, group].all(axis=1, keepdims=True) * (1 + self.replicated[:, group]) for group in groups]
+        sources = np.flatnonzero(self.plain)
+        _, first, which = np.unique(np.hstack(seen)[sources], axis=0, return_index=True, return_inverse=True)
+        for number, example in enumerate(first.tolist()):
+            source = self.table.layouts[self.left[sources[example]]]
+            yield self.table.number[before_windows(source, layout)], sources[which.reshape(-1) == number]
 
 
 def _declared(step: Step) -> bool:

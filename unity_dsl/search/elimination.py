@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from math import prod
 
 import numpy as np
@@ -13,14 +14,17 @@ Table = npt.NDArray[np.float64]
 
 LARGEST_TABLE = 1 << 24
 """Entries of the largest intermediate table; beyond it `TooLarge` is raised."""
+LARGEST_WORK = 1 << 26
+"""Entries of all joint tables together; beyond it `TooLarge` is raised."""
+_MOST_DIMENSIONS = 32
 _AT_ONCE = 1 << 21
 
 
 class TooLarge(Exception):
-    """An intermediate table would exceed the bound. `entries` is its size."""
+    """Tables would exceed a bound. `entries` is their size."""
 
     def __init__(self, entries: int) -> None:
-        super().__init__(f"an intermediate table of {entries} entries exceeds the bound of {LARGEST_TABLE}")
+        super().__init__(f"tables of {entries} entries exceed the bound")
         self.entries = entries
 
 
@@ -57,46 +61,84 @@ class Elimination:
         return found
 
 
-def eliminate(sizes: Sequence[int], factors: Sequence[Factor], kept: Sequence[int] = ()) -> Elimination:
-    """Minimise the sum of factors over every variable that is not kept.
+def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]], kept: Sequence[int] = ()) -> list[int]:
+    """The variables that are not kept, each time the one whose joint table is the smallest, the first of equals.
 
-    Each step eliminates the variable whose joint table is the smallest, the first of equals. Raises TooLarge.
+    A variable of one value is in no table. Raises TooLarge, before any table is made, where one would be or all
+    together would.
     """
-    live = [factor for factor in factors if factor.scope]
-    constant = sum(float(factor.table) for factor in factors if not factor.scope)
-    around = _neighbours(len(sizes), live)
+    around = _neighbours(len(sizes), [_open(scope, sizes, kept) for scope in scopes])
     remaining = set(range(len(sizes))) - set(kept)
     joint = {variable: prod(sizes[other] for other in around[variable]) for variable in remaining}
-    buckets = []
+    waiting = [(entries, variable) for variable, entries in joint.items()]
+    heapify(waiting)
+    order, work = [], 0
     while remaining:
-        variable = min(remaining, key=lambda v: (joint[v], v))
+        entries, variable = heappop(waiting)
+        if variable not in remaining or entries != joint[variable]:
+            continue
         remaining.remove(variable)
-        bucket = tuple(factor for factor in live if variable in factor.scope)
-        live = [factor for factor in live if variable not in factor.scope]
+        order.append(variable)
+        near = around[variable] - {variable}
+        work += entries
+        table = entries // max(1, sizes[variable])
+        if table > LARGEST_TABLE or work > LARGEST_WORK or len(near) >= _MOST_DIMENSIONS:
+            raise TooLarge(max(table, work))
+        for other in near:
+            around[other] = (around[other] | near) - {variable}
+            if other in remaining:
+                joint[other] = prod(sizes[third] for third in around[other])
+                heappush(waiting, (joint[other], other))
+    return order
+
+
+def eliminate(sizes: Sequence[int], factors: Sequence[Factor], kept: Sequence[int] = ()) -> Elimination:
+    """Minimise the sum of factors over every variable that is not kept. Raises TooLarge."""
+    factors = [_without_settled(factor, sizes, kept) for factor in factors]
+    constant = sum(float(factor.table) for factor in factors if not factor.scope)
+    live = dict(enumerate(factor for factor in factors if factor.scope))
+    order = elimination_order(sizes, [factor.scope for factor in live.values()], kept)
+    having: list[set[int]] = [set() for _ in sizes]
+    for number, factor in live.items():
+        for variable in factor.scope:
+            having[variable].add(number)
+    buckets = []
+    for number, variable in enumerate(order, len(live)):
+        bucket = tuple(live.pop(i) for i in sorted(having[variable]))
         buckets.append(_Bucket(variable, bucket or (Factor((variable,), np.zeros(sizes[variable])),)))
         if not bucket:
             continue
         joined = _join(bucket, variable, sizes)
+        for other in {other for factor in bucket for other in factor.scope}:
+            having[other] = {i for i in having[other] if i in live}
         if joined.scope:
-            live.append(joined)
+            live[number] = joined
+            for other in joined.scope:
+                having[other].add(number)
         else:
             constant += float(joined.table)
-        for other in joined.scope:
-            around[other] = (around[other] | set(joined.scope)) - {variable}
-            if other in remaining:
-                joint[other] = prod(sizes[near] for near in around[other])
     table = np.zeros(tuple(sizes[variable] for variable in kept))
-    for factor in live:
+    for factor in live.values():
         table = table + _aligned(factor, tuple(kept))
     return Elimination(tuple(kept), table + constant, tuple(buckets))
 
 
-def _neighbours(count: int, factors: Sequence[Factor]) -> list[set[int]]:
+def _open(scope: Sequence[int], sizes: Sequence[int], kept: Sequence[int]) -> tuple[int, ...]:
+    """The variables of a scope that have a choice, and those that are kept."""
+    return tuple(variable for variable in scope if sizes[variable] != 1 or variable in kept)
+
+
+def _without_settled(factor: Factor, sizes: Sequence[int], kept: Sequence[int]) -> Factor:
+    scope = _open(factor.scope, sizes, kept)
+    return Factor(scope, factor.table.reshape(tuple(sizes[variable] for variable in scope)))
+
+
+def _neighbours(count: int, scopes: Sequence[tuple[int, ...]]) -> list[set[int]]:
     """Per variable those that it shares a table with, and itself."""
     around = [{variable} for variable in range(count)]
-    for factor in factors:
-        for variable in factor.scope:
-            around[variable].update(factor.scope)
+    for scope in scopes:
+        for variable in scope:
+            around[variable].update(scope)
     return around
 
 
@@ -104,8 +146,6 @@ def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Fac
     """The sum of factors, minimised over one variable."""
     scope = tuple(sorted({other for factor in factors for other in factor.scope} - {variable}))
     shape = tuple(sizes[other] for other in scope)
-    if prod(shape) > LARGEST_TABLE:
-        raise TooLarge(prod(shape))
     first = [_aligned(factor, (variable, *scope)) for factor in factors]
     rows = max(1, _AT_ONCE // max(1, prod(shape)))
     result = np.full(shape, np.inf)

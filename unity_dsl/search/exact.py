@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from .elimination import Factor, Table, eliminate
+from .elimination import Factor, Table, eliminate, elimination_order
 from .holding import add_tensors
 from .network import Network
 from .part import Domains, Layouts, Limits, Part, Port, Repeat
@@ -26,37 +26,38 @@ class Solver:
     """Exact minimum of a part on domains. `table` is the cost by ports, `solution` a plan that attains an entry."""
 
     def __init__(self, part: Part, domains: Domains, limits: Limits) -> None:
+        """Raises TooLarge, where it can before any table is made."""
         self.part = part
         self.domains = domains
         self.kept_values = [np.flatnonzero(mask) for mask in domains.masks]
-        self.bodies = [
-            Solver(repeat.body, body, limit)
-            for repeat, body, limit in zip(part.repeats, domains.bodies, limits.bodies, strict=True)
-        ]
         network = Network()
         for cost, name, mask in zip(part.costs, part.names, domains.masks, strict=True):
             network.add(cost[mask], name)
         add_tensors(part, domains, network, limits.held)
+        repeats = [
+            [domains.inside(port) for port in (*repeat.initial, *repeat.results, *repeat.captured)]
+            for repeat in part.repeats
+        ]
+        borders = [domains.inside(port) for port in (*part.entries, *part.exits, *part.captured)]
+        self.layouts = [np.unique(port.layouts) for port in borders]
+        sizes = [*network.sizes, *map(len, self.layouts)]
+        self.kept = list(range(len(network.sizes), len(sizes)))
+        scopes: list[tuple[int, ...]] = [(link.first, link.second) for link in network.links]
+        scopes += [tuple(dict.fromkeys(port.variable for port in ports)) for ports in repeats]
+        scopes += [(port.variable, variable) for port, variable in zip(borders, self.kept, strict=True)]
+        elimination_order(sizes, scopes, self.kept)
+        self.bodies = [
+            Solver(repeat.body, body, limit)
+            for repeat, body, limit in zip(part.repeats, domains.bodies, limits.bodies, strict=True)
+        ]
+        self.powers = [Powers(repeat, body) for repeat, body in zip(part.repeats, self.bodies, strict=True)]
         factors = network.factors()
-        sizes = network.sizes
-        self.powers: list[Powers] = []
-        for repeat, body in zip(part.repeats, self.bodies, strict=True):
-            powers = Powers(repeat, body)
-            self.powers.append(powers)
-            ports = [domains.inside(port) for port in (*repeat.initial, *repeat.results, *repeat.captured)]
+        for ports, powers in zip(repeats, self.powers, strict=True):
             factors.append(_port_factor(ports, powers.table, powers.layouts))
-        self.layouts: list[Layouts] = []
-        kept: list[int] = []
-        for port in (*part.entries, *part.exits, *part.captured):
-            inner = domains.inside(port)
-            choices = np.unique(inner.layouts)
-            self.layouts.append(choices)
-            kept.append(len(sizes))
-            match = np.where(inner.layouts[:, None] == choices[None, :], 0.0, np.inf)
-            factors.append(Factor((inner.variable, len(sizes)), match))
-            sizes.append(len(choices))
-        self.kept = kept
-        self.elimination = eliminate(sizes, factors, kept)
+        for port, variable, choices in zip(borders, self.kept, self.layouts, strict=True):
+            match = np.where(port.layouts[:, None] == choices[None, :], 0.0, np.inf)
+            factors.append(Factor((port.variable, variable), match))
+        self.elimination = eliminate(sizes, factors, self.kept)
         self.table: Table = self.elimination.table
 
     def solution(self, ports: Sequence[int] = ()) -> Solved:

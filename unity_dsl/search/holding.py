@@ -7,16 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .elimination import Table
+from .elimination import Table, TooLarge
 from .network import Link, Network
 from .part import Domains, Layouts, Part, Port, Tensor
+from .sharing import held_from, price_held
+
+MOST_HELD = 1 << 18
+"""Choices of held layouts of one tensor that are written out; beyond it `TooLarge` is raised."""
 
 
-def two_hops(direct: Table) -> Table:
-    """The cheapest conversions by way of at most one layout between."""
+def two_hops(direct: Table, middles: Layouts | None = None) -> Table:
+    """The cheapest conversions by way of at most one layout between: one of `middles`, or any."""
     best = direct.copy()
     through = np.empty_like(direct)
-    for middle in range(len(direct)):
+    for middle in range(len(direct)) if middles is None else middles.tolist():
         np.add(direct[:, middle, None], direct[None, middle, :], out=through)
         np.minimum(best, through, out=best)
     return best
@@ -35,32 +39,15 @@ class Holding:
 
 
 def holdings(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Layouts, Table]:
-    """Every choice of a produced layout and at most two others from those wanted, with the price of making them."""
+    """Every choice of a produced layout and at most two others from those wanted, with the price of making them.
+
+    Raises TooLarge.
+    """
+    if (count := len(produced) * (1 + len(wanted) * (len(wanted) + 1) // 2)) > MOST_HELD:
+        raise TooLarge(count)
     choices = [held_from(root, wanted) for root in produced]
     held = np.concatenate(choices) if choices else np.zeros((0, 3), dtype=np.intp)
-    return held, price_held(tensor, held)
-
-
-def held_from(root: int, wanted: Layouts) -> Layouts:
-    """The layout `root` alone, with one other, with two others; where fewer are needed the root is repeated."""
-    others = wanted[wanted != root]
-    first, second = np.triu_indices(len(others), 1)
-    alone = np.full((1 + len(others), 3), root, dtype=np.intp)
-    alone[1:, 1] = others
-    pairs = np.full((len(first), 3), root, dtype=np.intp)
-    pairs[:, 1], pairs[:, 2] = others[first], others[second]
-    return np.concatenate([alone, pairs])
-
-
-def price_held(tensor: Tensor, held: Layouts) -> Table:
-    """The cheapest way to make the held layouts: each from the produced one or from the other."""
-    root, first, second = held.T
-    direct = tensor.direct
-    both = np.minimum(
-        direct[root, first] + np.minimum(direct[root, second], direct[first, second]),
-        direct[root, second] + direct[second, first],
-    )
-    return np.asarray(np.where(second == root, tensor.cheapest[root, first], both), dtype=np.float64)
+    return held, price_held(tensor.direct, tensor.cheapest, held)
 
 
 def wanted(tensor: Tensor, reads: Sequence[Port]) -> Layouts:
@@ -122,7 +109,7 @@ def _add_holding(number: int, tensor: Tensor, domains: Domains, network: Network
     if limit is None:
         held, prices = holdings(tensor, np.unique(produced.layouts), wanted(tensor, reads))
     else:
-        held, prices = limit, price_held(tensor, limit)
+        held, prices = limit, price_held(tensor.direct, tensor.cheapest, limit)
     prices = with_returns(tensor, held, prices)
     held, prices = held[np.isfinite(prices)], prices[np.isfinite(prices)]
     variable = network.add(prices, f"{tensor.name} held")

@@ -20,7 +20,7 @@ from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import MOMENTS, held_fraction
 from ..syntax.diagnostic import Diagnostic, warn
-from .options import float_type, identity
+from .options import float_type
 from .restriction import stored_values
 
 Kept = dict[tuple[str, Layout | str], float]
@@ -149,7 +149,7 @@ class _Activations:
         instance = planned.node.instance
         needs = planned.node.gradients
         native = planned.typed.native and instance.native
-        key = (*identity(instance), needs, native)
+        key = (instance.identity, needs, native)
         if key not in self._terms:
             found: Mapping[Tensor, tuple[str, ...]] = {}
             if native and any(needs):

@@ -13,14 +13,16 @@ import numpy as np
 from .bound import Bound, bound_part, limit_holdings
 from .elimination import TooLarge
 from .exact import Solved, Solver
-from .part import Domains, Limits, Part, unlimited
+from .part import Domains, Part
 from .peel import Peeled, peel
 
-_SWEEPS = 3
-_WORTHWHILE = 0.8
-"""A round that leaves more than this is the last of its kind."""
-_FEW = 500
-"""Values of all variables together that are tried without further ado."""
+_SWEEPS = 4
+_FRACTIONS = tuple(4.0**-power for power in range(7))
+"""Of the gap between the best plan and the bound: what is tried to be eliminated."""
+_LIKELY = 64
+"""Values a variable of which many domains can be eliminated, and of more few."""
+_WORTHWHILE = 0.1
+"""Of the gap, or of the values: sweeps that raise the bound by less, and exclude less, are the last."""
 _TOLERANCE = 1e-9
 """Of the cost: what rounding may do to a bound."""
 
@@ -55,7 +57,7 @@ class _Best:
 def least_cost(part: Part, domains: Domains) -> float:
     """A lower bound on every plan of the domain, at a fraction of what the best plan takes to find."""
     peeled = peel(part)
-    return bound_part(peeled.part, peeled.domains(domains), unlimited(peeled.part), _SWEEPS, star=True).least
+    return bound_part(peeled.part, peeled.domains(domains), _SWEEPS).least
 
 
 def optimise(part: Part, domains: Domains, coarse: Sequence[Domains], near: Near = lambda plan: ()) -> Optimum | None:
@@ -67,7 +69,7 @@ def optimise(part: Part, domains: Domains, coarse: Sequence[Domains], near: Near
     best = _Best()
     for smaller in coarse:
         if best.plan is None:
-            _search(peeled.part, peeled.domains(domains.intersected(smaller)), best)
+            _begin(peeled.part, peeled.domains(domains.intersected(smaller)), best)
     bound, exact = _search(peeled.part, peeled.domains(domains), best)
     if not exact:
         _improve(peeled, domains, near, best)
@@ -85,57 +87,70 @@ def _improve(peeled: Peeled, domains: Domains, near: Near, best: _Best) -> None:
             _search(peeled.part, peeled.domains(domains.intersected(smaller)), best)
 
 
-def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
-    """Improves the best plan by those of a domain. Returns a lower bound on these, and whether none is better now."""
-    limits = unlimited(part)
+def _begin(part: Part, domains: Domains, best: _Best) -> None:
+    """Finds some plan among the values nearest to a bound: wider and wider, until there is one."""
     domains = domains.agreed(part)
     if domains.empty:
-        return np.inf, True
-    found = bound_part(part, domains, limits, _SWEEPS, star=True)
+        return
+    found = bound_part(part, domains, _SWEEPS)
     if not np.isfinite(found.least):
-        return np.inf, True
+        return
+    for gap in [found.least * 10.0**power for power in range(-6, 3)] + [np.inf]:
+        near = found.within(domains, gap, steadily=True).agreed(part)
+        if not near.empty and (not _attempt(part, near, found, gap, best) or best.plan is not None):
+            return
+
+
+def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
+    """Improves the best plan by those of a domain. Returns a lower bound on these, and whether none is better now.
+
+    What costs more than the best plan is excluded. Where the rest is too much to be eliminated, the part of it nearest
+    to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
+    """
+    domains = domains.agreed(part)
     if best.plan is None:
-        _descend(part, domains, limits, found, best, [found.least * 10.0**power for power in range(-6, 3)] + [np.inf])
-    while (smaller := found.within(domains, limits, _gap(found, best))[0]).count < domains.count * _WORTHWHILE:
+        _begin(part, domains, best)
+    found: Bound | None = None
+    proved = -np.inf
+    while not domains.empty:
+        before = found
+        found = bound_part(part, domains, _SWEEPS, before)
+        proved = max(proved, _descend(part, domains, found, best))
+        if best.cost <= proved:
+            return best.cost, True
+        smaller = found.within(domains, _gap(found, best))
+        raised = before is None or found.least - before.least > _WORTHWHILE * _gap(found, best)
+        if not raised and smaller.count > (1 - _WORTHWHILE) * domains.count:
+            return proved, False
         domains = smaller
-        if domains.empty:
-            return best.cost, True
-        found = bound_part(part, domains, limits, _SWEEPS, star=True)
-    if not np.isfinite(best.cost):
-        return found.least, _attempt(part, domains, limits, best)
-    limits = limit_holdings(part, domains, found, _gap(found, best))
-    while domains.count + limits.count > _FEW:
-        found = bound_part(part, domains, limits, _SWEEPS, star=False)
-        gap = _gap(found, best)
-        _descend(part, domains, limits, found, best, (gap / 256, gap / 64, gap / 16, gap / 4))
-        smaller, fewer = found.within(domains, limits, _gap(found, best))
-        if smaller.empty or found.least >= best.cost:
-            return best.cost, True
-        before, after = domains.count + limits.count, smaller.count + fewer.count
-        domains, limits = smaller, fewer
-        if after > before * _WORTHWHILE:
-            break
-    return found.least, _attempt(part, domains, limits, best)
+    return best.cost, True
+
+
+def _descend(part: Part, domains: Domains, found: Bound, best: _Best) -> float:
+    """Eliminates as much as can be of the gap between the bound and the best plan. Returns a better bound.
+
+    Domains that are likely to be too large are left out; nothing but time depends on that.
+    """
+    gap = _gap(found, best)
+    for fraction in _FRACTIONS if 0 <= gap < np.inf else ():
+        near = found.within(domains, gap * fraction).agreed(part)
+        if near.empty:
+            return found.least + gap * fraction
+        if near.count <= _LIKELY * len(found.slacks) and _attempt(part, near, found, gap * fraction, best):
+            return found.least + gap * fraction
+    return found.least
 
 
 def _gap(found: Bound, best: _Best) -> float:
     return best.cost * (1 + _TOLERANCE) - found.least
 
 
-def _attempt(part: Part, domains: Domains, limits: Limits, best: _Best) -> bool:
-    """Takes the best plan of a domain, if its tables are small enough."""
+def _attempt(part: Part, domains: Domains, found: Bound, gap: float, best: _Best) -> bool:
+    """Takes the best plan that costs at most `gap` above the bound, if the tables are small enough."""
     try:
-        best.offer(Solver(part, domains, limits))
+        limits = limit_holdings(part, found, domains, gap)
+        if not limits.empty:
+            best.offer(Solver(part, domains, limits))
     except TooLarge:
         return False
     return True
-
-
-def _descend(part: Part, domains: Domains, limits: Limits, found: Bound, best: _Best, gaps: Iterable[float]) -> None:
-    """Plans on the values nearest to the bound: good ones are among them. Wider and wider, until there is one."""
-    before = best.cost
-    for gap in gaps:
-        near, held = found.within(domains, limits, gap, steadily=True)
-        near = near.agreed(part)
-        if not near.empty and (not _attempt(part, near, held, best) or best.cost < before):
-            return

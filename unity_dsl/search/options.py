@@ -12,7 +12,6 @@ import numpy.typing as npt
 from ..graph.graph import Node
 from ..graph.layout import Invariant, Layout, Mesh, Replicate
 from ..graph.typing import Theorems, TypedOperator, Uniformly, configurations
-from ..index.instance import Instance
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import price_operators
@@ -73,7 +72,7 @@ class OptionTable:
         """Every proved configuration, in a fixed order, the all-Invariant one first."""
         gradients = node.gradients
         dtype = float_type(node)
-        key = (*identity(node.instance), gradients, tuple(weights), dtype)
+        key = node.instance.identity, gradients, tuple(weights), dtype
         if key not in self._found:
             typed = configurations(node.instance, self.mesh, self.library, gradients, weights, self.theorems)
             seconds = price_operators(node.instance, typed, dtype, self.mesh, self.machine, gradients)
@@ -88,19 +87,6 @@ def float_type(node: Node) -> str:
 
 def all_invariant(typed: TypedOperator) -> bool:
     return all(role == Uniformly(Invariant()) for role in typed.configuration)
-
-
-def identity(instance: Instance) -> tuple[object, ...]:
-    """What operators with the same configurations share."""
-    return (
-        instance.operator.name,
-        instance.inputs,
-        instance.outputs,
-        tuple(instance.sizes.items()),
-        tuple(instance.attributes.items()),
-        instance.equations,
-        instance.native,
-    )
 
 
 def _merged(typed: Sequence[TypedOperator], seconds: Table) -> Options:

@@ -187,9 +187,6 @@ class Limits:
     bodies: list[Limits]
 
     @property
-    def count(self) -> int:
-        return sum(map(len, self.held.values())) + sum(body.count for body in self.bodies)
-
-
-def unlimited(part: Part) -> Limits:
-    return Limits({}, [unlimited(repeat.body) for repeat in part.repeats])
+    def empty(self) -> bool:
+        """Whether some tensor has no choice left."""
+        return not all(map(len, self.held.values())) or any(body.empty for body in self.bodies)

@@ -53,6 +53,11 @@ class Space:
         return self.prices.between(self.layouts, self.shape)
 
     @cached_property
+    def without_windows(self) -> Layouts:
+        """What conversions may go by way of: windows are entered from slices and left to them, which never pays."""
+        return np.array([i for i, layout in enumerate(self.layouts) if not layout.overlaps], dtype=np.intp)
+
+    @cached_property
     def invariant(self) -> int:
         return self._number[invariant(self.prices.mesh)]
 
@@ -109,4 +114,4 @@ def _conversions(space: Space, value: Value) -> Conversions:
     if value.needs_gradient:
         direct = direct + space.tables.backward(value.bytes)
     leaving = (there + TIE * space.tables.steps)[:, space.invariant]
-    return Conversions(direct, two_hops(direct), leaving)
+    return Conversions(direct, two_hops(direct, space.without_windows), leaving)

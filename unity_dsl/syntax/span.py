@@ -54,3 +54,8 @@ class Span:
     def to(self, other: Span) -> Span:
         """The smallest span that covers both."""
         return Span(self.source, min(self.start, other.start), max(self.end, other.end))
+
+
+def span_field() -> Span | None:
+    """The `span` of a tree's node, given by keyword: it takes no part in equality, nor in what a node prints."""
+    return field(default=None, compare=False, repr=False, kw_only=True)

@@ -18,7 +18,6 @@ from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, Plann
 from ...graph.typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
 from ...index.library import Library
 from ..meaning import Impossible
-from ..options import identity
 from ..restriction import Restriction, node_path, stored_values
 
 
@@ -101,7 +100,7 @@ class _Draw:
     def options(self, node: Node, prefix: str, weights: frozenset[str]) -> list[TypedOperator]:
         """The configurations of an operator that produce what is pinned; those of equal operators are found once."""
         stored = tuple(value.name in weights for value in node.arguments)
-        key = (*identity(node.instance), stored, node.gradients)
+        key = (node.instance.identity, stored, node.gradients)
         if key not in self._options:
             found = configurations(node.instance, self.mesh, self.library, node.gradients, stored, self.theorems)
             self._options[key] = list(found)

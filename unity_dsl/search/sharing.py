@@ -1,0 +1,226 @@
+"""What a shared tensor costs, as a function of the layouts that its readers ask for, without writing it out.
+
+A tensor is produced in one layout, and at most two more are made of it; each reader takes one of the three. Which of
+the readers share a layout is a choice among few, and for each such choice the cost is a sum of tables over one layout
+or two. So the least cost with a given layout at one place is found by (min, +) products of vectors with the price
+table, one for every set of readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from .elimination import Table
+
+Numbers = npt.NDArray[np.intp]
+
+_AT_ONCE = 1 << 20
+"""Entries of an intermediate result."""
+
+
+@dataclass(frozen=True)
+class _Sets:
+    """Sets of readers as bit sets, and every pair of disjoint ones, in the order of their union and of the first."""
+
+    by_union: tuple[Numbers, Numbers, Numbers]
+    by_first: tuple[Numbers, Numbers, Numbers]
+
+
+@cache
+def _sets(readers: int) -> _Sets:
+    first, second = np.divmod(np.arange(4**readers), 2**readers)
+    apart = first & second == 0
+    first, second = first[apart], second[apart]
+
+    def ordered(key: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        order = np.argsort(key, kind="stable")
+        return first[order], second[order], np.flatnonzero(np.diff(key[order], prepend=-1))
+
+    return _Sets(ordered(first | second), ordered(first))
+
+
+@dataclass(frozen=True)
+class SharedCost:
+    """The cost of making what is asked of one tensor. All layouts are numbers of rows of the two tables.
+
+    `direct[i, j]` is the price of a conversion, `cheapest` the same by way of at most one layout between.
+    """
+
+    direct: Table
+    cheapest: Table
+
+    def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
+        """The least total with each produced layout. Shape [layouts]."""
+        choices = _Choices(self, root, np.stack(readers))
+        return np.asarray((choices.rest + choices.served).min(axis=0))
+
+    def least(self, root: Table, readers: Sequence[Table]) -> list[Table]:
+        """The least total with each layout at each end: of the producer, then of each reader. Shape [layouts] each.
+
+        `root` and `readers` are what a layout costs there besides. An infinite one is excluded.
+        """
+        return _Choices(self, root, np.stack(readers)).least()
+
+    def within(self, room: float, root: Table, readers: Sequence[Table]) -> Iterator[Numbers]:
+        """The choices of layouts, produced and further ones, that cost at most `room`. Shape [choices, 3] each.
+
+        Where fewer than two further ones are held the produced one is repeated; further ones are read by somebody.
+        """
+        choices = _Choices(self, root, np.stack(readers))
+        useful = np.isfinite(np.stack(readers)).any(axis=0)
+        rows: list[int] = np.flatnonzero((choices.rest + choices.served).min(axis=0) <= room).tolist()
+        nearer = choices.nearest_pairs(rows) <= room
+        for row, near in zip(rows, nearer, strict=True):
+            others = np.flatnonzero(useful & (np.arange(len(root)) != row))
+            for held in (_alone(row, others), _pairs(row, others[near[others]])):
+                cost = root[row] + price_held(self.direct, self.cheapest, held)
+                for reader in readers:
+                    cost = cost + reader[held].min(axis=1)
+                yield held[np.isfinite(cost) & (cost <= room)]
+
+
+class _Choices:
+    """The costs of one call. A table `[set, layout]` is for the readers of a set taken together.
+
+    The readers of some set take the produced layout; of the others, all take one further layout, or some a second.
+    """
+
+    def __init__(self, cost: SharedCost, root: Table, readers: Table) -> None:
+        self.cost = cost
+        self.root = root
+        self.count = len(readers)
+        self.taken = np.zeros((1, len(root)))
+        for reader in readers:
+            self.taken = np.concatenate([self.taken, self.taken + reader])
+        self.sets = _sets(self.count)
+        self.all = (1 << self.count) - 1
+
+    @cached_property
+    def made(self) -> Table:
+        """A layout made for a set, by the layout it is made of."""
+        return _from(self.cost.direct, self.taken)
+
+    @cached_property
+    def rest(self) -> Table:
+        """The produced layout with those that are in no further one: what is left to serve is the set."""
+        return self.root + self.taken[::-1]
+
+    @cached_property
+    def served(self) -> Table:
+        """What serving a set costs by further layouts, by the produced one."""
+        once = _from(self.cost.cheapest, self.taken)
+        after = _from(self.cost.direct, self._joined(self.taken, self.made))
+        beside = self._joined(self.made, self.made)
+        served = np.minimum(np.minimum(once, after), beside)
+        served[0] = 0.0
+        return served
+
+    def _joined(self, first: Table, second: Table) -> Table:
+        """By set: the least over its divisions in two."""
+        left, right, starts = self.sets.by_union
+        return _least_of_groups(first, left, second, right, starts)
+
+    def _completed(self, whole: Table, second: Table) -> Table:
+        """By set: the least over what else is served, `whole` being of both together."""
+        left, right, starts = self.sets.by_first
+        return _least_of_groups(whole, left | right, second, right, starts)
+
+    def nearest_pairs(self, rows: Sequence[int]) -> Table:
+        """A lower bound on a produced layout of `rows` with two further ones, of which one is given.
+
+        Shape [rows, layouts].
+        """
+        rows = list(rows)
+        direct, cheapest, found = self.cost.direct[rows], self.cost.cheapest[rows], np.inf
+        arriving = np.where(np.eye(len(self.root), dtype=bool), np.inf, self.cost.direct).min(axis=0)
+        for given, other in zip(*self.sets.by_first[:2], strict=True):
+            if given and other:
+                first = direct + np.minimum(self.made[other][rows, None], self.made[other][None, :])
+                least = self.taken[other].min()
+                second = np.maximum(cheapest + least, self.made[other][rows, None] + arriving[None, :])
+                rest = self.rest[given | other][rows, None] + self.taken[given][None, :]
+                found = np.minimum(found, rest + np.minimum(first, second))
+        return np.broadcast_to(found, direct.shape)
+
+    def least(self) -> list[Table]:
+        total = self.rest + self.served
+        before = _to(self.cost.direct, self.rest)
+        # A further layout: the only one, beside another, or the first of two in a row; then the second in a row.
+        options = [
+            _to(self.cost.cheapest, self.rest),
+            _to(self.cost.direct, self._completed(self.rest, self.made)),
+            self._completed(before, self.made),
+            _to(self.cost.direct, self._completed(before, self.taken)),
+        ]
+        further = np.minimum.reduce(options) + self.taken
+        found = [np.asarray(total.min(axis=0))]
+        for reader in range(self.count):
+            inside = (np.arange(1 << self.count) >> reader & 1).astype(bool)
+            found.append(np.minimum(further[inside].min(axis=0), total[~inside].min(axis=0)))
+        return found
+
+
+def held_from(root: int, wanted: Numbers) -> Numbers:
+    """The layout `root` alone, with one other, with two others; where fewer are needed the root is repeated."""
+    others = wanted[wanted != root]
+    return np.concatenate([_alone(root, others), _pairs(root, others)])
+
+
+def _alone(root: int, others: Numbers) -> Numbers:
+    held = np.full((1 + len(others), 3), root, dtype=np.intp)
+    held[1:, 1] = others
+    return held
+
+
+def _pairs(root: int, others: Numbers) -> Numbers:
+    first, second = np.triu_indices(len(others), 1)
+    held = np.full((len(first), 3), root, dtype=np.intp)
+    held[:, 1], held[:, 2] = others[first], others[second]
+    return held
+
+
+def price_held(direct: Table, cheapest: Table, held: Numbers) -> Table:
+    """The cheapest way to make the held layouts: each from the produced one or from the other."""
+    root, first, second = held.T
+    both = np.minimum(
+        direct[root, first] + np.minimum(direct[root, second], direct[first, second]),
+        direct[root, second] + direct[second, first],
+    )
+    return np.asarray(np.where(second == root, cheapest[root, first], both), dtype=np.float64)
+
+
+def _from(prices: Table, costs: Table) -> Table:
+    """`result[s, i]`: the least of prices[i, j] + costs[s, j]."""
+    return _to(prices.T, costs)
+
+
+def _to(prices: Table, costs: Table) -> Table:
+    """`result[s, j]`: the least of costs[s, i] + prices[i, j]."""
+    result = np.full_like(costs, np.inf)
+    sums = np.empty_like(prices)
+    for row, least in zip(costs, result, strict=True):
+        possible = np.isfinite(row)
+        if possible.all():
+            np.add(row[:, None], prices, out=sums)
+            np.min(sums, axis=0, out=least)
+        elif possible.any():
+            some = sums[: np.count_nonzero(possible)]
+            np.add(row[possible, None], prices[possible], out=some)
+            np.min(some, axis=0, out=least)
+    return result
+
+
+def _least_of_groups(first: Table, left: Numbers, second: Table, right: Numbers, starts: Numbers) -> Table:
+    """The least of first[left] + second[right] in each group; some layouts at a time."""
+    width = first.shape[1]
+    step = max(1, _AT_ONCE // len(left))
+    result = np.empty((len(starts), width))
+    for low in range(0, width, step):
+        part = slice(low, low + step)
+        result[:, part] = np.minimum.reduceat(first[left, part] + second[right, part], starts, axis=0)
+    return result
