@@ -233,7 +233,7 @@ class _Calls:
                 yield from (Apply(function, (left, other)) for other in self._other_symbols(right))
 
     def _replacements(self, call: GraphCall) -> Iterator[str]:
-        """Operators that take as many tensors of as many dimensions and the same attributes."""
+        """Operators that take as many tensors of as many dimensions and the same attributes, and return floats."""
         known = self.library.operators if call.degrees is None else self.library.parallels
         if call.name not in known:
             return
@@ -243,5 +243,6 @@ class _Calls:
                 a.name for a in own.attributes if a.default is None
             ]
             ranks = [[len(tensor.dims) for tensor in made.inputs] for made in (decl, own)]
+            like = like and all(output.integer_range is None for output in decl.outputs)
             if name != call.name and like and (ranks[0] == ranks[1] or call.degrees is not None):
                 yield name

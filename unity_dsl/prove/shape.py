@@ -86,13 +86,15 @@ def valued(size: Poly, sizes: Mapping[str, int]) -> int:
 class Sizes:
     """What the names of one call stand for: dimensions by name or axis, attributes, degrees (as `@p`).
 
-    `divisions` are the divisions of sizes that were needed, and are exact.
+    `divisions` are the divisions of sizes that were needed, and are exact; `unchecked` are sizes that a condition gave
+    and that are not known to be at least 1 yet.
     """
 
     arithmetic: Arithmetic
     dims: dict[str, Factors] = field(default_factory=dict)
     attributes: dict[str, Poly] = field(default_factory=dict)
     divisions: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
 
     # ------------------------------------------------------------------------------------------ operands
 
@@ -119,9 +121,11 @@ class Sizes:
                     self.bind(axes[0], factors, what)
                 else:
                     merged.append((axes, factors, what))
+        known = set(self.dims)
         for condition in instance.operator.conditions if merged else ():
             if not mentions_rank(condition):
                 self._determines(condition)
+        self.unchecked += [name for name in self.dims if name not in known]
         for axes, factors, what in merged:
             self._bind_merged(axes, factors, what)
 
@@ -140,7 +144,7 @@ class Sizes:
     def solve(self, operator: OperatorDecl, *, assumed: bool = False) -> None:
         """The sizes that `where` determines. Other conditions are obligations, or assumptions. Raises Failed."""
         pending = [condition for condition in operator.conditions if not mentions_rank(condition)]
-        known = set(self.dims)
+        known = self.dims.keys() - set(self.unchecked)
         progress = True
         while progress:
             progress = False
