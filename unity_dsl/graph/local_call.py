@@ -17,10 +17,10 @@ from ..index.instance import Equation, Instance
 from ..index.instantiate import Shape, instantiate
 from ..index.library import Library
 from ..index.native import changed_in_place
-from ..index.solving import Value
+from ..index.solving import Value, counts
 from ..index.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
 from ..index.window import Windowed, windowed
-from ..syntax.ast import Apply, Expr, Name, Number, Read, Size
+from ..syntax.ast import Expr, Number, Read, Size
 from ..syntax.diagnostic import InputError
 from .holding import HeldWindow
 from .layout import PARTITION
@@ -56,7 +56,10 @@ def local_call(instance: Instance, typed: TypedOperator, library: Library) -> Lo
             classes[axis] = found.entry
     if any(classes[axis].positional or classes[axis].sized or classes[axis].inner for axis in typed.divided):
         return None
-    attributes = {**instance.attributes, **dict(_counts(instance, typed))}
+    counted = counts(instance.operator.conditions, instance.attributes)
+    attributes = dict(instance.attributes) | {
+        n: typed.local_sizes[axis] for n, axis in counted if axis in typed.divided
+    }
     for window in typed.windows:
         if window.start and not (changed := _changed(instance, window, attributes)):
             return None
@@ -66,16 +69,6 @@ def local_call(instance: Instance, typed: TypedOperator, library: Library) -> Lo
 
 
 # ---------------------------------------------------------------------------------------------- attributes
-
-
-def _counts(instance: Instance, typed: TypedOperator) -> Iterator[tuple[str, Value]]:
-    """The attributes that count positions of a divided axis, `where g == groups`."""
-    for condition in instance.operator.conditions:
-        match condition:
-            case Apply("==", (Name(left), Name(right))):
-                for axis, name in ((left, right), (right, left)):
-                    if axis in typed.divided and name in instance.attributes:
-                        yield name, typed.local_sizes[axis]
 
 
 def _changed(instance: Instance, window: HeldWindow, attributes: Mapping[str, Value]) -> dict[str, Value]:

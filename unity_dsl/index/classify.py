@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..syntax.ast import Apply, Expr, Name, Read, ReductionKind, Size, Ties, Uniform
+from ..syntax.ast import Expr, Name, Read, ReductionKind, Size, Ties, Uniform
 from .independence import gradient_free
 from .instance import Equation, Instance, Operand
 from .library import Library
 from .linearity import linear_operands
 from .native import native_names
+from .solving import counts
 from .term import children, dim_axes, free_axes, reads, walk
 
 __all__ = ["AxisClass", "AxisKind", "classify", "gradient_free", "linear_operands", "local_native"]
@@ -215,10 +216,8 @@ def local_native(instance: Instance, library: Library, divided: tuple[str, ...])
     unnamed = {attribute.name for attribute in instance.operator.attributes} - named
     tied = set[str]()
     for condition in instance.operator.conditions:
-        match condition:
-            case Apply("==", (Name(left), Name(right))) if unnamed & {left, right}:
-                continue
-        tied.update(free_axes(condition))
+        if not any(counts([condition], unnamed)):
+            tied.update(free_axes(condition))
     return not any(
         classes[axis].positional or classes[axis].sized or classes[axis].inner or axis in tied for axis in divided
     )

@@ -14,7 +14,7 @@ from ..syntax.ast import Apply, Expr, Name, OperatorDecl, TensorDecl
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .shape import Shape
-from .solving import Environment, Unsolvable, Value, defined_sizes, keys, mentions_rank, propagate, value_of
+from .solving import Environment, Unsolvable, Value, defined_sizes, keys, mentions_rank, propagate_all, value_of
 from .term import reads, walk
 from .whole import whole_names
 
@@ -303,14 +303,11 @@ def solve_conditions(site: Site, known: Environment) -> None:
 
 def _propagate(site: Site, conditions: tuple[Expr, ...], known: Environment) -> None:
     """Until nothing more follows."""
-    progress = True
-    while progress:
-        progress = False
-        for condition in conditions:
-            try:
-                progress |= propagate(condition, known)
-            except Unsolvable as reason:
-                raise _refused(site, condition, known, str(reason)) from None
+
+    def refuse(condition: Expr, reason: Unsolvable) -> None:
+        raise _refused(site, condition, known, str(reason)) from None
+
+    propagate_all(conditions, known, refuse)
 
 
 def _refused(site: Site, condition: Expr, known: Environment, reason: str) -> InputError:

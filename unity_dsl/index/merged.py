@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from ..syntax.ast import DimDecl, Expr, TensorDecl
+from ..syntax.ast import DimDecl, TensorDecl
 from ..syntax.diagnostic import InputError
 from .frame import Site, attributes_of, dims_text
 from .instance import Dim
 from .shape import Shape
-from .solving import Environment, Unsolvable, Value, mentions_rank, propagate
+from .solving import Environment, Value, mentions_rank, propagate_all
 
 
 def unmerge(site: Site, given: Mapping[str, Value]) -> Site:
@@ -27,17 +27,19 @@ def unmerge(site: Site, given: Mapping[str, Value]) -> Site:
         return site
     known: Environment = dict(attributes_of(site, given))
     for tensor, shape in site.operands():
-        for axes, size in _sized(site, tensor, shape):
-            if len(axes) == 1:
-                known.setdefault(axes[0].name, size)
+        for axes, sizes in _spread(site, tensor, shape):
+            if len(axes) == 1 and not axes[0].rest:
+                known.setdefault(axes[0].name, sizes[0])
     conditions = [condition for condition in site.operator.conditions if not mentions_rank(condition)]
     pending = True
     while pending:
         before = len(known)
-        _determine(conditions, known)
+        # An equation that cannot be met is told when all sizes are known.
+        propagate_all(conditions, known, lambda *_: None)
         for tensor, shape in site.operands():
-            for axes, size in _sized(site, tensor, shape):
-                _divide(site, tensor, shape, axes, size, known)
+            for axes, sizes in _spread(site, tensor, shape):
+                if len(axes) > 1:
+                    _divide(site, tensor, shape, axes, sizes[0], known)
         pending = len(known) > before
     shapes = tuple(_flat(site, tensor, shape, known) for tensor, shape in site.operands())
     return replace(site, shapes=shapes)
@@ -60,8 +62,8 @@ def merged_dims(tensor: TensorDecl, axes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(found)
 
 
-def _sized(site: Site, tensor: TensorDecl, shape: Shape) -> Iterator[tuple[tuple[DimDecl, ...], int]]:
-    """The axes of every dimension that is no rest group, with its size."""
+def _spread(site: Site, tensor: TensorDecl, shape: Shape) -> Iterator[tuple[tuple[DimDecl, ...], tuple[int, ...]]]:
+    """The axes of every dimension with its size, and every rest group with its sizes."""
     if not tensor.merged and any(dim.rest for dim in tensor.dims):
         return
     groups = tensor.dimensions
@@ -71,11 +73,9 @@ def _sized(site: Site, tensor: TensorDecl, shape: Shape) -> Iterator[tuple[tuple
         raise _misfit(site, tensor, shape)
     place = 0
     for axes in groups:
-        if axes[0].rest:
-            place += rest
-        else:
-            yield axes, shape.dims[place]
-            place += 1
+        count = rest if axes[0].rest else 1
+        yield axes, shape.dims[place : place + count]
+        place += count
 
 
 def _misfit(site: Site, tensor: TensorDecl, shape: Shape) -> InputError:
@@ -83,24 +83,12 @@ def _misfit(site: Site, tensor: TensorDecl, shape: Shape) -> InputError:
     return site.fault("E121", message)
 
 
-def _determine(conditions: list[Expr], known: Environment) -> None:
-    """What follows from conditions; one that cannot be met is told when all sizes are known."""
-    progress = True
-    while progress:
-        progress = False
-        for condition in conditions:
-            try:
-                progress |= propagate(condition, known)
-            except Unsolvable:
-                continue
-
-
 def _divide(
     site: Site, tensor: TensorDecl, shape: Shape, axes: tuple[DimDecl, ...], size: int, known: Environment
 ) -> None:
     """The one axis of a dimension whose size is not known yet."""
     unknown = [dim.name for dim in axes if dim.name not in known]
-    if len(axes) == 1 or len(unknown) > 1:
+    if len(unknown) > 1:
         return
     rest = prod(int(known[dim.name]) for dim in axes if dim.name in known)
     if rest < 1 or size % rest or (not unknown and size != rest):
@@ -115,16 +103,9 @@ def _flat(site: Site, tensor: TensorDecl, shape: Shape, known: Mapping[str, Valu
     if not tensor.merged:
         return shape
     dims: list[int] = []
-    place = 0
-    rest = len(shape.dims) - sum(not axes[0].rest for axes in tensor.dimensions)
-    for axes in tensor.dimensions:
-        if axes[0].rest:
-            dims += shape.dims[place : place + rest]
-            place += rest
-            continue
+    for axes, sizes in _spread(site, tensor, shape):
         unknown = [dim.name for dim in axes if len(axes) > 1 and dim.name not in known]
         if unknown:
             raise site.fault("E127", f"nothing determines the size `{unknown[0]}` of `{tensor.name}`")
-        dims += [int(known[dim.name]) for dim in axes] if len(axes) > 1 else [shape.dims[place]]
-        place += 1
+        dims += [int(known[dim.name]) for dim in axes] if len(axes) > 1 else sizes
     return replace(shape, dims=tuple(dims), text=str(shape))

@@ -14,6 +14,7 @@ from ..syntax.diagnostic import InputError
 from .instance import Instance
 from .instantiate import Binding, Shape, instantiate
 from .pattern import takes_pattern
+from .solving import counts
 from .term import walk
 
 _SIZES = (101, 97, 89, 83, 79, 73, 71, 67, 61, 59, 53, 47)
@@ -81,9 +82,11 @@ def _dimensions(operator: OperatorDecl) -> list[str]:
 
 
 def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
-    counts = dict(_counts(operator))
-    missing = [a.name for a in operator.attributes if a.default is None or a.name in counts]
-    names = [name for name in _dimensions(operator) if name not in counts.values()]
+    axes = {dim.name for tensor in operator.inputs for dim in tensor.dims}
+    every = {attribute.name for attribute in operator.attributes}
+    counted = {name: axis for name, axis in counts(operator.conditions, every) if axis in axes}
+    missing = [a.name for a in operator.attributes if a.default is None or a.name in counted]
+    names = [name for name in _dimensions(operator) if name not in counted.values()]
     ranks = {name for name in missing if _counts_dimensions(operator, name)}
     choices = [_DIMENSIONS if name in ranks else (_NUMBERS[missing.index(name) % 4], 1) for name in missing]
     given = [dict(zip(missing, values, strict=True)) for values in product(*choices)]
@@ -91,19 +94,7 @@ def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping
     related = (dict(zip(names, sizes, strict=True)) for sizes in product(_RELATED, repeat=len(names)))
     for sizes in chain([different], related):
         for attributes in given:
-            yield sizes | {size: attributes[name] for name, size in counts.items()}, attributes
-
-
-def _counts(operator: OperatorDecl) -> Iterator[tuple[str, str]]:
-    """Attributes that a condition sets equal to the size of an axis, each with that axis: `g == groups`."""
-    axes = {dim.name for tensor in operator.inputs for dim in tensor.dims}
-    attributes = {attribute.name for attribute in operator.attributes}
-    for condition in operator.conditions:
-        match condition:
-            case Apply("==", (Name(left), Name(right))) if left in axes and right in attributes:
-                yield right, left
-            case Apply("==", (Name(left), Name(right))) if right in axes and left in attributes:
-                yield left, right
+            yield sizes | {size: attributes[name] for name, size in counted.items()}, attributes
 
 
 def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:

@@ -7,7 +7,7 @@ An environment maps what is known to its number: sizes and attributes by name, `
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from ..syntax.ast import Apply, Expr, Name, Number, Size
 from .term import children, walk
@@ -97,6 +97,28 @@ def propagate(condition: Expr, known: Environment) -> bool:
         if value is not None and value_of(side, known) is None and _solve(side, value, known):
             return True
     return False
+
+
+def propagate_all(conditions: Iterable[Expr], known: Environment, refuse: Callable[[Expr, Unsolvable], None]) -> None:
+    """Extend `known` until nothing more follows. `refuse` is told of each equation without a solution."""
+    progress = True
+    while progress:
+        progress = False
+        for condition in conditions:
+            try:
+                progress |= propagate(condition, known)
+            except Unsolvable as reason:
+                refuse(condition, reason)
+
+
+def counts(conditions: Iterable[Expr], attributes: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Attributes that a condition sets equal to a size, each with that size's name: `g == groups`."""
+    for condition in conditions:
+        match condition:
+            case Apply("==", (Name(left), Name(right))):
+                for attribute, size in ((right, left), (left, right)):
+                    if attribute in attributes:
+                        yield attribute, size
 
 
 def _solve(expr: Expr, value: Value, known: Environment) -> bool:
