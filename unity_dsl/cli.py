@@ -19,8 +19,6 @@ import click
 
 from . import __version__
 from .console import replace_file, show_diagnostic, show_lines
-from .docs_command import docs_command
-from .rule_commands import rules_group
 
 if TYPE_CHECKING:
     from .compile import Compilation
@@ -33,7 +31,9 @@ DEBUG = "UNITY_DEBUG"
 
 def main() -> None:
     """Console entry: run, then exit with the code."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # Everything ends here: without this, Python would first look for cycles among all objects.
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -66,30 +66,49 @@ def run(arguments: Sequence[str]) -> int:
     return code or 0
 
 
-class DefaultCommand(click.Group):
-    """`unityc MODEL.udl …` means `unityc compile MODEL.udl …`."""
+class Commands(click.Group):
+    """`unityc MODEL.udl …` means `unityc compile MODEL.udl …`. What few commands need is loaded with them."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted([*self.commands, *ELSEWHERE])
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        return ELSEWHERE[name]() if name in ELSEWHERE else super().get_command(context, name)
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("--help", "-h", "--version"):
-            close = get_close_matches(args[0], self.commands, n=1, cutoff=0.7)
+        known = self.list_commands(context)
+        if args and args[0] not in known and args[0] not in ("--help", "-h", "--version"):
+            close = get_close_matches(args[0], known, n=1, cutoff=0.7)
             if close and not Path(args[0]).exists():
                 raise click.UsageError(f"no such command: {args[0]}; did you mean `{close[0]}`?", context)
             args = ["compile", *args]
         return super().parse_args(context, args)
 
 
+def load_rules_group() -> click.Command:
+    from .rule_commands import rules_group
+
+    return rules_group
+
+
+def load_docs_command() -> click.Command:
+    from .docs_command import docs_command
+
+    return docs_command
+
+
+ELSEWHERE = {"rules": load_rules_group, "docs": load_docs_command}
+"""Commands that have modules of their own."""
+
+
 @click.group(
-    cls=DefaultCommand,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="`unityc MODEL.udl -o out/` is short for `unityc compile MODEL.udl -o out/`.",
 )
 @click.version_option(__version__, message="unityc %(version)s")
 def unityc() -> None:
     """Compile a model to the distributed PyTorch program that trains it."""
-
-
-unityc.add_command(rules_group)
-unityc.add_command(docs_command)
 
 
 # ---------------------------------------------------------------------------------------------- compile

@@ -13,7 +13,7 @@ import pytest
 from tests.fuzz.plans import random_plan
 from tests.graph.simulation import decode, encode
 from unity_dsl.emit.collectives import Collectives, conversion_name
-from unity_dsl.emit.program import render_collectives, render_model, render_parallel
+from unity_dsl.emit.program import render_collectives, render_model, render_parallel, write_down
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.build import build_model
 from unity_dsl.graph.conversion import StepKind, move_table
@@ -211,8 +211,8 @@ def tied(library: Library, text: str = TIED) -> Model:
 def write(plan: Plan, library: Library, folder: Path) -> str:
     folder.mkdir()
     (folder / "__init__.py").write_text("from .model import Model as Model\n")
-    (folder / "model.py").write_text(render_model(plan, library))
-    (folder / "parallel.py").write_text(render_parallel(plan, library))
+    (folder / "model.py").write_text(render_model(write_down(plan, library)))
+    (folder / "parallel.py").write_text(render_parallel(write_down(plan, library)))
     return str(folder)
 
 

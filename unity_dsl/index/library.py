@@ -14,8 +14,6 @@ from ..syntax.outline import outline
 from ..syntax.parse_ops import parse_operator, parse_ops
 from ..syntax.read import read_source
 from ..syntax.span import Source, Span
-from .facts import check_facts
-from .samples import check_samples
 from .validate import check_function, check_operator, check_parallel
 
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
@@ -99,17 +97,27 @@ def library_of(sources: Iterable[Source]) -> Library:
     library = Library(Operators({**outlined, **_by_name(operators)}, named), _by_name(parallels), named)
     for function in functions:
         check_function(function, named)
-    for function in functions:
-        if not _is_of(function, shipped):
-            check_facts(function, named)
     for operator in operators:
         check_operator(operator, named)
-    for operator in operators:
-        if any(output.integer_range is not None for output in operator.outputs) and not _is_of(operator, shipped):
-            check_samples(operator, library)
     for parallel in parallels:
         check_parallel(parallel, named)
+    given: list[FunctionDecl | OperatorDecl] = [*functions, *operators]
+    if given := [declaration for declaration in given if not _is_of(declaration, shipped)]:
+        _try(given, library)
     return library
+
+
+def _try(declarations: Iterable[FunctionDecl | OperatorDecl], library: Library) -> None:
+    """Facts at points, and results that are integers at samples. Raises E113 and E118."""
+    # Only a library with declarations of the user's own has to wait for what evaluates them.
+    from .facts import check_facts
+    from .samples import check_samples
+
+    for declaration in declarations:
+        if isinstance(declaration, FunctionDecl):
+            check_facts(declaration, library.functions)
+        elif any(output.integer_range is not None for output in declaration.outputs):
+            check_samples(declaration, library)
 
 
 def _is_shipped(source: Source) -> bool:
