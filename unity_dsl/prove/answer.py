@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ..records import dataclass
 from ..syntax.ast import FactDecl
 
 if TYPE_CHECKING:
