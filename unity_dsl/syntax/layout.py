@@ -21,6 +21,7 @@ MAX_NESTING = 64  # open brackets plus open blocks
 MAX_OPERATORS = 128  # operators of one logical line, hence the depth of a chain `a + b + …`
 
 CLOSING = {"(": ")", "[": "]"}
+_CLOSED = frozenset(CLOSING.values())
 INSTEAD = {
     "@": "the product of two matrices is `matmul(a, b)`",
     "|": "the size of a dimension is written as its bare name",
@@ -156,7 +157,7 @@ class _Run:
         if token in CLOSING:
             self.brackets.append(token)
             self._check_depth(token)
-        elif token in CLOSING.values():
+        elif token in _CLOSED:
             self._close_bracket(token)
         elif token in OPERATORS:
             self.operators += 1
