@@ -16,7 +16,7 @@ STAGES = (
     *("syntax", "index", "graph", "prove", "rules", "machine", "search", "emit", "frontend", "report"),
     *("compile", "console", "summary", "configuration_command", "docs_command", "rule_commands", "cli"),
 )
-BELOW_ALL = ("resources", "records", "__init__")
+BELOW_ALL = ("resources", "__init__")
 """Modules that every stage may import and that import no stage."""
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

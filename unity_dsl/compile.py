@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .emit.plan_file import Sources
@@ -12,7 +12,6 @@ from .graph.plan import Plan
 from .index.library import Library, library_of, library_sources
 from .machine.machine import machine_source, read_machine
 from .machine.mesh import build_mesh
-from .records import dataclass
 from .search.pin import parse_pin
 from .search.solve import search
 from .syntax.diagnostic import fail

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import groupby, product
 
 from ..graph.conversion import Conversion, Step, StepKind, convert
@@ -11,7 +11,6 @@ from ..graph.cut import held_indices
 from ..graph.exchange import transfers
 from ..graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from ..index.library import Library
-from ..records import dataclass
 from ..syntax.ast import ReductionKind
 from .names import Names
 

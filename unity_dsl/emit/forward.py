@@ -6,14 +6,13 @@ What only updates of buffers need comes last, and runs in training alone, withou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from ..graph.graph import Graph, Segment, Value
 from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
 from ..graph.typing import Along, Configuration, Linearly, Uniformly
 from ..index.library import Library
-from ..records import dataclass
 from ..syntax.ast import Initialiser
 from ..syntax.span import Span
 from .collectives import Collectives

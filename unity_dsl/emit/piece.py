@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
-
-from ..records import dataclass
 
 INTEGER = "torch.int64"
 """The type in which an operator that returns integers computes; its terms then count as floats of that type."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ..graph.typing import Along, Configuration, Linearly, Role
-from ..records import dataclass
 from ..syntax.diagnostic import fail
 from ..syntax.span import Source
 

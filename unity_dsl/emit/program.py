@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -14,7 +15,6 @@ from ..graph.graph import Value
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.plan import Plan
 from ..index.library import Library
-from ..records import dataclass
 from ..resources import folder
 from ..syntax.ast import Number
 from .collectives import Collectives

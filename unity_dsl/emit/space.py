@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -12,7 +12,6 @@ from ..index.instance import Operand
 from ..index.library import Library
 from ..index.native import LITERALS, NUMPY_CALLS
 from ..index.term import ARITHMETIC, COMPARISONS
-from ..records import dataclass
 from ..syntax.ast import (
     Apply,
     Expr,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 
 from ..graph.layout import PARTITION
@@ -11,7 +11,6 @@ from ..graph.typing import TypedOperator
 from ..index.instance import Equation, Instance
 from ..index.term import call, free_axes, interval
 from ..index.work import determined_by
-from ..records import dataclass
 from ..syntax.ast import Apply, Expr, Name, Number, Read, Size
 from .cuts import Cut
 from .piece import Binding, Piece, Sort, align, number, permute

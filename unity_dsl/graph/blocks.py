@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from ..index.library import Library
-from ..records import dataclass
 from ..syntax.ast import (
     Assign,
     Binary,

@@ -7,12 +7,12 @@ lies outside the tensor. Whether slices overlap, and by how much, is nowhere but
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from ..index.library import Library
-from ..records import dataclass
 from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, ParallelDecl, Read, Size
 from .layout import Attributes, Layout, Mesh, Overlap, Window
 

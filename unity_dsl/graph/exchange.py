@@ -9,7 +9,7 @@ generic lowering of any conversion.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -17,7 +17,6 @@ from math import prod
 import numpy as np
 
 from ..index.library import Library
-from ..records import dataclass
 from .cut import Indices, held_indices
 from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard
 

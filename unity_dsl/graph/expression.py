@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from ..index.instance import Instance
 from ..index.instantiate import instantiate
 from ..index.library import Library
 from ..index.pattern import takes_pattern
 from ..index.shape import Binding, Shape
-from ..records import dataclass
 from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, Name, Number, OperatorDecl, View
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 
 from ..index.instance import Instance
 from ..index.shape import shape_text
-from ..records import dataclass
 from ..syntax.ast import Initialiser
 from ..syntax.span import Span
 

@@ -12,7 +12,7 @@ device what it needs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
 
@@ -21,7 +21,6 @@ import numpy as np
 from ..index.instance import Instance, Operand
 from ..index.library import Library
 from ..index.window import Reach, Windowed, windowed
-from ..records import dataclass
 from ..syntax.ast import ParallelDecl
 from .cut import Cut, bijective, cut_at, free_attributes
 from .layout import PARTITION, Attributes, Mesh, Window

@@ -16,11 +16,9 @@ conversion is the conversion between the transposed layouts, in the other direct
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-
-from ..records import dataclass
 
 
 @dataclass(frozen=True, order=True)

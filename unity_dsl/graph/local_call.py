@@ -9,6 +9,7 @@ Nothing is known of any operator but that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from ..index.classify import classify
@@ -19,7 +20,6 @@ from ..index.native import changed_in_place
 from ..index.solving import Value, counts
 from ..index.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
 from ..index.window import Windowed, windowed
-from ..records import dataclass
 from ..syntax.ast import Expr, Number, Read, Size
 from ..syntax.diagnostic import InputError
 from .holding import HeldWindow

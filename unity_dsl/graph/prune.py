@@ -8,11 +8,10 @@ a gradient flows where the loss or an output is computed from a weight, not to w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from ..index.term import walk
-from ..records import dataclass
 from ..syntax.ast import Uniform
 from ..syntax.diagnostic import fail
 from ..syntax.span import Span

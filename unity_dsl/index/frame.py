@@ -7,9 +7,9 @@ what the `where` conditions determine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 
-from ..records import dataclass
 from ..syntax.ast import Apply, Expr, Name, OperatorDecl, TensorDecl
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span

@@ -7,11 +7,10 @@ same statements serve the prover, for which sizes are symbols.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from ..records import dataclass
 from ..syntax.ast import Expr, OperatorDecl, ReductionKind, Ties
 from ..syntax.span import Span
 

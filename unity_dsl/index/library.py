@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ..records import dataclass
 from ..resources import folder
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
 from ..syntax.diagnostic import Label, fail

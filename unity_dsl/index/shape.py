@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..records import dataclass
+from dataclasses import dataclass
+
 from ..syntax.span import Span
 
 Factors = tuple[tuple[str, int], ...]

@@ -7,10 +7,9 @@ value holds no `Reduce`. The functions below also work on declarations, where a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from ..records import dataclass
 from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, Read, Reduce, Select, Size, Uniform
 
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})

@@ -10,7 +10,7 @@ an axis are left out, as in the adjoint of a window that moves in steps, those f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from ..records import dataclass
 from ..syntax.ast import Apply, Expr, Name, Number, Read, Select, Size, Uniform
 from .adjoint import adjoint_by
 from .instance import Equation, Instance, Operand

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..records import dataclass
 from ..resources import folder
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.read import read_source

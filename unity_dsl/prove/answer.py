@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..records import dataclass
 from ..syntax.ast import FactDecl
 
 if TYPE_CHECKING:

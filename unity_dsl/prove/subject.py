@@ -9,7 +9,7 @@ numbers it is used at, and a proof is kept under the subject's text.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
@@ -17,7 +17,6 @@ from ..index.instance import Dim, Equation, Instance, Operand
 from ..index.notation import condition_text, equation_text
 from ..index.solving import mentions_rank
 from ..index.term import COMPARISONS, free_axes, rewrite, walk
-from ..records import dataclass
 from ..syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Read, Size, Uniform
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from ..prove.version import PROVER, solver_version
-from ..records import dataclass
 from ..resources import folder
 
 NAME = "configurations.json"

@@ -12,7 +12,7 @@ A theorem is kept under the hash of all that its proof looked at. One that is no
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from hashlib import sha256
 
@@ -28,7 +28,6 @@ from ..index.window import windowed
 from ..prove.answer import Answer, Proved
 from ..prove.subject import Subject, generalise
 from ..prove.window import window_text
-from ..records import dataclass
 from ..syntax.ast import Apply, Expr, FactDecl, OperatorDecl
 from .theorem_file import TheoremFile, shipped_theorems
 

@@ -6,9 +6,9 @@ Faults are raised; warnings, whose codes begin with W, travel with what was made
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 
-from ..records import dataclass
 from .span import Span
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedToken
 
-from ..records import dataclass
 from ..resources import folder
 from .layout import Layout
 from .tables import TABLES, build, load

@@ -8,12 +8,11 @@ which recurse over trees, can run out of stack on an input that parsed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters
 
-from ..records import dataclass
 from .diagnostic import InputError, Label, fail
 from .span import Source, Span
 

@@ -1,12 +1,13 @@
 """`.rules`: graph substitutions, `lhs => rhs` over shared inputs."""
 
+# ruff: noqa: RUF009 (`_span()` is a field specification, not a shared default)
+
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from lark import Token, Tree
 
-from ..records import dataclass
 from .ast import Apply, Expr, Name, Number
 from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
 from .diagnostic import fail

@@ -1,10 +1,12 @@
 """Expressions, common to all three languages: the terms of the index calculus."""
 
+# ruff: noqa: RUF009 (`span_field()` is a field specification, not a shared default)
+
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
-from ...records import dataclass
 from ..span import Span, span_field
 
 

@@ -1,10 +1,12 @@
 """Models and their blocks: what a `.udl` file says."""
 
+# ruff: noqa: RUF009 (`span_field()` is a field specification, not a shared default)
+
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
-from ...records import dataclass
 from ..span import Span, span_field
 from .expressions import Expr, Name, Number
 

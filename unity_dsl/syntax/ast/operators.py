@@ -1,11 +1,13 @@
 """Declarations of `.uop`: operators, parallel ones and element functions."""
 
+# ruff: noqa: RUF009 (`span_field()` is a field specification, not a shared default)
+
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from ...records import dataclass
 from ..span import Span, span_field
 from .expressions import Apply, DeviceName, Expr, Name, Number, Size
 
