@@ -6,34 +6,34 @@ table costs a few operations on arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..graph.conversion import (
-    LOCAL_STEPS,
     Conversion,
+    LightestPaths,
     MoveTable,
-    Step,
-    StepKind,
     before_windows,
     convert,
+    cut_extents,
     divisors,
+    lightest_paths,
     move_table,
     without_windows,
 )
 from ..graph.exchange import Received
 from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate, Window
+from ..graph.layout_codes import SHARD, Numbers
+from ..graph.moves import EXCHANGE, IS_LOCAL, STEP_KINDS, Moves, StepArrays
+from ..graph.step import LOCAL_STEPS, Step, StepKind
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import Price, held_fraction, price_exchange, price_steps
 from .elimination import Table
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class ConversionPrices:
         self.mesh = mesh
         self.machine = machine
         self._received = Received(mesh, library)
-        self._shapes: dict[tuple[int, ...], PriceTables] = {}
-        self._exchanges: dict[Step, Price] = {}
+        self._tariff = _Tariff(mesh, machine)
+        self._tables: dict[tuple[int, ...], PriceTables] = {}
 
     def between(self, layouts: Sequence[Layout], shape: tuple[int, ...]) -> PriceTables:
         """Prices for every ordered pair of layouts of a tensor of that shape."""
         table = move_table(divisors(shape, self.mesh), self.mesh)
         numbers = np.array([table.number.get(layout, -1) for layout in layouts], dtype=np.int64)
         known = (numbers >= 0) & (numbers < table.in_order)
-        everything = self._of_shape(divisors(shape, self.mesh))
+        everything = self._of_extents(cut_extents(shape, self.mesh))
         windows = _Windows(layouts, table)
         found = everything.at(np.ix_(windows.left, windows.left))
         for j in np.flatnonzero(windows.plain & ~known).tolist():
@@ -137,40 +137,32 @@ class ConversionPrices:
             for step in group:
                 assert step.source is not None and step.target is not None
                 received = self._received.fraction(step.source, step.target, shape)
-                price += price_exchange(step, received, self.mesh, self.machine, held_fraction(step.source, self.mesh))
+                before, held = held_fraction(step.source, self.mesh), held_fraction(step.target, self.mesh)
+                price += price_exchange(step.axes, received, self.mesh, self.machine, before + held)
                 count += 1.0 if received else 0.1
-                held = held_fraction(step.target, self.mesh)
         return price, count
 
-    def _of_shape(self, shape: tuple[int, ...]) -> PriceTables:
-        """All pairs of layouts in mesh order. A pair that cuts fewer dimensions is converted as of those alone."""
-        if shape and shape[-1] == 1:
-            return self._of_shape(shape[:-1])
-        if shape not in self._shapes:
-            table = move_table(shape, self.mesh)
-            size = table.in_order
+    def _of_extents(self, extents: tuple[int, ...]) -> PriceTables:
+        """All pairs of layouts in mesh order of a tensor of such `cut_extents`.
+
+        A pair that does not cut the last dimension is converted as of those before it.
+        """
+        if extents not in self._tables:
+            paths = lightest_paths(extents, self.mesh)
+            size = paths.in_order
+            kind = paths.layouts.kind[:size]
+            lower = np.flatnonzero((kind < SHARD + len(extents) - 1).all(axis=1)) if extents else np.arange(0)
             own = np.ones((size, size), dtype=bool)
-            lower = [table.number[layout] for layout in self._layouts_below(shape)] if shape else []
             own[np.ix_(lower, lower)] = False
-            found = _Walk(table, self.mesh, self.machine, self._exchange).prices(*np.nonzero(own))
+            found = _Walk(paths, self._tariff).prices(*np.nonzero(own))
             every = PriceTables(*np.zeros((len(fields(PriceTables)), size, size)))
             for entry in fields(every):
                 getattr(every, entry.name)[own] = getattr(found, entry.name)
-                if shape:
-                    getattr(every, entry.name)[np.ix_(lower, lower)] = getattr(self._of_shape(shape[:-1]), entry.name)
-            self._shapes[shape] = every
-        return self._shapes[shape]
-
-    def _exchange(self, step: Step) -> Price:
-        """The price of an exchange: the same moves occur in the tables of many shapes."""
-        if step not in self._exchanges:
-            assert step.source is not None
-            self._exchanges[step] = price_steps((step,), self.mesh, self.machine, held_fraction(step.source, self.mesh))
-        return self._exchanges[step]
-
-    def _layouts_below(self, shape: tuple[int, ...]) -> tuple[Layout, ...]:
-        table = move_table(shape[:-1], self.mesh)
-        return table.layouts[: table.in_order]
+                if extents:
+                    before = self._of_extents(extents[:-1])
+                    getattr(every, entry.name)[np.ix_(lower, lower)] = getattr(before, entry.name)
+            self._tables[extents] = every
+        return self._tables[extents]
 
 
 class _Windows:
@@ -212,19 +204,51 @@ def count_steps(conversion: Conversion) -> float:
     return sum(0.1 if step.kind in LOCAL_STEPS else 1.0 for step in (*conversion.forward, *conversion.backward))
 
 
+class _Tariff:
+    """Prices of steps by kind and group of mesh axes, as a bit set, per fraction of the tensor that is held before."""
+
+    def __init__(self, mesh: Mesh, machine: Machine) -> None:
+        self.mesh = mesh
+        self.machine = machine
+        groups = 1 << len(mesh.axes)
+        self.latency, self.per_byte = np.zeros((2, len(STEP_KINDS), groups))
+        for number, kind in enumerate(STEP_KINDS):
+            for group in range(1, groups if kind is not StepKind.EXCHANGE else 0):
+                price = price_steps((Step(kind, _axes(group)),), mesh, machine, 1.0)
+                self.latency[number, group], self.per_byte[number, group] = price.latency, price.per_byte
+
+    def exchanges(self, moves: Moves, steps: StepArrays, held: Table, kept: Table) -> Table:
+        """Latency and price per byte of the moves that are exchanges, 0 of others. Shape [2, moves]."""
+        found = np.zeros((2, len(moves.source)))
+        rows = np.flatnonzero(steps.kind == EXCHANGE)
+        told = np.stack([moves.group[rows], steps.received[rows], held[rows], kept[rows]])
+        each, which = np.unique(told, axis=1, return_inverse=True)
+        prices = [
+            price_exchange(_axes(int(group)), received, self.mesh, self.machine, before + after)
+            for group, received, before, after in each.T.tolist()
+        ]
+        table = np.array([(price.latency, price.per_byte) for price in prices]).reshape(-1, 2)
+        found[:, rows] = table[which.reshape(-1)].T
+        return found
+
+
+def _axes(group: int) -> tuple[int, ...]:
+    return tuple(axis for axis in range(group.bit_length()) if group >> axis & 1)
+
+
 class _Walk:
-    """Goes all cheapest paths at once, move by move, and adds up the prices of their steps.
+    """Goes all lightest paths at once, move by move, and adds up the prices of their steps.
 
     Neighbouring steps that convert merges into one over the joint group are priced as one, as it does.
     """
 
-    def __init__(self, table: MoveTable, mesh: Mesh, machine: Machine, exchange: Callable[[Step], Price]) -> None:
-        self.table = table
-        held = np.array([held_fraction(layout, mesh) for layout in table.layouts])
-        self.ends = np.array([table.number[move.target] for move in table.moves], dtype=np.int64)
-        starts = np.array([table.number[move.source] for move in table.moves], dtype=np.int64)
-        self.there = _Steps([move.forward for move in table.moves], held[starts], mesh, machine, exchange)
-        self.back = _Steps([move.backward for move in table.moves], held[self.ends], mesh, machine, exchange)
+    def __init__(self, paths: LightestPaths, tariff: _Tariff) -> None:
+        self.paths = paths
+        moves = paths.moves
+        held = paths.layouts.held(tariff.mesh)
+        before, after = held[moves.source], held[moves.target]
+        self.there = _Steps(moves, moves.forward, before, after, tariff)
+        self.back = _Steps(moves, moves.backward, after, before, tariff)
 
     def prices(self, sources: Numbers, targets: Numbers) -> PriceTables:
         """Of the paths from each source to the target beside it."""
@@ -232,10 +256,10 @@ class _Walk:
         there, back = _Sum(self.there, len(here)), _Sum(self.back, len(here), reverse=True)
         going = np.flatnonzero(here != targets)
         while len(going):
-            move = self.table.first[here[going], targets[going]]
+            move = self.paths.first[here[going], targets[going]]
             there.add(going, move)
             back.add(going, move)
-            here[going] = self.ends[move]
+            here[going] = self.paths.moves.target[move]
             going = going[here[going] != targets[going]]
         everywhere = np.arange(len(here))
         there.close(everywhere)
@@ -243,49 +267,20 @@ class _Walk:
         return PriceTables(there.latency, there.per_byte, back.latency, back.per_byte, there.steps + back.steps)
 
 
-_KINDS = tuple(StepKind)
-_NUMBER = {kind: number for number, kind in enumerate(_KINDS)}
-_MERGED = np.array([kind not in (StepKind.EXCHANGE, StepKind.ALL_TO_ALL, StepKind.MASK) for kind in _KINDS])
-_WHOLE = _NUMBER[StepKind.ALL_REDUCE]
-_LOCAL = np.array([kind in LOCAL_STEPS for kind in _KINDS])
+_MERGED = np.array([kind not in (StepKind.EXCHANGE, StepKind.ALL_TO_ALL, StepKind.MASK) for kind in STEP_KINDS])
+_WHOLE = STEP_KINDS.index(StepKind.ALL_REDUCE)
 
 
 class _Steps:
-    """The steps of a table's moves in one direction: kind (-1 for none), group of mesh axes as a bit set, dimension,
-    the fraction held before, and prices by kind and group per fraction held. An exchange has a price of its own.
+    """The steps of all moves in one direction, with the fractions held before, and what they cost: exchanges have a
+    price of their own.
     """
 
-    def __init__(
-        self,
-        steps: Sequence[Step | None],
-        held: Table,
-        mesh: Mesh,
-        machine: Machine,
-        exchange: Callable[[Step], Price],
-    ) -> None:
+    def __init__(self, moves: Moves, steps: StepArrays, held: Table, kept: Table, tariff: _Tariff) -> None:
+        self.kind, self.dim, self.group = steps.kind, steps.dim, moves.group
         self.held = held
-        self.kind = np.array([-1 if step is None else _NUMBER[step.kind] for step in steps])
-        self.group = np.array([_bits(step) for step in steps])
-        self.dim = np.array([-1 if step is None else step.dim for step in steps])
-        groups = 1 << len(mesh.axes)
-        self.latency, self.per_byte = np.zeros((2, len(_KINDS), groups))
-        for number, kind in enumerate(_KINDS):
-            for group in range(1, groups if kind is not StepKind.EXCHANGE else 0):
-                axes = tuple(axis for axis in range(len(mesh.axes)) if group >> axis & 1)
-                price = price_steps((Step(kind, axes),), mesh, machine, 1.0)
-                self.latency[number, group], self.per_byte[number, group] = price.latency, price.per_byte
-        self.own = np.zeros((2, len(steps)))
-        for i, step in enumerate(steps):
-            if step is not None and step.kind is StepKind.EXCHANGE:
-                price = exchange(step)
-                self.own[:, i] = price.latency, price.per_byte
-
-
-def _bits(step: Step | None) -> int:
-    bits = 0
-    for axis in step.axes if step is not None else ():
-        bits |= 1 << axis
-    return bits
+        self.latency, self.per_byte = tariff.latency, tariff.per_byte
+        self.own = tariff.exchanges(moves, steps, held, kept)
 
 
 class _Sum:
@@ -322,4 +317,4 @@ class _Sum:
         own = self.source.own[:, move]
         self.latency[paths] += self.source.latency[kind, group] + own[0]
         self.per_byte[paths] += self.source.per_byte[kind, group] * self.held[paths] + own[1]
-        self.steps[paths] += np.where(_LOCAL[kind], 0.1, 1.0)
+        self.steps[paths] += np.where(IS_LOCAL[kind], 0.1, 1.0)
