@@ -15,7 +15,18 @@ import numpy as np
 
 from .exchange import received_fractions
 from .layout import Mesh
-from .layout_codes import INVARIANT, PARTIAL, REPLICATE, SHARD, Fractions, LayoutCodes, Mask, Numbers, places_in_order
+from .layout_codes import (
+    INVARIANT,
+    PARTIAL,
+    REPLICATE,
+    SHARD,
+    Fractions,
+    LayoutCodes,
+    Mask,
+    Numbers,
+    find,
+    places_in_order,
+)
 from .step import LOCAL_STEPS, StepKind
 
 STEP_KINDS = tuple(StepKind)
@@ -84,11 +95,8 @@ def find_moves(layouts: LayoutCodes, dims: int, mesh: Mesh) -> Moves:
     group = np.repeat([sum(1 << axis for axis in family.axes) for family in families], sizes)
     exchange = np.concatenate([family.exchange for family in families])
 
-    keys = layouts.keys(dims)
-    sorted_by_key = np.argsort(keys)
-    wanted = target.keys(dims)
-    found = sorted_by_key[np.minimum(np.searchsorted(keys, wanted, sorter=sorted_by_key), len(keys) - 1)]
-    kept = np.flatnonzero(keys[found] == wanted)
+    found = find(target, layouts, dims)
+    kept = np.flatnonzero(found >= 0)
     kept = kept[np.argsort(source[kept], kind="stable")]
     source, target, found = source[kept], target.at(kept), found[kept]
     axis, exchange = axis[kept], exchange[kept]

@@ -6,27 +6,23 @@ table costs a few operations on arrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
 from ..graph.conversion import (
     Conversion,
     LightestPaths,
-    MoveTable,
-    before_windows,
     convert,
     cut_extents,
     divisors,
     lightest_paths,
     move_table,
-    without_windows,
 )
 from ..graph.exchange import Received
-from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate, Window
+from ..graph.layout import PARTITION, Cut, Layout, Mesh
 from ..graph.layout_codes import SHARD, Numbers
 from ..graph.moves import EXCHANGE, IS_LOCAL, STEP_KINDS, Moves, StepArrays
 from ..graph.step import LOCAL_STEPS, Step, StepKind
@@ -34,6 +30,7 @@ from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import Price, held_fraction, price_exchange, price_steps
 from .elimination import Table
+from .windows import Crossings, Windows
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class PriceTables:
     backward_per_byte: Table
     steps: Table
 
-    def at(self, index: tuple[Numbers, Numbers] | tuple[npt.NDArray[np.intp], ...]) -> PriceTables:
+    def at(self, index: tuple[Numbers, Numbers]) -> PriceTables:
         return PriceTables(*(getattr(self, entry.name)[index] for entry in fields(self)))
 
     def forward(self, count: float) -> Table:
@@ -72,42 +69,28 @@ class ConversionPrices:
     def between(self, layouts: Sequence[Layout], shape: tuple[int, ...]) -> PriceTables:
         """Prices for every ordered pair of layouts of a tensor of that shape."""
         table = move_table(divisors(shape, self.mesh), self.mesh)
-        numbers = np.array([table.number.get(layout, -1) for layout in layouts], dtype=np.int64)
-        known = (numbers >= 0) & (numbers < table.in_order)
-        everything = self._of_extents(cut_extents(shape, self.mesh))
-        windows = _Windows(layouts, table)
-        found = everything.at(np.ix_(windows.left, windows.left))
-        for j in np.flatnonzero(windows.plain & ~known).tolist():
-            for entered, rows in windows.entered(j):
-                self._enter(found, everything, windows, (j, entered, rows), shape)
-        for i in np.flatnonzero(windows.plain & ~known).tolist():
-            self._add(found, (i, slice(None)), self._price(layouts[i], table.layouts[windows.left[i]], shape))
+        windows = Windows(layouts, table, self.mesh)
+        before = np.tile(windows.left, (len(layouts), 1))
+        before[:, windows.held] = windows.entered[windows.entry]
+        found = self._of_extents(cut_extents(shape, self.mesh)).at((windows.left[:, None], before))
+        if len(windows.held):
+            self._cross(found, windows, shape)
         for i in np.flatnonzero(~windows.plain).tolist():
             for j in range(len(layouts)):
                 for source, target in ((i, j), (j, i)):
                     self._put(found, (source, target), layouts[source], layouts[target], shape)
-        for i in np.flatnonzero(~known).tolist():
-            self._put(found, (i, i), layouts[i], layouts[i], shape)
+        for entry in fields(found):
+            np.fill_diagonal(getattr(found, entry.name), 0.0)
         return found
 
-    def _enter(
-        self,
-        found: PriceTables,
-        everything: PriceTables,
-        windows: _Windows,
-        entry: tuple[int, int, Numbers],
-        shape: tuple[int, ...],
-    ) -> None:
-        """Into the windows of layout `j`, for the sources `rows`: to the layout `entered`, and from there."""
-        j, entered, rows = entry
-        for field_ in fields(found):
-            table = getattr(everything, field_.name)
-            getattr(found, field_.name)[rows, j] = table[windows.left[rows], entered]
-        self._add(found, (rows, j), self._price(windows.table.layouts[entered], windows.layouts[j], shape))
-
-    def _add(self, tables: PriceTables, at: tuple[Any, Any], price: Sequence[float]) -> None:
-        for entry, value in zip(fields(tables), price, strict=True):
-            getattr(tables, entry.name)[at] += value
+    def _cross(self, found: PriceTables, windows: Windows, shape: tuple[int, ...]) -> None:
+        """Adds what it costs to enter windows and to leave them."""
+        entering = self._tariff.crossings(windows.entering(self._received, shape))
+        leaving = self._tariff.crossings(windows.leaving(self._received, shape))
+        for entry, enter, leave in zip(fields(found), entering, leaving, strict=True):
+            table = getattr(found, entry.name)
+            table[:, windows.held] += enter.reshape(windows.entered.shape)[windows.entry]
+            table[windows.held] += leave[:, None]
 
     def _put(
         self, tables: PriceTables, at: tuple[int, int], source: Layout, target: Layout, shape: tuple[int, ...]
@@ -165,34 +148,6 @@ class ConversionPrices:
         return self._tables[extents]
 
 
-class _Windows:
-    """Layouts with windows, and by way of which layouts of a table conversions leave and enter them.
-
-    `left` are the numbers in the table of the layouts without their windows; `plain` says of which there is one.
-    """
-
-    def __init__(self, layouts: Sequence[Layout], table: MoveTable) -> None:
-        self.layouts = layouts
-        self.table = table
-        numbers = np.array([table.number.get(without_windows(layout), -1) for layout in layouts], dtype=np.int64)
-        self.plain = (numbers >= 0) & (numbers < table.in_order)
-        self.left = np.where(self.plain, numbers, 0)
-        kinds = [table.layouts[number].kinds for number in self.left.tolist()]
-        self.copies = np.array([[isinstance(kind, Invariant | Replicate) for kind in row] for row in kinds])
-        self.replicated = np.array([[isinstance(kind, Replicate) for kind in row] for row in kinds])
-
-    def entered(self, target: int) -> Iterator[tuple[int, Numbers]]:
-        """The layouts before the windows of a target, each with the sources that come by way of it."""
-        layout = self.layouts[target]
-        groups = [layout.nesting(dim) for dim in {k.dim for k in layout.kinds if isinstance(k, Window)}]
-        seen = [self.copies[:, group].all(axis=1, keepdims=True) * (1 + self.replicated[:, group]) for group in groups]
-        sources = np.flatnonzero(self.plain)
-        _, first, which = np.unique(np.hstack(seen)[sources], axis=0, return_index=True, return_inverse=True)
-        for number, example in enumerate(first.tolist()):
-            source = self.table.layouts[self.left[sources[example]]]
-            yield self.table.number[before_windows(source, layout)], sources[which.reshape(-1) == number]
-
-
 def _declared(step: Step) -> bool:
     """Whether a step is an exchange with slices of a user's own op."""
     kinds = [kind for layout in (step.source, step.target) if layout is not None for kind in layout.kinds]
@@ -217,19 +172,21 @@ class _Tariff:
                 price = price_steps((Step(kind, _axes(group)),), mesh, machine, 1.0)
                 self.latency[number, group], self.per_byte[number, group] = price.latency, price.per_byte
 
-    def exchanges(self, moves: Moves, steps: StepArrays, held: Table, kept: Table) -> Table:
-        """Latency and price per byte of the moves that are exchanges, 0 of others. Shape [2, moves]."""
-        found = np.zeros((2, len(moves.source)))
-        rows = np.flatnonzero(steps.kind == EXCHANGE)
-        told = np.stack([moves.group[rows], steps.received[rows], held[rows], kept[rows]])
-        each, which = np.unique(told, axis=1, return_inverse=True)
+    def exchange(self, group: Numbers, received: Table, copied: Table) -> Table:
+        """Latency and price per byte of exchanges. Shape [2, exchanges]."""
+        each, which = np.unique(np.stack([group, received, copied]), axis=1, return_inverse=True)
         prices = [
-            price_exchange(_axes(int(group)), received, self.mesh, self.machine, before + after)
-            for group, received, before, after in each.T.tolist()
+            price_exchange(_axes(int(group)), received, self.mesh, self.machine, copied)
+            for group, received, copied in each.T.tolist()
         ]
-        table = np.array([(price.latency, price.per_byte) for price in prices]).reshape(-1, 2)
-        found[:, rows] = table[which.reshape(-1)].T
-        return found
+        found = np.array([(price.latency, price.per_byte) for price in prices]).reshape(-1, 2)
+        return np.asarray(found[which.reshape(-1)].T)
+
+    def crossings(self, crossings: Crossings) -> Table:
+        """The fields of `PriceTables`, each of shape [crossings]."""
+        there, back = (self.exchange(crossings.group, part, crossings.copied) for part in crossings.received)
+        steps = np.where(crossings.received > 0, 1.0, 0.1).sum(axis=0)
+        return np.stack([*there, *back, steps])
 
 
 def _axes(group: int) -> tuple[int, ...]:
@@ -280,7 +237,9 @@ class _Steps:
         self.kind, self.dim, self.group = steps.kind, steps.dim, moves.group
         self.held = held
         self.latency, self.per_byte = tariff.latency, tariff.per_byte
-        self.own = tariff.exchanges(moves, steps, held, kept)
+        self.own = np.zeros((2, len(self.kind)))
+        rows = np.flatnonzero(self.kind == EXCHANGE)
+        self.own[:, rows] = tariff.exchange(self.group[rows], steps.received[rows], held[rows] + kept[rows])
 
 
 class _Sum:
