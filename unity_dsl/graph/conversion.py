@@ -12,8 +12,8 @@ from functools import lru_cache
 from math import gcd
 
 from .layout import Cut, Invariant, Layout, Mesh, Replicate, Shard, Window
-from .layout_codes import LayoutCodes, Numbers, all_layouts
-from .moves import EXCHANGE, STEP_KINDS, Moves, StepArrays, find_moves, first_moves, weigh
+from .lightest_paths import LightestPaths, lightest_paths
+from .moves import EXCHANGE, STEP_KINDS, StepArrays
 from .step import Step, StepKind
 
 
@@ -47,29 +47,6 @@ def exchange_move(source: Layout, target: Layout) -> Move:
 
 
 # --------------------------------------------------------------------------------------------------- paths
-
-
-@dataclass(frozen=True)
-class LightestPaths:
-    """Every layout of a tensor whose dimensions can all be cut, the moves between them, and the lightest paths.
-
-    `layouts` are all nestings of partition shards; those in mesh order come first (`in_order` of them): the search
-    chooses among these, paths may pass through the others. `first[i, j]` is the number of the first move of the
-    lightest path from layout i to layout j, -1 where i == j.
-    """
-
-    layouts: LayoutCodes
-    in_order: int
-    moves: Moves
-    first: Numbers
-
-
-@lru_cache(maxsize=64)
-def lightest_paths(extents: tuple[int, ...], mesh: Mesh) -> LightestPaths:
-    """All pairs, for tensors of such `cut_extents`. They do not depend on the machine."""
-    layouts, in_order = all_layouts(extents, mesh)
-    moves = find_moves(layouts, len(extents), mesh)
-    return LightestPaths(layouts, in_order, moves, first_moves(moves, weigh(moves, layouts, mesh), len(layouts)))
 
 
 @dataclass(frozen=True)

@@ -199,15 +199,27 @@ class _Pair:
 class Received:
     """How much conversions move, by their transfers: what any layouts cost, those of a user's own ops included.
 
-    Dimensions are counted one by one and remembered, since the same ones meet in many pairs of layouts.
+    Pairs of layouts are remembered, and their dimensions, which meet in many pairs.
     """
 
     mesh: Mesh
     library: Library
-    _known: dict[object, Indices] = field(default_factory=dict)
+    _pairs: dict[object, float] = field(default_factory=dict)
+    _dimensions: dict[object, Indices] = field(default_factory=dict)
 
     def fraction(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> float:
-        """The most elements that any device receives from others, as a fraction of the whole tensor."""
+        """The most elements that any device receives from others, as a fraction of the whole tensor.
+
+        It does not depend on the extents of dimensions that neither layout cuts.
+        """
+        dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Cut)})
+        extents = tuple((dim, shape[dim]) for dim in dims)
+        key = source, target, extents
+        if key not in self._pairs:
+            self._pairs[key] = self._fraction(source, target, extents)
+        return self._pairs[key]
+
+    def _fraction(self, source: Layout, target: Layout, extents: tuple[tuple[int, int], ...]) -> float:
         terms = self.mesh.degree(
             axis
             for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
@@ -215,7 +227,7 @@ class Received:
         )
         everything = np.full(self.mesh.size, float(terms))
         own = np.ones(self.mesh.size)
-        for dim, extent in enumerate(shape):
+        for dim, extent in extents:
             taken, kept = self._dimension(source, target, dim, extent)
             everything *= taken / extent
             own *= kept / extent
@@ -225,10 +237,8 @@ class Received:
     def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> Indices:
         """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices]."""
         axes = sorted({*source.nesting(dim), *target.nesting(dim)})
-        if not axes:
-            return np.full((2, self.mesh.size), float(extent))
         key = extent, tuple(_seen(source, target, dim))
-        if key not in self._known:
+        if key not in self._dimensions:
             pair = _Pair(source, target, dim, extent, self.mesh, self.library)
             counted: dict[tuple[int, ...], tuple[int, int]] = {}
             found = np.zeros((2, self.mesh.size))
@@ -238,8 +248,8 @@ class Received:
                 if place not in counted:
                     counted[place] = pair.count(here)
                 found[:, rank] = counted[place]
-            self._known[key] = found
-        return self._known[key]
+            self._dimensions[key] = found
+        return self._dimensions[key]
 
 
 def _seen(source: Layout, target: Layout, dim: int) -> Iterator[object]:

@@ -1,4 +1,4 @@
-"""The elementary moves between all layouts of a tensor, as arrays: what they do, and how heavy they are on a path.
+"""The elementary moves between all layouts of a tensor, as arrays.
 
 A move is the composition of two declared parallel ops (leave one kind, enter another) along one mesh axis or a group of
 them, and at most one step each way. The backward of a move from A to B is the move from Bᵀ to Aᵀ, since the cotangent
@@ -33,15 +33,15 @@ STEP_KINDS = tuple(StepKind)
 """Kinds of steps by their numbers; -1 stands for none."""
 
 IS_LOCAL = np.array([kind in LOCAL_STEPS for kind in STEP_KINDS])
-_NONE = -1
-_SLICE, _MASK, _PAD, _GATHER, _REDUCE, _SCATTER, _ALL_TO_ALL, EXCHANGE = range(len(STEP_KINDS))
+NONE = -1
+_SLICE, _MASK, _PAD, GATHER, ALL_REDUCE, _SCATTER, _ALL_TO_ALL, EXCHANGE = range(len(STEP_KINDS))
 
 _STEP = np.array(
     [
-        [_NONE, _NONE, _MASK, _SLICE],
-        [_NONE, _NONE, _MASK, _SLICE],
-        [_REDUCE, _REDUCE, _NONE, _SCATTER],
-        [_GATHER, _GATHER, _PAD, _ALL_TO_ALL],
+        [NONE, NONE, _MASK, _SLICE],
+        [NONE, NONE, _MASK, _SLICE],
+        [ALL_REDUCE, ALL_REDUCE, NONE, _SCATTER],
+        [GATHER, GATHER, _PAD, _ALL_TO_ALL],
     ]
 )
 """What a change along mesh axes does, from Invariant, Replicate, Partial and a shard to each of these."""
@@ -113,7 +113,7 @@ def _steps(before: LayoutCodes, after: LayoutCodes, axis: Numbers, exchange: Mas
     rows = np.arange(len(before))
     here, there = before.kind[rows, axis], after.kind[rows, axis]
     kind = np.where(exchange, EXCHANGE, _STEP[np.minimum(here, SHARD), np.minimum(there, SHARD)])
-    of_dim = np.isin(kind, (_SLICE, _PAD, _GATHER, _SCATTER, _ALL_TO_ALL))
+    of_dim = np.isin(kind, (_SLICE, _PAD, GATHER, _SCATTER, _ALL_TO_ALL))
     dim = np.where(of_dim, np.where(here >= SHARD, here, there) - SHARD, 0)
     received = np.zeros(len(before))
     received[exchange] = received_fractions(before.at(exchange), after.at(exchange), mesh)
@@ -174,79 +174,3 @@ def _swap(layouts: LayoutCodes, axis: int, other: int) -> _Family:
     target = layouts.at(rows).with_kind(axis, found[rows]).with_kind(other, kind[rows])
     ordered = target.in_mesh_order
     return _Family(rows[ordered], target.at(ordered), (0,), np.ones(int(ordered.sum()), dtype=bool))
-
-
-# ---------------------------------------------------------------------------------------------------- paths
-
-_SLACK = 1e-12
-"""Weights that differ by less are equal: rounding does not choose between paths."""
-_AT_ONCE = 32
-_STEP_WEIGHT = 1e-4
-_EXCHANGE_WEIGHT = 1.5
-"""An exchange packs and scatters slices and has no ring: it is preferred only where it saves a third of the bytes."""
-
-
-def weigh(moves: Moves, layouts: LayoutCodes, mesh: Mesh) -> Fractions:
-    """What paths minimise: fractions of the tensor received, forwards and backwards, slow links counting more.
-
-    Ring algorithms: (p-1)/p of the full extent for gather and reduce-scatter, twice that for all-reduce.
-    """
-    axes = np.arange(len(mesh.axes))
-    inside = moves.group[:, None] >> axes & 1
-    degree = np.where(inside, mesh.degrees, 1).prod(axis=1)
-    slowest = np.where(inside, [axis.level for axis in mesh.axes], 0).max(axis=1, initial=0)
-    held = layouts.held(mesh)
-    weight = np.full(len(moves.source), 1e-8)
-    for steps, start in ((moves.forward, moves.source), (moves.backward, moves.target)):
-        moved = held[start] * (degree - 1) / degree
-        moved *= np.select([steps.kind == _GATHER, steps.kind == _REDUCE], [degree, 2], 1)
-        moved = np.where(steps.kind == EXCHANGE, steps.received * _EXCHANGE_WEIGHT, moved)
-        weight += np.where(IS_LOCAL[steps.kind] | (steps.kind == _NONE), 0.0, moved * 8.0**slowest)
-        weight += _STEP_WEIGHT * np.select([steps.kind == _NONE, IS_LOCAL[steps.kind]], [0.0, 0.01], 1.0)
-    return weight
-
-
-def first_moves(moves: Moves, weights: Fractions, count: int) -> Numbers:
-    """The first move of the lightest path between every two of `count` layouts, -1 from one to itself.
-
-    The first in order of those that begin one. Paths have few moves, so going over all moves until nothing changes
-    (Bellman, Ford) is faster than going over all layouts between: the k-th move of every layout that has so many at
-    once, and some targets at a time, to stay in the cache.
-    """
-    degree = np.bincount(moves.source, minlength=count)
-    row_of = np.empty(count, dtype=np.int64)
-    order = np.argsort(-degree, kind="stable")
-    row_of[order] = np.arange(count)
-    begin = (np.cumsum(degree) - degree)[order]
-    slots = [begin[: int((degree > k).sum())] + k for k in range(int(degree.max(initial=0)))]
-    steps = [(slot[:, None], row_of[moves.target[slot]], weights[slot, None]) for slot in slots]
-    first = np.empty((count, count), dtype=np.int64)
-    for low in range(0, count, _AT_ONCE):
-        targets = np.arange(low, min(low + _AT_ONCE, count))
-        own = row_of[targets], targets - low
-        lightest = _lightest(steps, own, count)
-        limit = lightest + _SLACK
-        chosen = np.full(lightest.shape, -1, dtype=np.int64)
-        for number, end, weight in reversed(steps):
-            np.copyto(chosen[: len(end)], number, where=lightest[end] + weight <= limit[: len(end)])
-        chosen[own] = -1
-        first[order, low : low + len(targets)] = chosen
-    return first
-
-
-def _lightest(
-    steps: list[tuple[Numbers, Numbers, Fractions]], targets: tuple[Numbers, Numbers], count: int
-) -> Fractions:
-    """The weights of the lightest paths from every row of layouts to some targets."""
-    lightest = np.full((count, len(targets[0])), np.inf)
-    lightest[targets] = 0.0
-    through = np.empty_like(lightest)
-    while True:
-        before = lightest.copy()
-        for _, end, weight in steps:
-            part = through[: len(end)]
-            np.take(lightest, end, axis=0, out=part)
-            part += weight
-            np.minimum(lightest[: len(end)], part, out=lightest[: len(end)])
-        if (lightest >= before - _SLACK).all():
-            return lightest

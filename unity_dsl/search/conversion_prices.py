@@ -14,16 +14,15 @@ import numpy as np
 
 from ..graph.conversion import (
     Conversion,
-    LightestPaths,
     convert,
     cut_extents,
     divisors,
-    lightest_paths,
     move_table,
 )
 from ..graph.exchange import Received
 from ..graph.layout import PARTITION, Cut, Layout, Mesh
 from ..graph.layout_codes import SHARD, Numbers
+from ..graph.lightest_paths import LightestPaths, lightest_paths
 from ..graph.moves import EXCHANGE, IS_LOCAL, STEP_KINDS, Moves, StepArrays
 from ..graph.step import LOCAL_STEPS, Step, StepKind
 from ..index.library import Library

@@ -37,7 +37,8 @@ class Windows:
 
     def __init__(self, layouts: Sequence[Layout], table: MoveTable, mesh: Mesh) -> None:
         self.mesh = mesh
-        numbers = np.array([table.number.get(without_windows(layout), -1) for layout in layouts], dtype=np.int64)
+        plain = [without_windows(layout) if layout.overlaps else layout for layout in layouts]
+        numbers = np.array([table.number.get(layout, -1) for layout in plain], dtype=np.int64)
         self.plain = (numbers >= 0) & (numbers < table.in_order)
         self.left = np.where(self.plain, numbers, 0)
         self.held = np.array([i for i in np.flatnonzero(self.plain).tolist() if layouts[i].overlaps], dtype=np.int64)
