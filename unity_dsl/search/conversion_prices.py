@@ -224,17 +224,16 @@ class _Walk:
 
 
 _MERGED = np.array([kind not in (StepKind.EXCHANGE, StepKind.ALL_TO_ALL, StepKind.MASK) for kind in STEP_KINDS])
-_WHOLE = STEP_KINDS.index(StepKind.ALL_REDUCE)
 
 
 class _Steps:
     """The steps of all moves in one direction, with the fractions held before, and what they cost: exchanges have a
-    price of their own.
+    price of their own. Steps of one `sort` merge; those that merge with none have -1.
     """
 
     def __init__(self, moves: Moves, steps: StepArrays, held: Table, kept: Table, tariff: _Tariff) -> None:
-        self.kind, self.dim, self.group = steps.kind, steps.dim, moves.group
-        self.held = held
+        self.kind, self.group, self.held = steps.kind, moves.group, held
+        self.sort = np.where(_MERGED[steps.kind], steps.kind + len(STEP_KINDS) * steps.dim, -1)
         self.latency, self.per_byte = tariff.latency, tariff.per_byte
         self.own = np.zeros((2, len(self.kind)))
         rows = np.flatnonzero(self.kind == EXCHANGE)
@@ -250,29 +249,30 @@ class _Sum:
         self.source = steps
         self.reverse = reverse
         self.latency, self.per_byte, self.steps, self.held = np.zeros((4, paths))
-        self.kind, self.move = np.full((2, paths), -1)
-        self.group, self.dim = np.zeros((2, paths), dtype=np.int64)
+        self.move, self.sort = np.full((2, paths), -1)
+        self.group = np.zeros(paths, dtype=np.int64)
 
     def add(self, paths: Numbers, moves: Numbers) -> None:
         """The next move of each of these paths."""
         real = self.source.kind[moves] >= 0
         paths, moves = paths[real], moves[real]
-        kind, dim = self.source.kind[moves], self.source.dim[moves]
-        joined = (kind == self.kind[paths]) & _MERGED[kind] & ((kind == _WHOLE) | (dim == self.dim[paths]))
-        self.group[paths[joined]] |= self.source.group[moves[joined]]
+        sort = self.source.sort[moves]
+        joined = (sort >= 0) & (sort == self.sort[paths])
+        more, which = paths[joined], moves[joined]
+        self.group[more] |= self.source.group[which]
         if self.reverse:
-            self.held[paths[joined]] = self.source.held[moves[joined]]
-        paths, moves = paths[~joined], moves[~joined]
+            self.held[more] = self.source.held[which]
+        new = ~joined
+        paths, moves = paths[new], moves[new]
         self.close(paths)
-        self.kind[paths], self.group[paths] = self.source.kind[moves], self.source.group[moves]
-        self.dim[paths], self.held[paths] = self.source.dim[moves], self.source.held[moves]
-        self.move[paths] = moves
+        self.move[paths], self.sort[paths] = moves, sort[new]
+        self.group[paths], self.held[paths] = self.source.group[moves], self.source.held[moves]
 
     def close(self, paths: Numbers) -> None:
         """Adds the price of each path's open step."""
-        paths = paths[self.kind[paths] >= 0]
-        kind, group, move = self.kind[paths], self.group[paths], self.move[paths]
-        own = self.source.own[:, move]
+        paths = paths[self.move[paths] >= 0]
+        move, group = self.move[paths], self.group[paths]
+        kind, own = self.source.kind[move], self.source.own[:, move]
         self.latency[paths] += self.source.latency[kind, group] + own[0]
         self.per_byte[paths] += self.source.per_byte[kind, group] * self.held[paths] + own[1]
         self.steps[paths] += np.where(IS_LOCAL[kind], 0.1, 1.0)
