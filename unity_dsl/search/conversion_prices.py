@@ -94,14 +94,17 @@ class ConversionPrices:
     def _put(
         self, tables: PriceTables, at: tuple[int, int], source: Layout, target: Layout, shape: tuple[int, ...]
     ) -> None:
-        for entry, value in zip(fields(tables), self._price(source, target, shape), strict=True):
+        there, back, steps = self.price(source, target, shape)
+        values = there.latency, there.per_byte, back.latency, back.per_byte, steps
+        for entry, value in zip(fields(tables), values, strict=True):
             getattr(tables, entry.name)[at] = value
 
-    def _price(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> tuple[float, ...]:
+    def price(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> tuple[Price, Price, float]:
+        """Of one conversion there and back, in bytes of the whole tensor, and its steps both ways."""
         found = convert(source, target, self.mesh, shape)
         forward, there = self._steps(found.forward, source, shape)
         backward, back = self._steps(found.backward, target, shape)
-        return forward.latency, forward.per_byte, backward.latency, backward.per_byte, there + back
+        return forward, backward, there + back
 
     def _steps(self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...]) -> tuple[Price, float]:
         """The price of steps and how many they are.
