@@ -13,7 +13,6 @@ from .holding import add_tensors
 from .network import Network
 from .part import Domains, Layouts, Limits, Part, Port, Repeat
 
-
 LARGEST_POWER = 1 << 27
 """Sums in the squarings of a body's table; beyond it `TooLarge` is raised."""
 

@@ -17,6 +17,7 @@ from ..rules.theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import RuleDecl
 from .assemble import assemble
+from .conversion_prices import ConversionPrices
 from .cost import plan_cost
 from .joined_mesh import joined_mesh
 from .meaning import Impossible, Meaning
@@ -102,7 +103,7 @@ def _plan(
     problem, best = found
     assert best.plan is not None, "what is found has a plan"
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
-    cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
+    cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
     notes = (*_describe(best, graph, mesh), *describe_refusals(model, mesh, library))
     return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
 
@@ -136,7 +137,7 @@ def _drawn(
         graph = random(made, mesh, library, rng, theorems or ShardingTheorems(library), restriction)
     except Impossible as reason:
         raise _explained(reason, restriction, made, mesh, library, strategy) from None
-    cost = plan_cost(graph, _all_priced(made.graph), mesh, machine, made.loss)
+    cost = plan_cost(graph, _all_priced(made.graph), ConversionPrices(mesh, machine, library), made.loss)
     note = f"drawn by chance, seed {seed}"
     return Plan(made, mesh, machine.name, strategy, graph, cost, (note,), chosen.rules, 1 + len(found))
 
