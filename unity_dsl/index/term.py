@@ -216,6 +216,8 @@ def dim_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
 
     `i` gives (i,), `h * |k| + k` gives (h, k), the literal 0 gives (). The inverse of `dim_index`.
     """
+    if isinstance(index, Name):
+        return (index.name,)
     form = affine(index, sizes)
     if form is None or form.constant != 0:
         return None
