@@ -90,9 +90,9 @@ class Instance:
         return self.operator.name
 
     @cached_property
-    def identity(self) -> Hashable:
-        """Equal for instances of one library that are the same but for the place in the model."""
-        return Key((self.kind, self.name, self.inputs, self.outputs, tuple(self.sizes.items())))
+    def identity(self) -> Key:
+        """Equal for instances that are the same but for the place in the model."""
+        return Key(self, (self.kind, self.inputs, self.outputs, tuple(self.sizes.items())))
 
     @cached_property
     def kind(self) -> Kind:
@@ -116,11 +116,12 @@ class Instance:
 
 
 class Key:
-    """A tuple that is looked up often: it is hashed once."""
+    """What an instance is looked up by: hashed once."""
 
-    __slots__ = ("_hash", "parts")
+    __slots__ = ("_hash", "instance", "parts")
 
-    def __init__(self, parts: tuple[Hashable, ...]) -> None:
+    def __init__(self, instance: Instance, parts: tuple[Hashable, ...]) -> None:
+        self.instance = instance
         self.parts = parts
         self._hash = hash(parts)
 
@@ -138,11 +139,11 @@ class Kind(Key):
     `dim_axes` finds is therefore part of a kind, and whatever else looks at sizes is no property of kinds.
     """
 
-    __slots__ = ("instance",)
+    __slots__ = ()
 
     def __init__(self, instance: Instance) -> None:
-        self.instance = instance
         super().__init__(
+            instance,
             (
                 instance.operator,
                 tuple(map(_without_range, instance.inputs)),
@@ -154,7 +155,7 @@ class Kind(Key):
                 instance.native,
                 tuple(instance.declared.items()),
                 tuple(_computed(instance)),
-            )
+            ),
         )
 
 

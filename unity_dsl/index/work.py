@@ -20,7 +20,7 @@ import numpy as np
 
 from ..syntax.ast import Apply, Expr, Name, Number, Read, Select, Size, Uniform
 from .adjoint import adjoint_by
-from .instance import Equation, Instance, Kind
+from .instance import Equation, Instance, Key, Kind
 from .term import COMPARISONS, affine, call, children, free_axes, reads, substitute, walk
 
 Count = Any
@@ -133,18 +133,24 @@ def _extern_tally(instance: Instance) -> Tally:
 
 def backward_tallies(instance: Instance, needs: Sequence[bool]) -> tuple[tuple[Tally, Mapping[str, int]], ...]:
     """Per input that needs a gradient its cotangent's computation, and the sizes of axes that only the adjoint has."""
+    return _backward_tallies(instance.identity, tuple(needs))
+
+
+@lru_cache(maxsize=4096)
+def _backward_tallies(identity: Key, needs: tuple[bool, ...]) -> tuple[tuple[Tally, Mapping[str, int]], ...]:
+    instance = identity.instance
     wanted = () if instance.whole else zip(instance.inputs, needs, strict=True)
     made = tuple(
         adjoint_by(instance, _one_operation, position)
         for position, (operand, needed) in enumerate(wanted)
         if needed and operand.integer_range is None
     )
-    tallies = _backward_tallies(instance.kind, tuple(found.kind for found in made))
+    tallies = _tallies(instance.kind, tuple(found.kind for found in made))
     return tuple((tally, found.sizes) for tally, found in zip(tallies, made, strict=True) if tally is not None)
 
 
 @lru_cache(maxsize=4096)
-def _backward_tallies(forward: Kind, adjoints: tuple[Kind, ...]) -> tuple[Tally | None, ...]:
+def _tallies(forward: Kind, adjoints: tuple[Kind, ...]) -> tuple[Tally | None, ...]:
     """None for a cotangent that is passed on as it comes."""
     done = set(forward.instance.equations)
     found: list[Tally | None] = []
