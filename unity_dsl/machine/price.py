@@ -170,6 +170,21 @@ def price_operators(
     """Seconds of an operator under each of its configurations: a roofline of the local forward and backward work, the
     launches, and the collectives inside. Shape [configurations].
     """
+    # Configurations that divide the same axes share what depends on these alone, and are priced once.
+    different = {(id(found.local_sizes), id(found.inner), found.native): found for found in typed}
+    number = {key: row for row, key in enumerate(different)}
+    which = [number[id(found.local_sizes), id(found.inner), found.native] for found in typed]
+    return _price_each(instance, list(different.values()), dtype, mesh, machine, needs_gradient)[which]
+
+
+def _price_each(
+    instance: Instance,
+    typed: Sequence[TypedOperator],
+    dtype: str,
+    mesh: Mesh,
+    machine: Machine,
+    needs_gradient: Sequence[bool],
+) -> Seconds:
     sizes = {axis: np.array([found.local_sizes[axis] for found in typed], dtype=float) for axis in instance.sizes}
     width = DTYPE_BYTES[dtype]
     launches = np.array([1 if found.native else len(instance.equations) for found in typed])
