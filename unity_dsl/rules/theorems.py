@@ -20,7 +20,7 @@ from ..graph.holding import only_holds
 from ..graph.layout import PARTITION
 from ..graph.typing import Along, Linearly, Role
 from ..index.adjoint import adjoint
-from ..index.instance import Instance
+from ..index.instance import Instance, Kind
 from ..index.library import Library
 from ..index.notation import fact_text
 from ..index.term import walk
@@ -148,7 +148,15 @@ class Claims:
         return self.instance.inputs[position].name
 
     def _claim(self, made: Instance, statement: str, role: Along | Linearly, *, same: bool = False) -> Claim:
-        return Claim(self.instance.operator, statement, made, role, same)
+        return _claim_about(self.instance.operator, made.kind, self.library, statement, role, same)
+
+
+@lru_cache(maxsize=16384)
+def _claim_about(
+    operator: OperatorDecl, kind: Kind, library: Library, statement: str, role: Along | Linearly, same: bool
+) -> Claim:
+    """One claim for all operators that differ in sizes alone: no subject's text has any."""
+    return Claim(operator, statement, kind.instance, role, same)
 
 
 @lru_cache(maxsize=4)
