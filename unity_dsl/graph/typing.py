@@ -164,6 +164,7 @@ class Typing:
         self.mesh = mesh
         self.library = library
         self._operands: tuple[Operand, ...] = (*instance.inputs, *instance.outputs)
+        self._merged = [(operand, dim) for operand in self._operands for dim in operand.dims if len(dim) > 1]
         self.classes = classify(instance, library)
         self.holder = Holder(instance, mesh, library)
         self.linear = linear_operands(instance)
@@ -175,6 +176,7 @@ class Typing:
         self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
         self._reasons: dict[tuple[Role, int], str | None] = {}
         self._replicated_of: dict[tuple[Role, int], frozenset[str]] = {}
+        self._collecting: dict[Role, bool] = {}
         self._effects: dict[Role, _Effect] = {}
         self._divisions: dict[tuple[int, ...], _Division | str] = {}
         self._placements = placements(instance.kind)
@@ -206,7 +208,7 @@ class Typing:
                     return self.holder.not_held(name, by, degree)
                 if found.kind is AxisKind.BLOCKED:
                     return f"axis `{name}` of {self.instance.name} cannot be divided: {found.reason}"
-                merged = any(name in dim[1:] for operand in self._operands for dim in operand.dims)
+                merged = any(name in dim[1:] for _, dim in self._merged)
                 if holds and not (merged and holds_merged(declaration, degree)):
                     return f"axis `{name}` of {self.instance.name} needs nothing that `{by}` holds"
                 size = self.instance.sizes[name]
@@ -311,7 +313,7 @@ class Typing:
         if isinstance(holding, str):
             return holding
         local |= holding.sizes(self.instance)
-        inner = tuple(self._inner(configuration))
+        inner = tuple(self._inner(configuration)) if any(map(self._collects, configuration)) else ()
         if holding.windows and inner:
             return f"{self.instance.name} reduces on the way what is read around axis `{holding.windows[0].axis}`"
         cuts = {axis: self.holder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
@@ -340,25 +342,24 @@ class Typing:
         local: Mapping[str, int],
     ) -> str | None:
         """A merged dimension is consumed major factor first, every slice of it being a block, or held by an op."""
+        if not self._merged:
+            return None
         held = {
             role.axis for role in configuration if isinstance(role, Along) and self.holder.cut_by(role.by) != role.by
         }
-        for operand in self._operands:
-            for dim in operand.dims:
-                if len(dim) == 1:
+        for operand, dim in self._merged:
+            cuts = {self.holder.cut_by(r.by) for r in configuration if isinstance(r, Along) and r.axis in dim}
+            if cuts - {PARTITION}:
+                return f"a merged dimension of {self.instance.name} is cut by partition only"
+            for position, name in enumerate(dim[1:], 1):
+                if name not in divided or name in held:
                     continue
-                cuts = {self.holder.cut_by(r.by) for r in configuration if isinstance(r, Along) and r.axis in dim}
-                if cuts - {PARTITION}:
-                    return f"a merged dimension of {self.instance.name} is cut by partition only"
-                for position, name in enumerate(dim[1:], 1):
-                    if name not in divided or name in held:
-                        continue
-                    left = [major for major in dim[:position] if local[major] > 1]
-                    if left:
-                        return (
-                            f"axis `{name}` is merged with `{left[0]}` in {operand.name} of {self.instance.name}: "
-                            f"`{left[0]}` has to be divided entirely first"
-                        )
+                left = [major for major in dim[:position] if local[major] > 1]
+                if left:
+                    return (
+                        f"axis `{name}` is merged with `{left[0]}` in {operand.name} of {self.instance.name}: "
+                        f"`{left[0]}` has to be divided entirely first"
+                    )
         return None
 
     def _layout(self, position: int, effects: Sequence[_Effect], division: _Division) -> Layout:
@@ -386,6 +387,12 @@ class Typing:
             )
             if reduced and equation.kind is not None:
                 yield InnerReduce(number, reduced, equation.kind)
+
+    def _collects(self, role: Role) -> bool:
+        """Whether a mesh axis with this role takes collectives inside the operator."""
+        if role not in self._collecting:
+            self._collecting[role] = any(True for _ in self._inner((role,)))
+        return self._collecting[role]
 
     def _replicated(self, number: int, configuration: Configuration) -> dict[str, tuple[int, ...]]:
         """Per tensor an equation reads: the mesh axes along which it is Invariant while the equation is divided."""
