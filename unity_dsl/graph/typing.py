@@ -14,7 +14,7 @@ Invariant meets another kind nowhere else: that is what keeps a redundant comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
@@ -466,6 +466,33 @@ def type_operator(
     return Typing(instance, mesh, library).type(configuration)
 
 
+class ProvedRoles:
+    """The proved roles of an operator, `by_axis` of the mesh; configurations are chosen among them.
+
+    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        mesh: Mesh,
+        library: Library,
+        needs_gradient: Sequence[bool],
+        weights: Sequence[bool],
+        theorems: Theorems,
+    ) -> None:
+        self.typing = Typing(instance, mesh, library)
+        suggested = [self.typing.roles(axis, needs_gradient, weights) for axis in range(len(mesh.axes))]
+        proves = theorems.about(instance, needs_gradient)
+        proved = {role for role in dict.fromkeys(chain(*suggested)) if proves(role)}
+        self.by_axis = [[role for role in roles if role in proved] for roles in suggested]
+
+    def typed(self, chosen: Iterable[Configuration]) -> list[TypedOperator]:
+        """Those of the configurations that the sizes and the operands' dimensions allow, in their order."""
+        found = map(self.typing.type_unblocked, chosen)
+        return [typed for typed in found if isinstance(typed, TypedOperator)]
+
+
 def configurations(
     instance: Instance,
     mesh: Mesh,
@@ -474,14 +501,6 @@ def configurations(
     weights: Sequence[bool],
     theorems: Theorems,
 ) -> list[TypedOperator]:
-    """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first.
-
-    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter.
-    """
-    typing = Typing(instance, mesh, library)
-    suggested = [typing.roles(axis, needs_gradient, weights) for axis in range(len(mesh.axes))]
-    proves = theorems.about(instance, needs_gradient)
-    proved = {role for role in dict.fromkeys(chain(*suggested)) if proves(role)}
-    choices = product(*([role for role in roles if role in proved] for roles in suggested))
-    typed = map(typing.type_unblocked, choices)
-    return [found for found in typed if isinstance(found, TypedOperator)]
+    """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
+    roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems)
+    return roles.typed(product(*roles.by_axis))
