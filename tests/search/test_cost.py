@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,9 @@ from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.rules.theorems import ShardingTheorems
 from unity_dsl.search.assemble import assemble
-from unity_dsl.search.coarse import axis_domains, coarse_domains
 from unity_dsl.search.cost import plan_cost
-from unity_dsl.search.optimise import optimise
-from unity_dsl.search.part import everything
-from unity_dsl.search.problem import build_problem, prices_on
+from unity_dsl.search.placing import find_plan
+from unity_dsl.search.problem import prices_on
 from unity_dsl.search.restriction import Restriction
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
@@ -41,9 +39,10 @@ def test_windows_cost_what_the_search_found(devices: int, library: Library) -> N
     machine = load_machine(THIN)
     model = build_model(parse_model(Source("large.udl", LARGE)), library)
     prices = prices_on(build_mesh(machine, devices), machine, library, ShardingTheorems(library))
-    problem = build_problem(model, prices, Restriction())
-    best = optimise(problem.part, everything(problem.part), coarse_domains(problem), partial(axis_domains, problem))
-    assert best is not None
+    found = find_plan(model, prices, Restriction(), inf)
+    assert found is not None
+    problem, best = found
+    assert best.plan is not None
     graph = assemble(problem, best.plan, prices.mesh, model.loss, model.outputs)
     nodes = [step for step in graph.steps if isinstance(step, PlannedNode)]
     assert any(layout.overlaps for node in nodes for layout in node.typed.arguments)
