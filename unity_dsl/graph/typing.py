@@ -28,7 +28,7 @@ from ..syntax.ast import ReductionKind
 from .cut import bijective, is_cut
 from .holding import HeldWindow, Holder, Holding, holds_merged, only_holds
 from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
-from .placement import place, placements
+from .placement import Effect, place, placements, sliced
 
 
 @dataclass(frozen=True, order=True)
@@ -127,18 +127,6 @@ class Theorems(Protocol):
 
 
 @dataclass(frozen=True)
-class _Effect:
-    """What a role is to an operator: the kinds of its operands and results, and what tells it from other roles.
-
-    Of an operand the roles of one number do the same to it. `along` is 0 for all roles that divide nothing.
-    """
-
-    kinds: tuple[Kind, ...]
-    numbers: tuple[int, ...]
-    along: int
-
-
-@dataclass(frozen=True)
 class _Division:
     """What of a typed operator depends on nothing but which axes are divided: equal fields are one object."""
 
@@ -177,7 +165,7 @@ class Typing:
         self._reasons: dict[tuple[Role, int], str | None] = {}
         self._replicated_of: dict[tuple[Role, int], frozenset[str]] = {}
         self._collecting: dict[Role, bool] = {}
-        self._effects: dict[Role, _Effect] = {}
+        self._effects: dict[Role, Effect] = {}
         self._divisions: dict[tuple[int, ...], _Division | str] = {}
         self._placements = placements(instance.kind)
 
@@ -287,7 +275,7 @@ class Typing:
             division.cuts,
         )
 
-    def _effect(self, role: Role) -> _Effect:
+    def _effect(self, role: Role) -> Effect:
         if (found := self._effects.get(role)) is None:
             given = [self.operand_kind(role, operand, i) for i, operand in enumerate(self.instance.inputs)]
             kinds = (*given, *(self.result_kind(role, output) for output in self.instance.outputs))
@@ -295,7 +283,7 @@ class Typing:
             for kind, placed in zip(kinds, self._placements, strict=True):
                 numbers.append(placed.number(kind, role.axis if isinstance(role, Along) else ""))
             along = 1 + len(self._effects) if isinstance(role, Along) else 0
-            found = self._effects[role] = _Effect(kinds, tuple(numbers), along)
+            found = self._effects[role] = Effect(kinds, tuple(numbers), along)
         return found
 
     def _divide(self, configuration: Configuration) -> _Division | str:
@@ -319,14 +307,9 @@ class Typing:
         cuts = {axis: self.holder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
         native = not inner and self.always_native and self.native_along.issuperset(divided)
         native = native and not holding.windows and all(by == PARTITION for by in cuts.values())
-        return _Division(local, divided, inner, native, holding, cuts, frozenset(self._sliced(holding, divided)))
-
-    def _sliced(self, holding: Holding, divided: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, int]]:
-        """The dimensions whose windows are slices and nothing beyond."""
-        for window in holding.windows:
-            extent = self.instance.shape(self.instance.operand(window.operand))[window.dim]
-            if window.is_slice(extent, self.mesh.degree(divided[window.axis])):
-                yield window.operand, window.dim
+        return _Division(
+            local, divided, inner, native, holding, cuts, sliced(self.instance, holding, divided, self.mesh)
+        )
 
     def _divided(self, configuration: Configuration) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
@@ -362,7 +345,7 @@ class Typing:
                     )
         return None
 
-    def _layout(self, position: int, effects: Sequence[_Effect], division: _Division) -> Layout:
+    def _layout(self, position: int, effects: Sequence[Effect], division: _Division) -> Layout:
         """The layout of an operand or a result, in the order of `_operands`."""
         known = self._placements[position].layouts
         key = *[effect.numbers[position] for effect in effects], division.beside_kinds
