@@ -78,8 +78,8 @@ def bound_part(part: Part, domains: Domains, sweeps: int, before: Bound | None =
             _charge(network, domains, port, -potential)
         for port, potential in zip(repeat.captured, body.captured, strict=True):
             _charge(network, domains, port, repeat.count * potential)
-    shared = _add_conversions(part, domains, network)
-    entries = _carried_potentials(part, domains, network, sweeps)
+    shared = _add_conversions(part, domains, network, before.shared if before is not None else None)
+    entries = before.entries if before is not None else _carried_potentials(part, domains, network, sweeps)
     for entry, exit_, potential in zip(part.entries, part.exits, entries, strict=True):
         _charge(network, domains, entry, -potential)
         _charge(network, domains, exit_, potential)
@@ -108,12 +108,13 @@ def _charge(network: Network, domains: Domains, port: Port, potential: Table) ->
     network.costs[port.variable] = network.costs[port.variable] + potential[domains.inside(port).layouts]
 
 
-def _add_conversions(part: Part, domains: Domains, network: Network) -> list[Sharing]:
-    """A link for a conversion with one reader, hubs where it may be shared."""
-    shared = []
+def _add_conversions(part: Part, domains: Domains, network: Network, before: Sequence[Sharing] | None) -> list[Sharing]:
+    """A link for a conversion with one reader, hubs where it may be shared: as many as `before`."""
+    shared: list[Sharing] = []
     for number, tensor in enumerate(part.tensors):
         if tensor.shared:
-            layouts, hubs = _hubs(tensor, domains)
+            groups = None if before is None else len(before[len(shared)].hubs)
+            layouts, hubs = _hubs(tensor, domains, groups)
             shared.append(Sharing(number, layouts, range(len(network.hubs), len(network.hubs) + len(hubs))))
             network.hubs += hubs
         elif tensor.reads:
@@ -123,13 +124,13 @@ def _add_conversions(part: Part, domains: Domains, network: Network) -> list[Sha
     return shared
 
 
-def _hubs(tensor: Tensor, domains: Domains) -> tuple[Layouts, list[Hub]]:
+def _hubs(tensor: Tensor, domains: Domains, groups: int | None) -> tuple[Layouts, list[Hub]]:
     """The tensor's conversions, between the layouts that it is produced in or somebody asks for.
 
     Of many readers, some are joined at a time, each such group at a share of the prices: together they pay no more than
     all do. For leaving, any layout may be a step.
     """
-    produced, reads = domains.inside(tensor.produced), _distinct(map(domains.inside, tensor.reads))
+    produced, reads = domains.inside(tensor.produced), list(map(domains.inside, _distinct(tensor.reads)))
     used = [produced.layouts, *(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]
     layouts = np.unique(np.concatenate(used)) if tensor.leaving is None else np.arange(len(tensor.direct))
     square = np.ix_(layouts, layouts)
@@ -138,7 +139,7 @@ def _hubs(tensor: Tensor, domains: Domains) -> tuple[Layouts, list[Hub]]:
     always += [] if tensor.leaving is None else [tensor.leaving]
     readers: list[Port | Table] = [*reads, *always]
     most = int(np.clip(np.log2(_MOST / len(layouts) ** 2), 2, _MOST_READERS))
-    count = -(-len(readers) // most)
+    count = groups or -(-len(readers) // most)
     hubs = []
     for group in (readers[i::count] for i in range(count)):
         share = len(group) / len(readers)

@@ -208,10 +208,8 @@ class Relaxation:
         """Goes on from the messages of a network of which this one has the `kept` values. Any messages are sound."""
         for old, new in zip(before.edges, self.edges, strict=True):
             new.moved = [m[kept[side.variable]] for m, side in zip(old.moved, old.ends, strict=True)]
-        for old_joint, joint in zip(before.joints, self.joints, strict=False):
-            sides = [side.variable for side in old_joint.ends]
-            if sides == [side.variable for side in joint.ends]:
-                joint.moved = [m[kept[variable]] for m, variable in zip(old_joint.moved, sides, strict=True)]
+        for old_joint, joint in zip(before.joints, self.joints, strict=True):
+            joint.moved = [m[kept[side.variable]] for m, side in zip(old_joint.moved, old_joint.ends, strict=True)]
         for variable in range(len(self.network.costs)):
             share = self.settled(variable) / self._parts(variable)
             for joint, end, _ in self.joined[variable]:

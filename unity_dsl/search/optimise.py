@@ -21,7 +21,7 @@ from .peel import peel
 _SWEEPS = 4
 _FRACTIONS = tuple(4.0**-power for power in range(7))
 """Of the gap between the best plan and the bound: what is tried to be eliminated."""
-_LIKELY = 16
+_LIKELY = 24
 _FEW = 1000
 """Values of a variable that has a choice, on average, or of all together: many such domains can be eliminated, and few
 larger ones."""
@@ -111,18 +111,18 @@ def narrowed(part: Part, domains: Domains, cost: float) -> Domains:
     return peeled.gathered(left)
 
 
-def _begin(part: Part, domains: Domains, best: _Best) -> None:
-    """Finds some plan among the values nearest to a bound: wider and wider, until there is one."""
-    domains = domains.agreed(part)
+def _begin(part: Part, domains: Domains, best: _Best) -> Bound | None:
+    """Finds some plan among the values nearest to a bound, which is returned: wider and wider, until there is one."""
     if domains.empty:
-        return
+        return None
     found = bound_part(part, domains, _SWEEPS)
     if not np.isfinite(found.least):
-        return
+        return found
     for gap in [found.least * 10.0**power for power in range(-6, 3)] + [np.inf]:
         near = found.within(domains, gap, steadily=True).agreed(part)
         if not near.empty and (not _attempt(part, near, found, gap, best) or best.plan is not None):
-            return
+            break
+    return found
 
 
 def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
@@ -132,15 +132,15 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
     to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
     """
     domains = domains.agreed(part)
-    if best.cost == np.inf:
-        _begin(part, domains, best)
-    found: Bound | None = None
+    found = _begin(part, domains, best) if best.cost == np.inf else None
+    before: Bound | None = None
     proved = -np.inf
     for _ in range(_ROUNDS):
         if domains.empty:
             return best.cost, True
-        before = found
-        found = bound_part(part, domains, _SWEEPS, before)
+        if found is before:
+            found = bound_part(part, domains, _SWEEPS, before)
+        assert found is not None, "there is a bound of what is not empty"
         proved = max(proved, _descend(part, domains, found, best))
         if best.cost <= proved:
             return best.cost, True
@@ -148,7 +148,7 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
         raised = before is None or found.least - before.least > _WORTHWHILE * _gap(found, best)
         if not raised and smaller.count > (1 - _WORTHWHILE) * domains.count:
             break
-        domains = smaller
+        domains, before = smaller, found
     return proved, False
 
 
@@ -158,7 +158,9 @@ def _descend(part: Part, domains: Domains, found: Bound, best: _Best) -> float:
     Domains that are likely to be too large are left out; nothing but time depends on that.
     """
     gap = _gap(found, best)
-    for fraction in _FRACTIONS if 0 <= gap < np.inf else ():
+    if gap <= abs(found.least) * TOLERANCE * 2:
+        return found.least + gap
+    for fraction in _FRACTIONS if gap < np.inf else ():
         near = found.within(domains, gap * fraction).agreed(part)
         if near.empty:
             return found.least + gap * fraction

@@ -27,6 +27,8 @@ from .symmetry import no_symmetry, symmetry_of
 
 WORTHWHILE = 1e-3
 """Of the cost: a round of improvement that gains less is the last."""
+HOPELESS = 0.01
+"""Of the bound: plans this far above it are not proved optimal by what the bound excludes."""
 MOST_PLACED = 16
 """Orbits a variable, on average, that are told apart for a proof; where more are left the gap is told."""
 
@@ -90,10 +92,10 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
         raise Impossible("", None, None)
     if found.cost > best.bound * (1 + TOLERANCE):
         problem, found = _descend(placing, problem, found, even)
+    if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
         left = narrowed(counted.part, everything(counted.part), found.cost)
         if 0 < left.count <= MOST_PLACED * left.variables:
-            scope = Renamings(_selected(counted, left))
-            wider, better = placing.solve(scope, found.cost, near=True)
+            wider, better = placing.solve(Renamings(_selected(counted, left)), found.cost, near=True)
             best = replace(best, bound=max(best.bound, better.bound))
             if better.plan is not None:
                 problem, found = wider, better
@@ -107,11 +109,16 @@ def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum)
     while True:
         nearby, better = placing.solve(Neighbours(selection), found.cost)
         if better.plan is None:
-            return problem, found
+            break
         gain, problem, found = 1 - better.cost / found.cost, nearby, better
         if gain < WORTHWHILE:
-            return problem, found
+            break
         selection = _select(problem, [found])
+    if even.cost < found.cost:
+        nearby, better = placing.solve(Renamings(_select(placing.counted, [even])), found.cost)
+        if better.plan is not None:
+            return nearby, better
+    return problem, found
 
 
 def _select(problem: Problem, found: Sequence[Optimum]) -> Selection:
