@@ -28,7 +28,9 @@ def random_tensor(rng: np.random.Generator, produced: Port, reads: list[Port], e
 
 
 def random_part(rng: np.random.Generator, count: int, *, body: bool = False, repeat: Part | None = None) -> Part:
-    """Variables in a row, each reading tensors of some before; a body enters at the first two and exits at the last."""
+    """Variables in a row, each reading tensors of some before; a body enters at the first two and exits at the last.
+    What a repeat leaves may be in some layouts only.
+    """
     costs = [rng.integers(0, 15, rng.integers(1, 4)).astype(float) for _ in range(count)]
     if body:
         costs[:2] = [np.zeros(LAYOUTS), np.zeros(LAYOUTS)]
@@ -42,8 +44,9 @@ def random_part(rng: np.random.Generator, count: int, *, body: bool = False, rep
             reads[source].append(Port(reader, asked, LAYOUTS))
     repeats: tuple[Repeat, ...] = ()
     if repeat is not None:
-        costs.append(np.zeros(LAYOUTS))
-        ports.append(Port(count, np.arange(LAYOUTS), LAYOUTS))
+        left = np.sort(rng.choice(LAYOUTS, rng.integers(1, LAYOUTS + 1), replace=False))
+        costs.append(np.zeros(len(left)))
+        ports.append(Port(count, left, LAYOUTS))
         reads.append([])
         repeats = (Repeat("r", int(rng.integers(1, 5)), repeat, (ports[0],), (ports[-1],), (ports[1],)),)
     tensors = [random_tensor(rng, port, read, ends=not body) for port, read in zip(ports, reads, strict=True)]
