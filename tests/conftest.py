@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from unity_dsl.emit.rank_pool import RankPool
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,3 +27,10 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[RankPool]:
+    """One pool for all tests of a process that run programs on ranks: starting ranks takes seconds."""
+    with RankPool(4) as ranks:
+        yield ranks

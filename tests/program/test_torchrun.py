@@ -12,10 +12,10 @@ import pytest
 
 from tests.emit.started import start
 from tests.emit.test_train import losses, train, wait_for
+from tests.sampling import SAMPLE
 from unity_dsl.resources import folder
 
 from .example_cases import sample
-from .test_examples import SAMPLE
 
 COUNT = 6
 Compile = Callable[..., Path]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,7 +44,12 @@ def library_sources(extra: Sequence[Path] = ()) -> tuple[Source, ...]:
 
 
 def library_of(sources: Iterable[Source]) -> Library:
-    """The declarations of these texts, checked together. Raises E101 to E119."""
+    """The declarations of these texts, checked together; of the same texts the same library. Raises E101 to E119."""
+    return _library_of(tuple(sources))
+
+
+@lru_cache(maxsize=16)
+def _library_of(sources: tuple[Source, ...]) -> Library:
     declarations = [declaration for source in sources for declaration in parse_ops(source).declarations]
     operators = [declaration for declaration in declarations if isinstance(declaration, OperatorDecl)]
     parallels = [declaration for declaration in declarations if isinstance(declaration, ParallelDecl)]
