@@ -38,10 +38,10 @@ format: setup ## format Python, .uop, .udl and .rules files in place
 	$(BIN)/unityc fmt ops/*.uop examples/*.udl rules/*.rules tests/cases/{proved,refuted}/*.rules
 
 test: setup ## the whole test suite
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test-everything: setup ## the same, with every case of which `test` takes others every day
-	UNITY_EVERYTHING=1 $(BIN)/python -m pytest -q -n $(WORKERS)
+	UNITY_EVERYTHING=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 demo: setup ## compile examples/digits.udl for 2 devices, train it on 2 local ranks, check it
 	rm -rf $(DEMO)

@@ -14,6 +14,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the expected texts instead of comparing them")
 
 
+LONGEST = (
+    "tests/test_readme.py::test_the_commands_of_a_document_run",
+    "tests/examples/test_compiled.py",
+    "tests/prove/test_mutants.py",
+    "tests/rules/test_theorems.py::test_the_prover_leaves_no_axis_without_a_theorem_or_a_reason",
+)
+"""Tests that take tens of seconds. They come first: at the end one process would wait for another's."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     """`golden(path, text)`: the file holds exactly this text. With --update-golden it is written instead."""
