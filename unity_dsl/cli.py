@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .graph.plan import Memory, PlannedGraph
 
 DEBUG = "UNITY_DEBUG"
+_NAMED = 8
 
 
 def main() -> None:
@@ -237,15 +238,10 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
     return found
 
 
-def listed(names: Sequence[str], most: int = 8) -> str:
-    """The first of many names, and how many more there are: plan.json has them all."""
-    more = len(names) - most
-    return ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"
-
-
 def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
-    """A few lines for people."""
+    """A few lines for people. Of many names the first are told: plan.json has them all."""
     from .emit.proofs import list_declared
+    from .syntax.diagnostic import first_of
 
     plan, cost = compilation.plan, compilation.plan.cost
     axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
@@ -262,7 +258,7 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     by_layout: dict[str, list[str]] = {}
     for name, layout in stored_layouts(compilation).items():
         by_layout.setdefault(layout, []).append(name)
-    lines += [(f"weights {layout}", listed(names)) for layout, names in sorted(by_layout.items()) if layout]
+    lines += [(f"weights {layout}", first_of(names, _NAMED)) for layout, names in sorted(by_layout.items()) if layout]
     declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
     if declared:
         lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))
