@@ -196,7 +196,7 @@ RULES = [part + "\n" for text in TEXTS for part in text.split("\n\n") if part.st
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_text_with_words_exchanged_is_well_formed_or_has_one_fault(data: st.DataObject) -> None:
     """Words of one rule stand in the places of others, of another rule's words among them: nothing else comes out."""
     text = data.draw(st.sampled_from(RULES))
