@@ -16,7 +16,7 @@ import pytest
 
 from unity_dsl.cli import run
 from unity_dsl.index.library import load_library
-from unity_dsl.prove.prove import Proved
+from unity_dsl.prove.answer import Proved
 from unity_dsl.rules.certificate import certificates_path, certify, render_certificates
 from unity_dsl.rules.rulebook import prove_rules
 from unity_dsl.syntax.codes import CODES

@@ -13,28 +13,24 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from . import __version__
 from .console import replace_file, show_diagnostic, show_lines
-from .docs_command import docs_command
-from .rule_commands import rules_group
 
 if TYPE_CHECKING:
-    from .compile import Compilation
     from .emit.check import CheckReport
-    from .graph.graph import Buffer, Weight
-    from .graph.plan import Memory, PlannedGraph
 
 DEBUG = "UNITY_DEBUG"
-_NAMED = 8
 
 
 def main() -> None:
     """Console entry: run, then exit with the code."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # Everything ends here: without this, Python would first look for cycles among all objects.
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -67,30 +63,49 @@ def run(arguments: Sequence[str]) -> int:
     return code or 0
 
 
-class DefaultCommand(click.Group):
-    """`unityc MODEL.udl …` means `unityc compile MODEL.udl …`."""
+class Commands(click.Group):
+    """`unityc MODEL.udl …` means `unityc compile MODEL.udl …`. What few commands need is loaded with them."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted([*self.commands, *ELSEWHERE])
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        return ELSEWHERE[name]() if name in ELSEWHERE else super().get_command(context, name)
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("--help", "-h", "--version"):
-            close = get_close_matches(args[0], self.commands, n=1, cutoff=0.7)
+        known = self.list_commands(context)
+        if args and args[0] not in known and args[0] not in ("--help", "-h", "--version"):
+            close = get_close_matches(args[0], known, n=1, cutoff=0.7)
             if close and not Path(args[0]).exists():
                 raise click.UsageError(f"no such command: {args[0]}; did you mean `{close[0]}`?", context)
             args = ["compile", *args]
         return super().parse_args(context, args)
 
 
+def load_rules_group() -> click.Command:
+    from .rule_commands import rules_group
+
+    return rules_group
+
+
+def load_docs_command() -> click.Command:
+    from .docs_command import docs_command
+
+    return docs_command
+
+
+ELSEWHERE = {"rules": load_rules_group, "docs": load_docs_command}
+"""Commands that have modules of their own."""
+
+
 @click.group(
-    cls=DefaultCommand,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="`unityc MODEL.udl -o out/` is short for `unityc compile MODEL.udl -o out/`.",
 )
 @click.version_option(__version__, message="unityc %(version)s")
 def unityc() -> None:
     """Compile a model to the distributed PyTorch program that trains it."""
-
-
-unityc.add_command(rules_group)
-unityc.add_command(docs_command)
 
 
 # ---------------------------------------------------------------------------------------------- compile
@@ -136,10 +151,14 @@ def compile_command(
     unityc examples/bert_large.udl -o out/ --machine dgx-a100 --devices 8
     unityc model.udl -o out/ --devices 4 --mesh 2,2 --pin 'layer.w=S0,I' --set d=512
     """
+    # The search makes a million small objects that live until the process ends, and so do the modules that are loaded
+    # here: looking for garbage among them costs a sixth of it.
+    gc.disable()
     from math import prod
 
     from .compile import Request, compile_model
     from .emit.write import write_program
+    from .summary import show_summary, summarise
 
     degrees = parse_mesh(mesh)
     if devices is None:
@@ -156,8 +175,6 @@ def compile_command(
         operators=ops,
         rules=rules,
     )
-    # The search makes a million small objects that live until the process ends: collecting them costs a sixth of it.
-    gc.disable()
     compilation = compile_model(request)
     files = write_program(
         compilation.plan, compilation.library, compilation.sources, request, output or Path("out"), force
@@ -186,114 +203,6 @@ def parse_mesh(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(degree) for degree in text.replace("x", ",").split(","))
     except ValueError:
         raise click.BadParameter(f"`{text}` is not a list of numbers such as 2,4", param_hint="--mesh") from None
-
-
-def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]:
-    """What was chosen, as plain data: seconds, bytes per device, and the layout of every weight and buffer."""
-    from .emit.plan_file import describe_cost
-    from .emit.proofs import list_declared
-
-    plan = compilation.plan
-    return {
-        "model": plan.model.name,
-        "parameters": plan.model.parameters,
-        "machine": plan.machine,
-        "devices": plan.mesh.size,
-        "mesh": {axis.name: axis.degree for axis in plan.mesh.axes},
-        "strategy": plan.strategy,
-        "cost": describe_cost(plan.cost),
-        "layouts": stored_layouts(compilation),
-        "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
-        "declared": list_declared(plan),
-        "notes": list(plan.notes),
-        "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
-        "files": [str(path) for path in files],
-    }
-
-
-def stored_layouts(compilation: Compilation) -> dict[str, str]:
-    """The layout in which each weight and buffer is stored; `layer.*.w` where all iterations of a repeat agree."""
-    return _stored(compilation.plan.graph)
-
-
-def _stored(graph: PlannedGraph) -> dict[str, str]:
-    from .graph.plan import PlannedSegment
-
-    stored: tuple[Weight | Buffer, ...] = (*graph.graph.weights, *graph.graph.buffers)
-    found = {item.value.name: str(graph.values[item.value.name].produced) for item in stored}
-    for step in graph.steps:
-        if isinstance(step, PlannedSegment):
-            runs = [(part, _stored(part.body)) for part in step.runs]
-            if step.segment.predicate is not None:
-                found |= {f"{step.segment.name}.{name}": layout for name, layout in runs[0][1].items()}
-                continue
-            for name in runs[0][1]:
-                if len({layouts[name] for _, layouts in runs}) == 1:
-                    found[f"{step.segment.name}.*.{name}"] = runs[0][1][name]
-                    continue
-                for part, layouts in runs:
-                    last = part.first + part.count - 1
-                    place = f"{part.first}" if part.count == 1 else f"{part.first}-{last}"
-                    found[f"{step.segment.name}.{place}.{name}"] = layouts[name]
-    return found
-
-
-def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
-    """A few lines for people. Of many names the first are told: plan.json has them all."""
-    from .emit.proofs import list_declared
-    from .syntax.diagnostic import first_of
-
-    plan, cost = compilation.plan, compilation.plan.cost
-    axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
-    devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
-    parts = {"compute": cost.compute, "communication": cost.communication, "update": cost.update}
-    lines = [
-        (
-            "plan",
-            f"{plan.model.name} on {devices} of {plan.machine}{', mesh ' + axes if axes else ''}, {plan.strategy}",
-        ),
-        ("predicted", f"{duration(cost.seconds)} a step: " + ", ".join(f"{k} {duration(v)}" for k, v in parts.items())),
-        ("memory", memory_text(cost.memory)),
-    ]
-    by_layout: dict[str, list[str]] = {}
-    for name, layout in stored_layouts(compilation).items():
-        by_layout.setdefault(layout, []).append(name)
-    lines += [(f"weights {layout}", first_of(names, _NAMED)) for layout, names in sorted(by_layout.items()) if layout]
-    declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
-    if declared:
-        lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))
-    lines += [("note", note) for note in plan.notes]
-    lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
-    show_lines(lines)
-
-
-def memory_text(memory: Memory) -> str:
-    """What a device holds, and of what it is made."""
-    parts = {
-        "parameters": memory.parameters,
-        "buffers": memory.buffers,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "activations": memory.activations,
-    }
-    listed = ", ".join(f"{name} {megabytes(count)}" for name, count in parts.items() if count)
-    return f"{megabytes(memory.total)} a device: {listed}"
-
-
-def megabytes(count: float) -> str:
-    """Three significant digits in GB, MB or kB."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count / 1e3:.3g} kB"
-
-
-def duration(seconds: float) -> str:
-    """Three significant digits in s, ms or µs."""
-    for unit, scale in (("s", 1.0), ("ms", 1e3)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs"
 
 
 # ---------------------------------------------------------------------------------------------- check

@@ -12,8 +12,6 @@ from .graph.plan import Plan
 from .index.library import Library, library_of, library_sources
 from .machine.machine import machine_source, read_machine
 from .machine.mesh import build_mesh
-from .rules.certificate import certificates_path, known_certificates
-from .rules.rulebook import accept_rules
 from .search.pin import parse_pin
 from .search.solve import search
 from .syntax.diagnostic import fail
@@ -75,6 +73,11 @@ def proved_rules(paths: Sequence[Path], sources: Sequence[Source], library: Libr
 
     Raises E542 for a rule that is not proved, E024 for two of one name.
     """
+    if not paths:
+        return ()
+    from .rules.certificate import certificates_path, known_certificates
+    from .rules.rulebook import accept_rules
+
     rules: dict[str, RuleDecl] = {}
     for path, source in zip(paths, sources, strict=True):
         for rule in accept_rules(source, library, known_certificates(certificates_path(path))):

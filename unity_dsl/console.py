@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,13 +18,9 @@ if TYPE_CHECKING:
 
 def show_lines(lines: Sequence[tuple[str, str]]) -> None:
     """Labels in a column, bold on a terminal; never folded, so that output can be piped."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)
     width = max(len(label) for label, _ in lines)
     for label, text in lines:
-        console.print(Text.assemble((f"{label:<{width}}  ", "bold"), text))
+        click.echo(click.style(f"{label:<{width}}  ", bold=True) + text)
 
 
 def show_diagnostic(diagnostic: Diagnostic) -> None:
@@ -31,18 +28,16 @@ def show_diagnostic(diagnostic: Diagnostic) -> None:
     from .syntax.render import render
 
     text = render(diagnostic).rstrip("\n")
-    if not sys.stderr.isatty():
-        click.echo(text, err=True)
-        return
-    from rich.console import Console
-    from rich.text import Text
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+        text = _coloured(text)
+    click.echo(text, err=True)
 
-    styled = Text(text)
-    styled.highlight_regex(r"error\[E\d+\]", "bold red")
-    styled.highlight_regex(r"warning\[W\d+\]", "bold yellow")
-    styled.highlight_regex(r"(?m)^ *\| *\^.*$", "red")
-    styled.highlight_regex(r"(?m)^(help|note):", "bold cyan")
-    Console(stderr=True, highlight=False, soft_wrap=True).print(styled)
+
+def _coloured(text: str) -> str:
+    text = re.sub(r"\berror\[E\d+\]", lambda part: click.style(part[0], fg="red", bold=True), text)
+    text = re.sub(r"\bwarning\[W\d+\]", lambda part: click.style(part[0], fg="yellow", bold=True), text)
+    text = re.sub(r"(?m)^ *\| *\^.*$", lambda part: click.style(part[0], fg="red"), text)
+    return re.sub(r"(?m)^(?:help|note):", lambda part: click.style(part[0], fg="cyan", bold=True), text)
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -116,7 +116,7 @@ def _prove(source: Source, library: Library, *, conditions: bool = False) -> tup
 
 def status_of(verdict: Verdict) -> str:
     """`proved`, `refuted` or `not_proved`."""
-    from .prove.prove import Proved, Refuted
+    from .prove.answer import Proved, Refuted
 
     if isinstance(verdict.answer, Proved):
         return "proved"
@@ -140,8 +140,8 @@ def show_verdicts(verdicts: Sequence[Verdict], library: Library, heading: str = 
 
 def _reasons(verdict: Verdict, library: Library) -> Iterator[str]:
     """Why a rule is not proved: where it fails, or what could not be shown; and the conditions under which it is."""
+    from .prove.answer import NotProved, Refuted
     from .prove.counterexample import counterexample_table
-    from .prove.prove import NotProved, Refuted
     from .prove.witness import Difference
     from .rules.rulebook import condition_texts, reason_text
 
@@ -159,7 +159,7 @@ def _reasons(verdict: Verdict, library: Library) -> Iterator[str]:
 
 def summarise_verdict(verdict: Verdict) -> dict[str, Any]:
     """A verdict as plain data. `conditions` are the rule's own, or the one found under which a wrong rule is proved."""
-    from .prove.prove import NotProved, Proved, Refuted
+    from .prove.answer import NotProved, Proved, Refuted
 
     answer = verdict.answer
     found = answer.counterexample if isinstance(answer, Refuted) else None
@@ -206,7 +206,7 @@ def write_questions(verdicts: Sequence[Verdict], library: Library, folder: Path)
 
 def write_certificates(path: Path, verdicts: Sequence[Verdict], library: Library) -> None:
     """The certificates of the rules that are proved, beside their file. Raises E030 where it cannot be written."""
-    from .prove.prove import Proved
+    from .prove.answer import Proved
     from .rules.certificate import certificates_path, certify, render_certificates
 
     certificates = [

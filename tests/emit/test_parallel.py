@@ -12,13 +12,14 @@ import pytest
 from tests.fuzz.plans import random_plan
 from tests.graph.simulation import decode, encode
 from unity_dsl.emit.collectives import Collectives, conversion_name
-from unity_dsl.emit.program import render_collectives, render_model, render_parallel
+from unity_dsl.emit.program import render_collectives, render_model, render_parallel, write_down
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.build import build_model
-from unity_dsl.graph.conversion import StepKind, move_table
+from unity_dsl.graph.conversion import move_table
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, nest
 from unity_dsl.graph.plan import Plan
+from unity_dsl.graph.step import StepKind
 from unity_dsl.index.library import Library, library_of, library_sources, load_library
 from unity_dsl.syntax.ast import ReductionKind
 from unity_dsl.syntax.parse_model import parse_model
@@ -204,8 +205,8 @@ def tied(library: Library, text: str = TIED) -> Model:
 def write(plan: Plan, library: Library, folder: Path) -> str:
     folder.mkdir()
     (folder / "__init__.py").write_text("from .model import Model as Model\n")
-    (folder / "model.py").write_text(render_model(plan, library))
-    (folder / "parallel.py").write_text(render_parallel(plan, library))
+    (folder / "model.py").write_text(render_model(write_down(plan, library)))
+    (folder / "parallel.py").write_text(render_parallel(write_down(plan, library)))
     return str(folder)
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.fuzz.evaluate import losses
 from unity_dsl.emit.compare import load_program
 from unity_dsl.emit.names import ATTRIBUTES, Names, class_name, comment_text, docstring_text, is_plain_attribute
-from unity_dsl.emit.program import render_model, render_parallel
+from unity_dsl.emit.program import render_model, render_parallel, write_down
 from unity_dsl.emit.text import WIDTH, broken
 from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Model
@@ -94,8 +94,8 @@ def model_of(text: str, library: Library, name: str = "small.udl") -> Model:
 def write(plan: Plan, library: Library, folder: Path) -> Path:
     folder.mkdir()
     (folder / "__init__.py").write_text("from .model import Model as Model\n")
-    (folder / "model.py").write_text(render_model(plan, library))
-    (folder / "parallel.py").write_text(render_parallel(plan, library))
+    (folder / "model.py").write_text(render_model(write_down(plan, library)))
+    (folder / "parallel.py").write_text(render_parallel(write_down(plan, library)))
     return folder
 
 
@@ -106,8 +106,8 @@ def write(plan: Plan, library: Library, folder: Path) -> Path:
 def test_golden(degrees: tuple[int, ...], library: Library, golden: Callable[[Path, str], None]) -> None:
     plan = batch_plan(model_of(SMALL, library), mesh_of(*degrees), library)
     folder = Path(__file__).parent / "golden" / f"devices_{plan.mesh.size}"
-    golden(folder / "model.py.txt", render_model(plan, library))
-    golden(folder / "parallel.py.txt", render_parallel(plan, library))
+    golden(folder / "model.py.txt", render_model(write_down(plan, library)))
+    golden(folder / "parallel.py.txt", render_parallel(write_down(plan, library)))
 
 
 @pytest.mark.parametrize("degrees", [(), (2,), (2, 2)])
@@ -127,14 +127,13 @@ def test_text_is_clean(text: str, degrees: tuple[int, ...], library: Library, tm
 def test_the_same_plan_gives_the_same_text(library: Library) -> None:
     plan = batch_plan(model_of(SMALL, library), mesh_of(2, 2), library)
     again = batch_plan(model_of(SMALL, library), mesh_of(2, 2), library)
-    assert render_model(plan, library) == render_model(again, library)
-    assert render_parallel(plan, library) == render_parallel(again, library)
+    assert render_model(write_down(plan, library)) == render_model(write_down(again, library))
+    assert render_parallel(write_down(plan, library)) == render_parallel(write_down(again, library))
 
 
 def test_every_line_says_where_it_comes_from(library: Library) -> None:
-    text = render_model(
-        batch_plan(model_of(SMALL, library, "/somewhere/private/small.udl"), mesh_of(2), library), library
-    )
+    plan = batch_plan(model_of(SMALL, library, "/somewhere/private/small.udl"), mesh_of(2), library)
+    text = render_model(write_down(plan, library))
     assert "/somewhere" not in text
     assert "# small.udl:17  layer_norm: b0 along a" in text
     assert "# small.udl:14  repeat 3 as layer" in text
@@ -149,9 +148,11 @@ def test_user_text_stays_text(library: Library) -> None:
     plan = replace(plan, machine=bad, strategy=bad, notes=(bad, "{{ 7 * 7 }} {% raw %}"))
     clean = batch_plan(model_of(SMALL, library), mesh_of(2), library)
     for render in (render_model, render_parallel):
-        found, expected = (_without_strings(ast.parse(render(p, library))) for p in (plan, clean))
+        found, expected = (_without_strings(ast.parse(render(write_down(p, library)))) for p in (plan, clean))
         assert found == expected
-    assert "49" not in render_model(plan, library).partition("from __future__")[0].replace("{{ 7 * 7 }}", "")
+    assert "49" not in render_model(write_down(plan, library)).partition("from __future__")[0].replace(
+        "{{ 7 * 7 }}", ""
+    )
 
 
 def _without_strings(tree: ast.Module) -> str:

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from unity_dsl.emit.check import TOLERANCE, compare
-from unity_dsl.emit.program import render_model, render_parallel
+from unity_dsl.emit.program import render_model, render_parallel, write_down
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Model
@@ -73,8 +73,8 @@ def describe(case: int, text: str) -> str:
 def write(plan: Plan, library: Library, folder: Path) -> Path:
     folder.mkdir()
     (folder / "__init__.py").write_text("from .model import Model as Model\n")
-    (folder / "model.py").write_text(render_model(plan, library))
-    (folder / "parallel.py").write_text(render_parallel(plan, library))
+    (folder / "model.py").write_text(render_model(write_down(plan, library)))
+    (folder / "parallel.py").write_text(render_parallel(write_down(plan, library)))
     return folder
 
 

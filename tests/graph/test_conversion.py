@@ -7,8 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from unity_dsl.graph.conversion import Step, StepKind, convert, divides, move_table
+from unity_dsl.graph.conversion import convert, divides, move_table
 from unity_dsl.graph.layout import Layout, Mesh, MeshAxis, Shard, nest
+from unity_dsl.graph.step import Step, StepKind
 
 from .simulation import decode, encode, layouts, run, run_transfers
 

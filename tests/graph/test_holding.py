@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import product
 
 import pytest
 
-from unity_dsl.graph.cut import bijective, cut_indices
-from unity_dsl.graph.holding import merged_attributes, only_holds, window_attributes
+from unity_dsl.graph.cut import bijective, cut_indices, free_attributes, linear_span
+from unity_dsl.graph.holding import held_window, merged_attributes, only_holds, window_attributes
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.typing import Along, Linearly, TypedOperator, Uniformly, type_operator
 from unity_dsl.index.instance import Instance
@@ -41,7 +42,20 @@ parallel doubled[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
   where rank(f) == dim, d == p * e
   y[@p, f.., j, g..] = x[f.., 2 * @p * |e| - @p * |e| + j, g..]
 """
-LIBRARY = library_with(OPERATORS, HALO, STRIDED, CYCLIC, SHUFFLED)
+AROUND_SLICES = """
+parallel around[p; dim, width](x: [f.., d, g..]) -> y: [@p, f.., l, g..]
+  where rank(f) == dim, d == p * e, l == e + 2 * width
+  y[@p, f.., j, g..] = x[f.., @p * |e| + j - width, g.. else 0]
+
+parallel shifted[p; dim, before, more](x: [f.., d, g..]) -> y: [@p, f.., l, g..]
+  where rank(f) == dim, d == p * e, l == e + 3 * before + more, more != 1
+  y[@p, f.., j, g..] = x[f.., @p * |e| + j - before - more, g.. else 0]
+
+parallel squares[p; dim, width](x: [f.., d, g..]) -> y: [@p, f.., l, g..]
+  where rank(f) == dim, d == p * e, l == e + 2 * width * width
+  y[@p, f.., j, g..] = x[f.., @p * |e| + j - width * width, g.. else 0]
+"""
+LIBRARY = library_with(OPERATORS, HALO, STRIDED, CYCLIC, SHUFFLED, AROUND_SLICES)
 TWO = Mesh((MeshAxis("a", 2),))
 FOUR = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
 AROUND = Along("q", "halo")
@@ -149,6 +163,21 @@ def test_attributes_are_the_smallest_that_do() -> None:
     assert window_attributes(halo, 16, Reach("x", 0, 1, 2, 3)) == (("before", 0), ("after", 3))
     assert merged_attributes(strided, 2, 3, 8, 5) == (("block", 20),)
     assert merged_attributes(halo, 2, 3, 8, 5) is None
+
+
+@pytest.mark.parametrize(("name", "linear"), [("halo", True), ("around", True), ("shifted", False), ("squares", False)])
+def test_attributes_are_those_found_by_trying_all(name: str, linear: bool) -> None:
+    """Most are left out by what the op's span says, where that is linear in them."""
+    declaration = LIBRARY.parallels[name]
+    names = free_attributes(declaration)
+    assert (linear_span(declaration, 12) is not None) is linear
+    for low, high, step in product((-5, -2, 0, 1), (1, 3, 4, 9), (1, 2)):
+        reach = Reach("x", 0, step, low, high)
+        most = max(0, -low) + max(0, high - step + 1)
+        choices = (tuple(zip(names, values, strict=True)) for values in product(range(most + 1), repeat=len(names)))
+        tried = sorted(choices, key=lambda chosen: (sum(value for _, value in chosen), [value for _, value in chosen]))
+        expected = (c for c in tried if sum(v for _, v in c) <= most and held_window(declaration, 1, 12, reach, c))
+        assert window_attributes(declaration, 12, reach) == next(expected, None)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("partition", False), ("cyclic", False), ("halo", True)])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 
 from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis, Replicate
@@ -13,6 +16,7 @@ from unity_dsl.graph.typing import (
     InnerReduce,
     InnerReplicate,
     Linearly,
+    Role,
     TypedOperator,
     Uniformly,
     configurations,
@@ -21,6 +25,7 @@ from unity_dsl.graph.typing import (
 from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import load_library
+from unity_dsl.index.representative import small_instances
 from unity_dsl.rules.theorems import ShardingTheorems
 from unity_dsl.syntax.ast import ReductionKind
 
@@ -167,3 +172,22 @@ def test_configurations_are_the_legal_ones() -> None:
     assert {t.configuration for t in found} == set(legal)
     assert found[0].configuration == (Uniformly(Invariant()), Uniformly(Invariant()))
     assert len(found) == len(set(legal)) == 49
+
+
+class AllProved:
+    """Every role that a declaration suggests."""
+
+    def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
+        return lambda role: True
+
+
+@pytest.mark.parametrize("name", ["conv2d", "linear", "softmax", "rearrange", "max_pool2d"])
+def test_layouts_do_not_depend_on_which_sizes_were_typed_before(name: str) -> None:
+    """Operators that differ in sizes alone have theirs in common; one with an attribute of its own has its own."""
+    made = small_instances(LIBRARY.operators[name], np.random.default_rng(3), 8)
+    for number, instance in enumerate(made):
+        alone = replace(instance, attributes={**instance.attributes, "~": number})
+        gradients = [operand.integer_range is None for operand in instance.inputs]
+        weights = [False] * len(gradients)
+        found = [configurations(one, FOUR, LIBRARY, gradients, weights, AllProved()) for one in (instance, alone)]
+        assert found[0] == found[1]

@@ -128,3 +128,34 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 def test_functions_have_names_of_their_own(library: Library) -> None:
     assert library.operators["relu"].name == library.functions["relu"].name == "relu"
+
+
+def test_shipped_operators_are_read_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.uop").write_text(f"{FUNCTIONS.text}\n")
+    bad = "## Unbound.\nop bad(x: [n]) -> y: [n]\n  y[n] = x[m]\n"
+    (tmp_path / "b.uop").write_text(f"{RELU}\n{bad}\n{SOFTMAX}")
+    (tmp_path / "given").write_text(bad)
+    with pytest.raises(InputError) as at_once:
+        load_library([tmp_path / "given"])
+    monkeypatch.setattr("unity_dsl.index.library.folder", lambda _: tmp_path)
+    library = load_library()
+    assert list(library.operators) == ["relu", "bad", "softmax"] and len(library.operators) == 3
+    assert "bad" in library.operators and "worse" not in library.operators
+    assert library.operators["softmax"] is library.operators["softmax"]
+    with pytest.raises(InputError) as asked:
+        library.operators["bad"]
+    assert asked.value.diagnostic.code == at_once.value.diagnostic.code == "E101"
+    with pytest.raises(KeyError):
+        library.operators["worse"]
+
+
+def test_two_shipped_operators_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.uop").write_text("op same(x: [n..]) -> y: [n..]\n  y[n..] = x[n..]\n")
+    monkeypatch.setattr("unity_dsl.index.library.folder", lambda _: tmp_path)
+    with pytest.raises(InputError) as caught:
+        load_library()
+    diagnostic = caught.value.diagnostic
+    assert diagnostic.code == "E105" and diagnostic.span is not None
+    assert diagnostic.span.source.name == str(tmp_path / "b.uop")
+    assert diagnostic.notes[0].span.source.name == str(tmp_path / "a.uop")

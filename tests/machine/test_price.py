@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unity_dsl.graph.conversion import Step, StepKind, convert
+from unity_dsl.graph.conversion import convert
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
+from unity_dsl.graph.step import Step, StepKind
 from unity_dsl.graph.typing import Along, Uniformly, configurations, type_operator
 from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Shape, instantiate

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from unity_dsl.prove.prove import NotProved, Proved, Refuted, prove_rule
+from unity_dsl.prove.answer import NotProved, Proved, Refuted
+from unity_dsl.prove.prove import prove_rule
 from unity_dsl.syntax.parse_rules import RuleDecl
 
 from .cases import library, rules_of

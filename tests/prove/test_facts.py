@@ -6,9 +6,11 @@ import pytest
 
 from unity_dsl.cli import explain_declaration
 from unity_dsl.index.library import Library, library_of, library_sources, load_library
-from unity_dsl.prove.facts import FactStatus, FactStatuses, fact_lines, fact_text
+from unity_dsl.index.notation import fact_text
+from unity_dsl.prove.answer import NotProved, Proved, Refuted
+from unity_dsl.prove.facts import FactStatus, FactStatuses, fact_lines
 from unity_dsl.prove.laws import Use, laws_of
-from unity_dsl.prove.prove import NotProved, Proved, Refuted, prove_rule
+from unity_dsl.prove.prove import prove_rule
 from unity_dsl.syntax.span import Source
 
 from .cases import library, rule_of, rules_of

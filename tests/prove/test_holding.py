@@ -7,8 +7,9 @@ import pytest
 from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
+from unity_dsl.prove.answer import Answer, NotProved, Proved
 from unity_dsl.prove.holding import prove_holding
-from unity_dsl.prove.prove import Answer, NotProved, Proved, prove_rule
+from unity_dsl.prove.prove import prove_rule
 from unity_dsl.prove.subject import generalise
 
 from ..graph.overlapping import HALO, STRIDED, WINDOWED, library_with

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from unity_dsl.prove.answer import NotProved, Proved, Refuted
 from unity_dsl.prove.build import Graph, claim_of
 from unity_dsl.prove.form import Unsupported
-from unity_dsl.prove.prove import NotProved, Proved, Prover, Refuted, prove_rule
+from unity_dsl.prove.prove import Prover, prove_rule
 from unity_dsl.prove.shape import Failed
 from unity_dsl.syntax.diagnostic import InputError
 

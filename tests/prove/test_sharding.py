@@ -12,7 +12,7 @@ from unity_dsl.index.classify import AxisKind, classify
 from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Shape, instantiate
 from unity_dsl.index.term import free_axes, reads
-from unity_dsl.prove.prove import NotProved, Proved
+from unity_dsl.prove.answer import NotProved, Proved
 from unity_dsl.prove.sharding import prove_configuration
 from unity_dsl.syntax.ast import Name
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from unity_dsl.index.library import Library, library_of, library_sources
-from unity_dsl.prove.prove import Proved, prove_rule
+from unity_dsl.prove.answer import Proved
+from unity_dsl.prove.prove import prove_rule
 from unity_dsl.rules import certificate as certificates
 from unity_dsl.rules.certificate import (
     Certificate,

@@ -17,9 +17,10 @@ from tests.prove.cases import library, rule_of, rules_of
 from tests.prove.mutation import mutants
 from tests.sampling import SAMPLE, of_the_day
 from unity_dsl.index.library import load_library
+from unity_dsl.prove.answer import NotProved, Refuted
 from unity_dsl.prove.build import Claim, Ranks, claim_of, used_names, views
 from unity_dsl.prove.form import Unsupported
-from unity_dsl.prove.prove import NotProved, Refuted, prove_rule
+from unity_dsl.prove.prove import prove_rule
 from unity_dsl.prove.ranks import ranks_of
 from unity_dsl.prove.witness import IllShaped, Run
 from unity_dsl.resources import folder

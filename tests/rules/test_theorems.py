@@ -17,7 +17,7 @@ from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Shape, instantiate
 from unity_dsl.index.library import load_library
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.prove.prove import Answer, NotProved, Proved
+from unity_dsl.prove.answer import Answer, NotProved, Proved
 from unity_dsl.prove.sharding import prove_linearity
 from unity_dsl.prove.subject import generalise
 from unity_dsl.resources import folder

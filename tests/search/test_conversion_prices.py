@@ -9,9 +9,10 @@ from random import Random
 
 import pytest
 
-from unity_dsl.graph.conversion import Step, StepKind, convert, divisors, move_table
+from unity_dsl.graph.conversion import convert, divisors, move_table
 from unity_dsl.graph.exchange import transfers
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
+from unity_dsl.graph.step import Step, StepKind
 from unity_dsl.index.library import load_library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
@@ -78,8 +79,8 @@ def counted(steps: Sequence[Step], start: Layout, shape: tuple[int, ...], mesh: 
             received = [0] * mesh.size
             for transfer in transfers(step.source, step.target, shape, mesh, LIBRARY):
                 received[transfer.taker] += transfer.elements * (transfer.giver != transfer.taker)
-            total += price_exchange(step, max(received) / prod(shape), mesh, machine, held)
-            held = held_fraction(step.target, mesh)
+            before, held = held, held_fraction(step.target, mesh)
+            total += price_exchange(step.axes, max(received) / prod(shape), mesh, machine, before + held)
         else:
             total += price_steps((step,), mesh, machine, held)
             if step.kind in (StepKind.SLICE, StepKind.REDUCE_SCATTER):

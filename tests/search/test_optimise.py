@@ -11,7 +11,7 @@ import pytest
 from unity_dsl.search import elimination
 from unity_dsl.search.exact import Solved
 from unity_dsl.search.holding import two_hops
-from unity_dsl.search.optimise import optimise
+from unity_dsl.search.optimise import narrowed, optimise
 from unity_dsl.search.part import Domains, Part, Port, Repeat, Tensor, everything
 
 LAYOUTS = 4
@@ -154,13 +154,16 @@ def check(part: Part, rng: np.random.Generator) -> bool:
     """The optimum is what trying everything finds. Whether more than two held layouts would have been cheaper."""
     expected = least(part, 2)
     found = optimise(part, everything(part), [some_domain(rng, part)])
-    if found is None:
+    if found.plan is None:
         assert expected == np.inf
         return False
     assert found.exact
     assert found.cost == pytest.approx(expected)
     assert found.bound <= found.cost * (1 + 1e-9)
     assert solved_cost(part, found.plan) == pytest.approx(expected)
+    assert optimise(part, everything(part), below=expected * (1 - 1e-6)).plan is None
+    left = narrowed(part, everything(part), expected * (1 + rng.random() * 0.1))
+    assert optimise(part, left).cost == pytest.approx(expected)
     return least(part, LAYOUTS) < expected - 1e-9
 
 
@@ -187,7 +190,7 @@ def test_tables_that_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
         rng = np.random.default_rng(seed)
         part = random_part(rng, 5)
         found = optimise(part, everything(part), [some_domain(rng, part)])
-        if found is None:
+        if found.plan is None:
             continue
         expected = least(part, 2)
         assert found.bound <= expected + 1e-6

@@ -113,6 +113,7 @@ class ForwardText:
             if name in planned.values:
                 held.sources |= {made.layout: made.source for made in planned.values[name].materialised}
         graph = planned.graph
+        self.updated = frozenset(path("self", update.buffer.name, "_buffers") for update in graph.updates)
         for weight in graph.weights:
             self.store(weight.value, weight.initialiser, trained=True)
         for buffer in graph.buffers:
@@ -168,8 +169,7 @@ class ForwardText:
     def before_updates(self, value: Value, layout: Layout) -> str:
         """The variable of a value; where that is a buffer which is updated, one that keeps the old tensor."""
         variable = self.variable(value, layout)
-        updated = {path("self", update.buffer.name, "_buffers") for update in self.planned.graph.updates}
-        if variable not in updated:
+        if variable not in self.updated:
             return variable
         name = self.names.fresh(f"{value.name}_before")
         self.module.lines += statement(f"{name} = {variable}")

@@ -63,9 +63,11 @@ def operator_text(
     native = instance.operator.torch
     if (found := local_call(instance, typed, place.library)) is not None:
         assert native is not None
-        windows = _Equations(instance, typed, arguments, results, place)
-        held = windows.filled(found.outside)
-        training = [*windows.text, *_native(native, instance, typed, found.attributes, held, results, place)]
+        training, held = [], arguments
+        if found.outside:
+            windows = _Equations(instance, typed, arguments, results, place)
+            training, held = windows.text, windows.filled(found.outside)
+        training += _native(native, instance, typed, found.attributes, held, results, place)
         if asks_for_training(native):
             return training
     elif instance.extern:

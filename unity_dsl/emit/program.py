@@ -36,10 +36,10 @@ class ProgramText:
     signature: list[str]
 
 
-def render_model(plan: Plan, library: Library) -> str:
+def render_model(text: ProgramText) -> str:
     """model.py: the model as one module that every rank runs."""
-    text = write_down(plan, library)
-    program, mesh = text.program, plan.mesh
+    plan, program = text.plan, text.program
+    mesh = plan.mesh
     modules = [*program.modules, text.module]
     containers = [part for module in modules for part in _containers(module)]
     guarded = any(part.rpartition(".")[2] == "training" for module in modules for part in _dotted(module))
@@ -64,9 +64,9 @@ def render_model(plan: Plan, library: Library) -> str:
     )
 
 
-def render_parallel(plan: Plan, library: Library) -> str:
+def render_parallel(text: ProgramText) -> str:
     """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
-    return render_collectives(plan.model.name, write_down(plan, library).program.collectives)
+    return render_collectives(text.plan.model.name, text.program.collectives)
 
 
 def render_collectives(title: str, collectives: Collectives) -> str:

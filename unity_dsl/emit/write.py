@@ -14,7 +14,7 @@ from ..graph.plan import Plan
 from ..index.library import Library
 from ..syntax.diagnostic import InputError, fail
 from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
-from .program import render_model, render_parallel
+from .program import render_model, render_parallel, write_down
 from .proofs import list_declared, list_theorems
 from .train import render_checkpoint, render_data, render_train
 
@@ -23,10 +23,11 @@ _PACKAGE = '"""Written by unityc from {model}.udl; `plan.json` says how."""\n\nf
 
 def render_program(plan: Plan, library: Library, sources: Sources, choices: Choices) -> dict[str, str]:
     """Every file of the program by name. Pure; the same plan gives the same texts. One device needs no parallel.py."""
+    text = write_down(plan, library)
     files = {
         "__init__.py": _PACKAGE.format(model=plan.model.name),
-        "model.py": render_model(plan, library),
-        **({"parallel.py": render_parallel(plan, library)} if plan.mesh.size > 1 else {}),
+        "model.py": render_model(text),
+        **({"parallel.py": render_parallel(text)} if plan.mesh.size > 1 else {}),
         "train.py": render_train(plan),
         "data.py": render_data(plan),
         "checkpoint.py": render_checkpoint(plan),

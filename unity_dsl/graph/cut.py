@@ -6,9 +6,10 @@ lies outside the tensor. Whether slices overlap, and by how much, is nowhere but
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import mul
 
 import numpy as np
 
@@ -88,6 +89,48 @@ def cut_at(declaration: ParallelDecl, degree: int, extent: int, attributes: Attr
     local, device = statement.index[position + 1], statement.index[0]
     index, fill = statement.value.index[position], statement.value.fill
     return Cut(index, device.name, local.name, sizes[held], sizes, isinstance(fill, Number) and fill.value == 0)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where what the first device holds begins and ends, as linear forms: the constant, then a factor per attribute."""
+
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+
+    def at(self, attributes: Attributes) -> tuple[int, int]:
+        values = (1, *(value for _, value in attributes))
+        start, end = (sum(map(mul, form, values)) for form in (self.start, self.end))
+        return start, end
+
+
+@lru_cache(maxsize=4096)
+def linear_span(declaration: ParallelDecl, extent: int) -> Span | None:
+    """The span of a cut over one device in its free attributes, where it is seen to be linear in these."""
+    position, names = cut_dimension(declaration), free_attributes(declaration)
+    statement = declaration.statements[0]
+    assert position is not None and isinstance(statement.value, Read)
+    known = {declaration.inputs[0].dims[position].name, declaration.degrees[0], statement.index[position + 1].name}
+    known |= {attribute.name for attribute in declaration.attributes if attribute.default is not None}
+    equations = [c for c in declaration.conditions if isinstance(c, Apply) and c.function == "=="]
+    if any(
+        _order(side, known) > 1 for equation in equations if not _mentions_rank(equation) for side in equation.arguments
+    ):
+        return None
+    if _order(statement.value.index[position], known) > 1:
+        return None
+    units = [tuple((name, int(name == unit)) for name in names) for unit in ("", *names)]
+    found = [cut_at(declaration, 1, extent, attributes) for attributes in units]
+    cuts = [cut for cut in found if cut is not None]
+    if len(cuts) < len(found):
+        return None
+    starts = [int(cut.at(np.asarray(0), np.asarray(0))) for cut in cuts]
+    return Span(_form(starts), _form([start + cut.held for start, cut in zip(starts, cuts, strict=True)]))
+
+
+def _form(values: Sequence[int]) -> tuple[int, ...]:
+    """The linear form of these values at 0 and at 1 of each variable."""
+    return values[0], *(value - values[0] for value in values[1:])
 
 
 @lru_cache(maxsize=16384)
@@ -207,6 +250,20 @@ def _names(expr: Expr) -> set[str]:
         case Apply(arguments=arguments):
             return {name for argument in arguments for name in _names(argument)}
     return set()
+
+
+def _order(expr: Expr, known: Collection[str]) -> int:
+    """The degree of index arithmetic in the names that are not known, of the first device; 2 stands for any higher."""
+    match expr:
+        case Name(name=name) | Size(name=name):
+            return int(name not in known)
+        case Apply("+" | "-" | "neg", arguments):
+            return max(_order(argument, known) for argument in arguments)
+        case Apply("*", arguments):
+            return min(2, sum(_order(argument, known) for argument in arguments))
+        case Apply(_, arguments):
+            return 2 * any(_order(argument, known) for argument in arguments)
+    return 0
 
 
 def _strides(expr: Expr, device: str, local: str, sizes: Mapping[str, int]) -> tuple[int, int] | None:

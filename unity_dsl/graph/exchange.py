@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -19,6 +18,7 @@ import numpy as np
 from ..index.library import Library
 from .cut import Indices, held_indices
 from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard
+from .layout_codes import PARTIAL, SHARD, Fractions, LayoutCodes, Numbers, encode
 
 # ---------------------------------------------------------------------------------------------- transfers
 
@@ -199,15 +199,27 @@ class _Pair:
 class Received:
     """How much conversions move, by their transfers: what any layouts cost, those of a user's own ops included.
 
-    Dimensions are counted one by one and remembered, since the same ones meet in many pairs of layouts.
+    Pairs of layouts are remembered, and their dimensions, which meet in many pairs.
     """
 
     mesh: Mesh
     library: Library
-    _known: dict[object, Indices] = field(default_factory=dict)
+    _pairs: dict[object, float] = field(default_factory=dict)
+    _dimensions: dict[object, Indices] = field(default_factory=dict)
 
     def fraction(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> float:
-        """The most elements that any device receives from others, as a fraction of the whole tensor."""
+        """The most elements that any device receives from others, as a fraction of the whole tensor.
+
+        It does not depend on the extents of dimensions that neither layout cuts.
+        """
+        dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Cut)})
+        extents = tuple((dim, shape[dim]) for dim in dims)
+        key = source, target, extents
+        if key not in self._pairs:
+            self._pairs[key] = self._fraction(source, target, extents)
+        return self._pairs[key]
+
+    def _fraction(self, source: Layout, target: Layout, extents: tuple[tuple[int, int], ...]) -> float:
         terms = self.mesh.degree(
             axis
             for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
@@ -215,7 +227,7 @@ class Received:
         )
         everything = np.full(self.mesh.size, float(terms))
         own = np.ones(self.mesh.size)
-        for dim, extent in enumerate(shape):
+        for dim, extent in extents:
             taken, kept = self._dimension(source, target, dim, extent)
             everything *= taken / extent
             own *= kept / extent
@@ -225,10 +237,8 @@ class Received:
     def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> Indices:
         """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices]."""
         axes = sorted({*source.nesting(dim), *target.nesting(dim)})
-        if not axes:
-            return np.full((2, self.mesh.size), float(extent))
         key = extent, tuple(_seen(source, target, dim))
-        if key not in self._known:
+        if key not in self._dimensions:
             pair = _Pair(source, target, dim, extent, self.mesh, self.library)
             counted: dict[tuple[int, ...], tuple[int, int]] = {}
             found = np.zeros((2, self.mesh.size))
@@ -238,8 +248,8 @@ class Received:
                 if place not in counted:
                     counted[place] = pair.count(here)
                 found[:, rank] = counted[place]
-            self._known[key] = found
-        return self._known[key]
+            self._dimensions[key] = found
+        return self._dimensions[key]
 
 
 def _seen(source: Layout, target: Layout, dim: int) -> Iterator[object]:
@@ -256,41 +266,31 @@ def received_fraction(source: Layout, target: Layout, mesh: Mesh) -> float:
 
     For shards by partition only, whose blocks are intervals and for which this does not depend on the extents.
     """
-    order = list(dict.fromkeys(kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)))
-    return _received_fraction(*(_renumbered(layout, order) for layout in (source, target)), mesh)
+    dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)})
+    return float(received_fractions(encode([source], dims), encode([target], dims), mesh)[0])
 
 
-def _renumbered(layout: Layout, order: list[int]) -> Layout:
-    """Dimensions numbered as they appear: which they are does not matter to how much moves."""
-    return Layout(tuple(Shard(order.index(k.dim), k.place, k.by) if isinstance(k, Shard) else k for k in layout.kinds))
+def received_fractions(source: LayoutCodes, target: LayoutCodes, mesh: Mesh) -> Fractions:
+    """`received_fraction` of each source and the target beside it."""
+    terms = np.where((source.kind == PARTIAL) & (target.kind != PARTIAL), mesh.degrees, 1).prod(axis=1)
+    coordinates = np.array([mesh.coordinates(rank) for rank in range(mesh.size)], dtype=np.int64)
+    puts_down = (target.kind == PARTIAL) & (source.kind < PARTIAL)
+    takes = ~(puts_down[:, None, :] & (coordinates > 0)).any(axis=2)
+    wanted = own = np.ones((len(source), mesh.size))
+    for dim in range(max((*source.kind.flat, *target.kind.flat), default=0) + 1 - SHARD):
+        low, high = _blocks(target, dim, mesh, coordinates)
+        first, last = _blocks(source, dim, mesh, coordinates)
+        wanted = wanted * (high - low)
+        own = own * np.maximum(np.minimum(high, last) - np.maximum(low, first), 0.0)
+    return np.asarray(np.where(takes, wanted * terms[:, None] - own, 0.0).max(axis=1))
 
 
-@lru_cache(maxsize=65536)
-def _received_fraction(source: Layout, target: Layout, mesh: Mesh) -> float:
-    dims = {kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)}
-    terms = mesh.degree(
-        axis
-        for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
-        if isinstance(before, Partial) and not isinstance(after, Partial)
-    )
-    most = 0.0
-    for taker in range(mesh.size):
-        here = mesh.coordinates(taker)
-        if _receives(source, target, here):
-            wanted = own = 1.0
-            for dim in dims:
-                low, high = _block(target, dim, mesh, here)
-                mine = _block(source, dim, mesh, here)
-                wanted *= high - low
-                own *= max(0.0, min(high, mine[1]) - max(low, mine[0]))
-            most = max(most, wanted * terms - own)
-    return most
-
-
-def _block(layout: Layout, dim: int, mesh: Mesh, coordinates: tuple[int, ...]) -> tuple[float, float]:
-    """The interval of a dimension, scaled to [0, 1), that a device holds."""
-    start, length = 0.0, 1.0
-    for axis in layout.nesting(dim):
-        length /= mesh.axes[axis].degree
-        start += coordinates[axis] * length
+def _blocks(layouts: LayoutCodes, dim: int, mesh: Mesh, coordinates: Numbers) -> tuple[Fractions, Fractions]:
+    """The interval of a dimension, scaled to [0, 1), that each device holds. Shape [layouts, devices] each."""
+    start, length = np.zeros((len(layouts), mesh.size)), np.ones((len(layouts), 1))
+    for place in range(len(mesh.axes)):
+        for axis, degree in enumerate(mesh.degrees):
+            cuts = (layouts.kind[:, axis] == SHARD + dim) & (layouts.place[:, axis] == place)
+            length[cuts] /= degree
+            start[cuts] += coordinates[:, axis] * length[cuts]
     return start, start + length

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..index.instance import Instance
 from ..index.instantiate import instantiate
 from ..index.library import Library
 from ..index.pattern import takes_pattern
 from ..index.shape import Binding, Shape
 from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, Name, Number, OperatorDecl, View
-from ..syntax.diagnostic import Label, fail, suggest
+from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
 from .parameters import Numeric, calculate, fold, whole
@@ -28,6 +29,25 @@ class Program:
     declared: Mapping[str, Span | None]
     written: frozenset[str]
     dtype: str
+    instances: dict[Hashable, Instance] = field(default_factory=dict, compare=False, repr=False)
+
+    def instance(
+        self,
+        operator: OperatorDecl,
+        arguments: Sequence[Value],
+        attributes: Mapping[str, Numeric],
+        binding: Binding | None,
+        span: Span | None,
+    ) -> Instance:
+        """An operator at the shapes of these values: the same object for calls that are alike. Raises E120 to E131."""
+        sizes = tuple((value.shape, value.integer_range) for value in arguments)
+        # By their texts: 2 is not 2.0 to an operator.
+        numbers = tuple((name, repr(value)) for name, value in attributes.items())
+        key = operator.name, sizes, numbers, binding
+        if key not in self.instances:
+            shapes = [Shape(value.shape, value.integer_range, value.span) for value in arguments]
+            self.instances[key] = instantiate(operator, shapes, attributes, binding=binding, span=span)
+        return self.instances[key]
 
 
 @dataclass(frozen=True)
@@ -45,7 +65,7 @@ class Keeper:
 @dataclass
 class Draft:
     """A graph that is being built, `around` the one that a body stands in. `keeper` stores what is declared in it, if
-    it does not itself; names inside the paths of `shared` may be claimed.
+    it does not itself; names inside the paths of `shared` may be claimed. `modules` are what paths lie inside of.
     """
 
     names: Names
@@ -56,6 +76,7 @@ class Draft:
     steps: list[Node | Segment] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     paths: dict[str, Span | None] = field(default_factory=dict)
+    modules: set[str] = field(default_factory=set)
     keeper: Keeper | None = None
     shared: set[str] = field(default_factory=set)
 
@@ -70,19 +91,28 @@ class Draft:
         """
         if shared:
             self.shared.add(path)
-        for other, first in self.paths.items():
-            inside = path.startswith(f"{other}.") and other not in self.shared
-            if path == other or inside or other.startswith(f"{path}."):
-                notes = () if first is None else (Label(first, f"`{other}` is declared here"),)
-                clash = (
-                    "declared twice"
-                    if path == other
-                    else f"a name inside `{min(path, other, key=len)}`, which is taken"
-                )
-                help = "weights are named after what a block's call is assigned to: assign to another name"
-                message = f"`{max(path, other, key=len)}` is {clash}"
-                raise fail("E206", message, span, help=help if "." in path else "", notes=notes)
+        parts = path.split(".")
+        around = [".".join(parts[:count]) for count in range(1, len(parts))]
+        if path in self.paths or path in self.modules or self.paths.keys() & {*around} - self.shared:
+            raise self._clash(path, span)
         self.paths[path] = span
+        self.modules.update(around)
+
+    def _clash(self, path: str, span: Span | None) -> InputError:
+        """The fault of a name that cannot be reserved."""
+        other = next(
+            other
+            for other in self.paths
+            if path == other
+            or (path.startswith(f"{other}.") and other not in self.shared)
+            or other.startswith(f"{path}.")
+        )
+        first = self.paths[other]
+        notes = () if first is None else (Label(first, f"`{other}` is declared here"),)
+        clash = "declared twice" if path == other else f"a name inside `{min(path, other, key=len)}`, which is taken"
+        help = "weights are named after what a block's call is assigned to: assign to another name"
+        message = f"`{max(path, other, key=len)}` is {clash}"
+        return fail("E206", message, span, help=help if "." in path else "", notes=notes)
 
 
 @dataclass(frozen=True)
@@ -268,8 +298,7 @@ def apply(
 ) -> tuple[Value, ...]:
     """Add a node. Results are named after `targets`, else after the operator. Raises E217 where float types differ."""
     dtype = _result_dtype(place, operator.name, arguments, span)
-    shapes = [Shape(value.shape, value.integer_range, value.span) for value in arguments]
-    instance = instantiate(operator, shapes, attributes, binding=binding, span=span)
+    instance = place.program.instance(operator, arguments, attributes, binding, span)
     results = []
     for position, output in enumerate(instance.outputs):
         name = _name_result(place, operator.name, position, len(instance.outputs), targets)

@@ -22,7 +22,7 @@ from ..index.instance import Instance, Operand
 from ..index.library import Library
 from ..index.window import Reach, Windowed, windowed
 from ..syntax.ast import ParallelDecl
-from .cut import Cut, bijective, cut_at, free_attributes
+from .cut import Cut, bijective, cut_at, free_attributes, linear_span
 from .layout import PARTITION, Attributes, Mesh, Window
 
 MOST = 128
@@ -195,9 +195,16 @@ def window_attributes(declaration: ParallelDecl, size: int, reach: Reach) -> Att
     How far an op reaches beyond a slice does not depend on the slice, so they do for any number of devices.
     """
     most = min(MOST, max(0, -reach.low) + max(0, reach.high - reach.step + 1))
-    return next(
-        (found for found in _choices(declaration, most) if held_window(declaration, 1, size, reach, found)), None
-    )
+    choices = _choices(declaration, most)
+    if (span := linear_span(declaration, reach.step * size)) is not None:
+        choices = (found for found in choices if _covers(span.at(found), 1, size, reach))
+    return next((found for found in choices if held_window(declaration, 1, size, reach, found)), None)
+
+
+def _covers(span: tuple[int, int], degree: int, size: int, reach: Reach) -> bool:
+    """Whether all that the first of so many devices reads lies within what it holds."""
+    start, end = span
+    return start <= reach.low and end > reach.step * (size // degree - 1) + reach.high
 
 
 @lru_cache(maxsize=16384)
@@ -217,7 +224,7 @@ def held_window(
     expected = start + extent // degree * np.arange(degree)[:, None] + np.arange(cut.held)[None, :]
     if not np.array_equal(positions, expected):
         return None
-    if start > reach.low or start + cut.held <= reach.step * (size // degree - 1) + reach.high:
+    if not _covers((start, start + cut.held), degree, size, reach):
         return None
     outside = start < 0 or expected[-1, -1] >= extent
     return None if outside and not cut.filled else (start, cut.held)

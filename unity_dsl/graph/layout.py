@@ -65,6 +65,8 @@ class Mesh:
 
 @dataclass(frozen=True, order=True)
 class Invariant:
+    """The same on every device, one logical computation: the axis is absent."""
+
     def __str__(self) -> str:
         return "I"
 
@@ -74,6 +76,8 @@ class Invariant:
 
 @dataclass(frozen=True, order=True)
 class Replicate:
+    """A copy on every device, each used by itself: their gradients are summed."""
+
     def __str__(self) -> str:
         return "R"
 
@@ -83,6 +87,8 @@ class Replicate:
 
 @dataclass(frozen=True, order=True)
 class Partial:
+    """A term of a sum on every device."""
+
     def __str__(self) -> str:
         return "P"
 

@@ -48,7 +48,7 @@ def local_call(instance: Instance, typed: TypedOperator, library: Library) -> Lo
         or any(by != PARTITION for by in typed.cuts.values())
     ):
         return None
-    classes = classify(instance, library)
+    classes = dict(classify(instance, library))
     around = {window.axis for window in typed.windows}
     for axis, found in windowed(instance, library).items() if around else ():
         if axis in around:

@@ -35,6 +35,8 @@ class PlannedValue:
 
 @dataclass(frozen=True)
 class PlannedNode:
+    """An operator with its configuration, and the layouts of what it reads and makes."""
+
     node: Node
     typed: TypedOperator
 
@@ -88,6 +90,8 @@ class Border:
 
 @dataclass(frozen=True)
 class PlannedSegment:
+    """A segment with the plans of its iterations, first to last, and the layouts at its border."""
+
     segment: Segment
     runs: tuple[Run, ...]
     border: Border

@@ -14,8 +14,9 @@ Invariant meets another kind nowhere else: that is what keeps a redundant comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, product
 from typing import Protocol
 
@@ -26,7 +27,8 @@ from ..index.term import reads
 from ..syntax.ast import ReductionKind
 from .cut import bijective, is_cut
 from .holding import HeldWindow, Holder, Holding, holds_merged, only_holds
-from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
+from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
+from .placement import place, placements
 
 
 @dataclass(frozen=True, order=True)
@@ -49,6 +51,13 @@ class Along:
 
     axis: str
     by: str = PARTITION
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.axis, self.by))
 
     def __str__(self) -> str:
         return self.axis if self.by == PARTITION else f"{self.by}({self.axis})"
@@ -117,13 +126,44 @@ class Theorems(Protocol):
         """Tells of a role whether the operator, and its adjoints by operands that have a cotangent, may have it."""
 
 
+@dataclass(frozen=True)
+class _Effect:
+    """What a role is to an operator: the kinds of its operands and results, and what tells it from other roles.
+
+    Of an operand the roles of one number do the same to it. `along` is 0 for all roles that divide nothing.
+    """
+
+    kinds: tuple[Kind, ...]
+    numbers: tuple[int, ...]
+    along: int
+
+
+@dataclass(frozen=True)
+class _Division:
+    """What of a typed operator depends on nothing but which axes are divided: equal fields are one object."""
+
+    local_sizes: Mapping[str, int]
+    divided: Mapping[str, tuple[int, ...]]
+    inner: tuple[InnerReduce | InnerReplicate, ...]
+    native: bool
+    holding: Holding
+    cuts: Mapping[int, str]
+    sliced: frozenset[tuple[str, int]]
+
+    @cached_property
+    def beside_kinds(self) -> Hashable:
+        """What layouts depend on besides kinds: the windows that are slices, and what merged dimensions are held by."""
+        return (self.sliced, *self.holding.merged.items()) if self.sliced or self.holding.merged else None
+
+
 class Typing:
-    """The typing rule of one instance on one mesh; what depends on neither configuration nor sizes is found once."""
+    """The typing rule of one instance on one mesh; what several configurations have in common is found once."""
 
     def __init__(self, instance: Instance, mesh: Mesh, library: Library) -> None:
         self.instance = instance
         self.mesh = mesh
         self.library = library
+        self._operands: tuple[Operand, ...] = (*instance.inputs, *instance.outputs)
         self.classes = classify(instance, library)
         self.holder = Holder(instance, mesh, library)
         self.linear = linear_operands(instance)
@@ -134,9 +174,10 @@ class Typing:
         self.reading = [_read_names(equation) for equation in instance.equations]
         self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
         self._reasons: dict[tuple[Role, int], str | None] = {}
-        self._kinds: dict[Role, tuple[list[Kind], list[Kind]]] = {}
         self._replicated_of: dict[tuple[Role, int], frozenset[str]] = {}
-        self._inner_of: dict[tuple[Role, ...], tuple[InnerReduce | InnerReplicate, ...]] = {}
+        self._effects: dict[Role, _Effect] = {}
+        self._divisions: dict[tuple[int, ...], _Division | str] = {}
+        self._placements = placements(instance.kind)
 
     # ------------------------------------------------------------------------------------------ one axis
 
@@ -172,10 +213,6 @@ class Typing:
                 if size % degree if holds else not bijective(declaration, degree, size):
                     return f"{degree} devices do not divide axis `{name}` of {size}"
         return None
-
-    @property
-    def _operands(self) -> tuple[Operand, ...]:
-        return (*self.instance.inputs, *self.instance.outputs)
 
     def operand_kind(self, role: Role, operand: Operand, position: int) -> Kind:
         """The kind of an input along a mesh axis with this role; a Shard's place is left at 0."""
@@ -225,6 +262,42 @@ class Typing:
         for axis, role in enumerate(configuration):
             if (reason := self.blocked(role, axis)) is not None:
                 return reason
+        return self.type_unblocked(configuration)
+
+    def type_unblocked(self, configuration: Configuration) -> TypedOperator | str:
+        """As `type`, of roles that are known not to be blocked."""
+        effects = [self._effect(role) for role in configuration]
+        key = tuple(effect.along for effect in effects)
+        if (division := self._divisions.get(key)) is None:
+            division = self._divisions[key] = self._divide(configuration)
+        if isinstance(division, str):
+            return division
+        layouts = tuple(self._layout(position, effects, division) for position in range(len(self._operands)))
+        return TypedOperator(
+            configuration,
+            layouts[: len(self.instance.inputs)],
+            layouts[len(self.instance.inputs) :],
+            division.local_sizes,
+            division.divided,
+            division.inner,
+            division.native,
+            division.holding.windows,
+            division.cuts,
+        )
+
+    def _effect(self, role: Role) -> _Effect:
+        if (found := self._effects.get(role)) is None:
+            given = [self.operand_kind(role, operand, i) for i, operand in enumerate(self.instance.inputs)]
+            kinds = (*given, *(self.result_kind(role, output) for output in self.instance.outputs))
+            numbers = []
+            for kind, placed in zip(kinds, self._placements, strict=True):
+                numbers.append(placed.number(kind, role.axis if isinstance(role, Along) else ""))
+            along = 1 + len(self._effects) if isinstance(role, Along) else 0
+            found = self._effects[role] = _Effect(kinds, tuple(numbers), along)
+        return found
+
+    def _divide(self, configuration: Configuration) -> _Division | str:
+        """What follows from the divided axes alone, or why they cannot be divided so."""
         divided = self._divided(configuration)
         local = dict(self.instance.sizes)
         for name, axes in divided.items():
@@ -238,46 +311,20 @@ class Typing:
         if isinstance(holding, str):
             return holding
         local |= holding.sizes(self.instance)
-        kinds = [self._kinds_of(role) for role in configuration]
-        arguments = tuple(
-            self._layout([given[i] for given, _ in kinds], operand, divided, holding)
-            for i, operand in enumerate(self.instance.inputs)
-        )
-        results = tuple(
-            self._layout([made[i] for _, made in kinds], output, divided, holding)
-            for i, output in enumerate(self.instance.outputs)
-        )
-        inner = self._inner_collectives(configuration)
+        inner = tuple(self._inner(configuration))
         if holding.windows and inner:
             return f"{self.instance.name} reduces on the way what is read around axis `{holding.windows[0].axis}`"
-        native = not inner and self.always_native and self.native_along.issuperset(divided)
         cuts = {axis: self.holder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
-        return TypedOperator(
-            configuration,
-            arguments,
-            results,
-            local,
-            divided,
-            inner,
-            native and not holding.windows and all(by == PARTITION for by in cuts.values()),
-            holding.windows,
-            cuts,
-        )
+        native = not inner and self.always_native and self.native_along.issuperset(divided)
+        native = native and not holding.windows and all(by == PARTITION for by in cuts.values())
+        return _Division(local, divided, inner, native, holding, cuts, frozenset(self._sliced(holding, divided)))
 
-    def _kinds_of(self, role: Role) -> tuple[list[Kind], list[Kind]]:
-        if role not in self._kinds:
-            self._kinds[role] = (
-                [self.operand_kind(role, operand, i) for i, operand in enumerate(self.instance.inputs)],
-                [self.result_kind(role, output) for output in self.instance.outputs],
-            )
-        return self._kinds[role]
-
-    def _inner_collectives(self, configuration: Configuration) -> tuple[InnerReduce | InnerReplicate, ...]:
-        """They depend on the divided axes alone."""
-        key = tuple(role if isinstance(role, Along) else Uniformly(Invariant()) for role in configuration)
-        if key not in self._inner_of:
-            self._inner_of[key] = tuple(self._inner(configuration))
-        return self._inner_of[key]
+    def _sliced(self, holding: Holding, divided: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, int]]:
+        """The dimensions whose windows are slices and nothing beyond."""
+        for window in holding.windows:
+            extent = self.instance.shape(self.instance.operand(window.operand))[window.dim]
+            if window.is_slice(extent, self.mesh.degree(divided[window.axis])):
+                yield window.operand, window.dim
 
     def _divided(self, configuration: Configuration) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
@@ -314,30 +361,16 @@ class Typing:
                         )
         return None
 
-    def _layout(
-        self, kinds: Sequence[Kind], operand: Operand, divided: Mapping[str, tuple[int, ...]], holding: Holding
-    ) -> Layout:
-        """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first.
-
-        A window that is a slice and nothing beyond it is a slice, whatever op holds it.
-        """
-        placed = list(kinds)
-        around = {window.dim: window for window in holding.windows if window.operand == operand.name}
-        for dim, factors in enumerate(operand.dims):
-            window = around.get(dim)
-            names = factors if window is None else (window.axis,)
-            nesting = [axis for name in names for axis in divided.get(name, ())]
-            if window is not None and window.is_slice(self.instance.shape(operand)[dim], self.mesh.degree(nesting)):
-                placed = [Shard(dim) if axis in nesting else kind for axis, kind in enumerate(placed)]
-            for position, axis in enumerate(nesting):
-                kind = placed[axis]
-                assert isinstance(kind, Shard | Window) and kind.dim == dim
-                held = holding.merged.get((operand.name, dim, axis))
-                if held is not None:
-                    placed[axis] = Shard(dim, position, *held)
-                elif position:
-                    placed[axis] = type(kind)(dim, position, kind.by, kind.attributes)
-        return Layout(tuple(placed))
+    def _layout(self, position: int, effects: Sequence[_Effect], division: _Division) -> Layout:
+        """The layout of an operand or a result, in the order of `_operands`."""
+        known = self._placements[position].layouts
+        key = *[effect.numbers[position] for effect in effects], division.beside_kinds
+        if (found := known.get(key)) is None:
+            kinds = [effect.kinds[position] for effect in effects]
+            found = known[key] = place(
+                kinds, self._operands[position], division.divided, division.holding, division.sliced
+            )
+        return found
 
     def _inner(self, configuration: Configuration) -> Iterator[InnerReduce | InnerReplicate]:
         for number, equation in enumerate(self.instance.equations):
@@ -426,6 +459,33 @@ def type_operator(
     return Typing(instance, mesh, library).type(configuration)
 
 
+class ProvedRoles:
+    """The proved roles of an operator, `by_axis` of the mesh; configurations are chosen among them.
+
+    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        mesh: Mesh,
+        library: Library,
+        needs_gradient: Sequence[bool],
+        weights: Sequence[bool],
+        theorems: Theorems,
+    ) -> None:
+        self.typing = Typing(instance, mesh, library)
+        suggested = [self.typing.roles(axis, needs_gradient, weights) for axis in range(len(mesh.axes))]
+        proves = theorems.about(instance, needs_gradient)
+        proved = {role for role in dict.fromkeys(chain(*suggested)) if proves(role)}
+        self.by_axis = [[role for role in roles if role in proved] for roles in suggested]
+
+    def typed(self, chosen: Iterable[Configuration]) -> list[TypedOperator]:
+        """Those of the configurations that the sizes and the operands' dimensions allow, in their order."""
+        found = map(self.typing.type_unblocked, chosen)
+        return [typed for typed in found if isinstance(typed, TypedOperator)]
+
+
 def configurations(
     instance: Instance,
     mesh: Mesh,
@@ -434,14 +494,6 @@ def configurations(
     weights: Sequence[bool],
     theorems: Theorems,
 ) -> list[TypedOperator]:
-    """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first.
-
-    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter.
-    """
-    typing = Typing(instance, mesh, library)
-    suggested = [typing.roles(axis, needs_gradient, weights) for axis in range(len(mesh.axes))]
-    proves = theorems.about(instance, needs_gradient)
-    proved = {role for role in dict.fromkeys(chain(*suggested)) if proves(role)}
-    choices = product(*([role for role in roles if role in proved] for roles in suggested))
-    typed = (typing.type(choice) for choice in choices)
-    return [found for found in typed if isinstance(found, TypedOperator)]
+    """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
+    roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems)
+    return roles.typed(product(*roles.by_axis))

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size, Ties, Uniform
+from ..syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Read, ReductionKind, Select, Size, Ties, Uniform
 from .derivative import Slope, declared_slopes, dependents, derivative, smooth_reads
 from .independence import gradient_free
-from .instance import Dim, Equation, Instance, Operand
-from .inversion import Inversion, invert
+from .instance import Dim, Equation, Instance, Kind, Operand
+from .inversion import Inside, Inversion, invert
+from .lengths import Findings, Lengths, Sizes, dim_size
 from .library import Library
 from .simplify import ONE, ZERO, simplify
 from .term import (
@@ -55,7 +57,42 @@ def adjoint_by(instance: Instance, slope: Slope, wrt: int) -> Instance:
         raise ValueError(f"{instance.name}: `{operand.name}` holds integers, which have no cotangent")
     if instance.whole:
         raise ValueError(f"{instance.name} returns integers, which have no cotangent")
-    return _Adjoint(instance, slope, operand).build()
+    known = _derived(instance.kind, slope, wrt)
+    if (found := known.find(instance.sizes)) is not None:
+        return found[0].of(instance, found[1])
+    derivation = _Adjoint(instance, slope, operand)
+    made = derivation.build()
+    known.keep(derivation.lengths, made)
+    return made.of(instance, derivation.lengths.sizes)
+
+
+@lru_cache(maxsize=8192)
+def _derived(kind: Kind, slope: Slope, wrt: int) -> Findings[_Derived]:
+    """Adjoints of operators of a kind: they differ where it matters how long axes are."""
+    return Findings()
+
+
+@dataclass(frozen=True)
+class _Derived:
+    """An adjoint whatever the lengths of its axes; `given` are the names of the outputs' cotangents."""
+
+    operator: OperatorDecl
+    given: tuple[str, ...]
+    result: Operand
+    axes: tuple[str, ...]
+    equations: tuple[Equation, ...]
+
+    def of(self, instance: Instance, sizes: Mapping[str, int]) -> Instance:
+        outputs = zip(instance.outputs, self.given, strict=True)
+        return Instance(
+            self.operator,
+            (*instance.inputs, *(replace(output, name=name) for output, name in outputs)),
+            (self.result,),
+            {axis: sizes[axis] for axis in self.axes},
+            instance.attributes,
+            self.equations,
+            native=False,
+        )
 
 
 @dataclass(frozen=True)
@@ -73,7 +110,8 @@ class _Adjoint:
         self.instance = instance
         self.slope = slope
         self.wrt = wrt
-        self.sizes = dict(instance.sizes)
+        self.lengths = Lengths(instance.sizes)
+        self.axes = dict.fromkeys(instance.sizes)
         self.forward = {equation.target.name: equation for equation in instance.equations}
         self.operands = {operand.name: operand for operand in instance.inputs}
         self.operands |= {equation.target.name: equation.target for equation in instance.equations}
@@ -84,7 +122,7 @@ class _Adjoint:
         self.dims = {operand.name: self.distinct(operand.dims) for operand in self.operands.values()}
         self.made: list[Equation] = []
 
-    def build(self) -> Instance:
+    def build(self) -> _Derived:
         given = tuple(replace(output, name=self.cotangents[output.name]) for output in self.instance.outputs)
         self.operands |= {operand.name: operand for operand in given}
         terms: dict[str, list[_Term]] = {
@@ -103,14 +141,12 @@ class _Adjoint:
         self.cotangents[self.wrt.name] = self.name(f"d_{self.wrt.name}")
         self.collect(self.wrt.name, terms.get(self.wrt.name, []))
         result = self.operands[self.cotangents[self.wrt.name]]
-        return Instance(
+        return _Derived(
             replace(self.instance.operator, name=f"{self.instance.name}_{result.name}", torch=None),
-            (*self.instance.inputs, *given),
-            (result,),
-            self.sizes,
-            self.instance.attributes,
+            tuple(operand.name for operand in given),
+            result,
+            tuple(self.axes),
             (*self.needed_forward(), *self.made),
-            native=False,
         )
 
     # ------------------------------------------------------------------------------------------ names
@@ -123,9 +159,11 @@ class _Adjoint:
     def axis(self, wanted: str, taken: Iterable[str]) -> str:
         """An axis of the size of `wanted` that is none of `taken`."""
         made = fresh(wanted, taken)
-        size = self.sizes[wanted]
-        while self.sizes.setdefault(made, size) != size:
-            made = fresh(wanted, {*taken, *self.sizes})
+        while made in self.axes and not self.lengths.same(made, wanted):
+            made = fresh(wanted, {*taken, *self.axes})
+        if made not in self.axes:
+            self.axes[made] = None
+            self.lengths.add(made, wanted)
         return made
 
     def distinct(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -173,11 +211,13 @@ class _Adjoint:
         own = {axis for dim in dims for axis in dim}
         # The equation's axes get names that are no axis of the tensor, then those that stay free get theirs back.
         apart = {axis: f"{axis}'" for axis in equation.space}
-        local = self.sizes | {new: self.sizes[axis] for axis, new in apart.items()}
+        for axis, new in apart.items():
+            if new not in self.lengths.sizes:
+                self.lengths.add(new, axis)
         renaming: dict[str, Expr] = {axis: Name(new) for axis, new in apart.items()}
         renamed = substitute(read, renaming)
         assert isinstance(renamed, Read)
-        found = invert(renamed, dims, [*apart.values()], local)
+        found = invert(renamed, dims, [*apart.values()], self.lengths)
         free = [axis for axis in equation.space if apart[axis] not in found.solved]
         back: dict[str, str] = {}
         for axis in free:
@@ -185,7 +225,7 @@ class _Adjoint:
         final: dict[str, Expr] = {apart[axis]: Name(new) for axis, new in back.items()}
         solution = {axis: found.solved.get(new, Name(new)) for axis, new in apart.items()}
         at = {axis: simplify(substitute(term, final)) for axis, term in solution.items()}
-        found.outside = [simplify(substitute(condition, final)) for condition in found.outside]
+        found.inside = [condition.at(final) for condition in found.inside]
         found.equal = [simplify(substitute(condition, final)) for condition in found.equal]
         return self.summed(self.placed(equation, factor, at, found), tuple(back.values()))
 
@@ -196,10 +236,17 @@ class _Adjoint:
         value = rewrite(substitute(factor, at), self.guarded)
         for condition in found.equal:
             value = call("*", condition, value)
-        if found.outside and not self.vanishes(equation, value, at, found):
-            for condition in found.outside:
-                value = Select(condition, value, ZERO)
+        if found.inside and not self.vanishes(equation, value, at, found):
+            for limit in found.inside:
+                value = Select(self.holds(limit), value, ZERO)
         return simplify(value)
+
+    def holds(self, condition: Inside) -> Expr:
+        """A condition with lengths as numbers."""
+        term, end = condition.term, condition.end
+        if end is None:
+            return simplify(call(">=", term, ZERO))
+        return simplify(call("<", term, Number(self.lengths.number((end,))) if isinstance(end, str) else end))
 
     def guarded(self, node: Expr) -> Expr:
         """A read with the fill 0 where it may now leave its tensor, and with none where it cannot.
@@ -208,22 +255,17 @@ class _Adjoint:
         """
         if not isinstance(node, Read):
             return node
-        if all(self.inside(index, dim) for index, dim in zip(node.index, self.operands[node.tensor].dims, strict=True)):
+        dims = zip(node.index, self.operands[node.tensor].dims, strict=True)
+        if all(index == dim_index(dim) or self.lengths.ask(_inside, index, dim) for index, dim in dims):
             return replace(node, fill=None)
         return node if node.fill is not None else replace(node, fill=ZERO)
-
-    def inside(self, index: Expr, dim: Dim) -> bool:
-        if len(free_axes(index)) > 1 and merged_axes(index, self.sizes) is None:
-            return False
-        low, high = interval(index, self.sizes)
-        return low >= 0 and high < dim_size(dim, self.sizes)
 
     def vanishes(self, equation: Equation, value: Expr, at: Mapping[str, Expr], found: Inversion) -> bool:
         """Whether the cotangent, read with the fill 0, is 0 wherever the solved positions leave the space."""
         incoming = Read(self.cotangents[equation.target.name], ())
         if any(isinstance(node, Apply) and node.function not in _TOTAL for node in walk(value)):
             return False
-        known = {condition.arguments[0] for condition in found.outside if isinstance(condition, Apply)}
+        known = {condition.term for condition in found.inside}
         kept = {at[dim[0]] for dim in equation.target.dims if len(dim) == 1}
         return known <= kept and _is_factor(incoming.tensor, value)
 
@@ -258,7 +300,7 @@ class _Adjoint:
     def first(self, equation: Equation, incoming: Expr) -> Expr:
         """One for the first that equals the extremum: the one whose position among the reduced is the least."""
         position = dim_index(equation.over)
-        beyond = Number(dim_size(equation.over, self.sizes))
+        beyond = Number(self.lengths.number(equation.over))
         least = self.intermediate(
             equation,
             "first",
@@ -338,12 +380,12 @@ class _Adjoint:
         return (equation for name, equation in self.forward.items() if name in needed)
 
 
-def dim_size(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """The length of a dimension: the product of its axes."""
-    size = 1
-    for axis in dim:
-        size *= sizes[axis]
-    return size
+def _inside(sizes: Sizes, index: Expr, dim: Dim) -> bool:
+    """Whether an index stays inside of a dimension, and not only because it is a merged one at these sizes."""
+    if len(free_axes(index)) > 1 and merged_axes(index, sizes) is None:
+        return False
+    low, high = interval(index, sizes)
+    return low >= 0 and high < dim_size(sizes, dim)
 
 
 def _moves(node: Expr, at: Mapping[str, Expr]) -> bool:

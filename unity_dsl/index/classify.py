@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from ..syntax.ast import Expr, Name, Read, ReductionKind, Size, Ties, Uniform
 from .independence import gradient_free
-from .instance import Equation, Instance, Operand
+from .instance import Equation, Instance, Kind, Operand
 from .library import Library
 from .linearity import linear_operands
 from .native import native_names
@@ -51,11 +52,17 @@ Places = Collection[tuple[str, int]]
 """Dimensions of tensors, by name and number."""
 
 
-def classify(instance: Instance, library: Library, held: Places = ()) -> dict[str, AxisClass]:
+def classify(instance: Instance, library: Library, held: Places = ()) -> Mapping[str, AxisClass]:
     """Every axis with its class: those that equations run over, in their order, then those that only operands have.
 
     `held` are dimensions of which every device holds all that it reads, wherever that is.
     """
+    return _classify(instance.kind, frozenset(held))
+
+
+@lru_cache(maxsize=4096)
+def _classify(kind: Kind, held: frozenset[tuple[str, int]]) -> Mapping[str, AxisClass]:
+    instance = kind.instance
     if instance.extern:
         return dict(_declared(instance))
     equations = (*instance.equations, *instance.evaluation)
@@ -82,8 +89,8 @@ def classify(instance: Instance, library: Library, held: Places = ()) -> dict[st
             why_not = f"no statement runs over `{axis}`"
         if why_not is None and axis in positional and axis not in given:
             why_not = f"no operand has `{axis}`: its size is what a condition says, on every device"
-        kind, reason = _kind(axis, axis in in_outputs, axis in inner, why_not)
-        found[axis] = AxisClass(axis, kind, reason, axis in positional, axis in sized, axis in inner)
+        may, reason = _kind(axis, axis in in_outputs, axis in inner, why_not)
+        found[axis] = AxisClass(axis, may, reason, axis in positional, axis in sized, axis in inner)
     return found
 
 
@@ -209,6 +216,12 @@ def local_native(instance: Instance, library: Library, divided: tuple[str, ...])
     length that a condition ties to others is known to the call too, unless it is all of an attribute that the call does
     not name (`g == groups` where it names `|g|`).
     """
+    return _local_native(instance.kind, library, divided)
+
+
+@lru_cache(maxsize=16384)
+def _local_native(kind: Kind, library: Library, divided: tuple[str, ...]) -> bool:
+    instance = kind.instance
     if not instance.native or instance.operator.torch is None:
         return False
     classes = classify(instance, library)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from ..syntax.ast import Apply, Expr, Read, Select
 from .instance import Instance
@@ -39,6 +40,7 @@ def dependents(instance: Instance, sources: frozenset[str]) -> frozenset[str]:
     return frozenset(found)
 
 
+@lru_cache(maxsize=4)
 def declared_slopes(library: Library) -> Slope:
     """The declared derivatives of element functions, which hold at kinks too."""
 

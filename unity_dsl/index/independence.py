@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import isfinite
 
 from ..syntax.ast import Apply, Expr, Number, Read, ReductionKind, Select
 from .derivative import dependents
-from .instance import Equation, Instance, Operand
+from .instance import Equation, Instance, Kind, Operand
 from .term import children, dim_axes
 
 
@@ -39,6 +40,12 @@ def gradient_free(instance: Instance) -> frozenset[str]:
 
     Sound, not complete: a term whose change is not known counts as dependent.
     """
+    return _gradient_free(instance.kind)
+
+
+@lru_cache(maxsize=4096)
+def _gradient_free(kind: Kind) -> frozenset[str]:
+    instance = kind.instance
     outputs = {output.name for output in instance.outputs}
     floats = frozenset(operand.name for operand in instance.inputs if operand.integer_range is None)
     varying = dependents(instance, floats)

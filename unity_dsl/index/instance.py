@@ -6,13 +6,14 @@ same statements serve the prover, for which sizes are symbols.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from ..syntax.ast import Expr, OperatorDecl, ReductionKind, Ties
+from ..syntax.ast import Expr, Name, OperatorDecl, ReductionKind, Ties
 from ..syntax.span import Span
+from .term import dim_axes, reads
 
 Dim = tuple[str, ...]
 """The axes of a tensor dimension, major first. One axis, save for merged dimensions; none for a dimension of size 1."""
@@ -89,19 +90,14 @@ class Instance:
         return self.operator.name
 
     @cached_property
-    def identity(self) -> Hashable:
-        """Equal for instances of one library that are the same but for the place in the model."""
-        return (
-            self.name,
-            self.inputs,
-            self.outputs,
-            tuple(self.sizes.items()),
-            tuple(self.attributes.items()),
-            self.equations,
-            self.evaluation,
-            self.native,
-            tuple(self.declared.items()),
-        )
+    def identity(self) -> Key:
+        """Equal for instances that are the same but for the place in the model."""
+        return Key(self, (self.kind, self.inputs, self.outputs, tuple(self.sizes.items())))
+
+    @cached_property
+    def kind(self) -> Kind:
+        """What it is whatever its sizes."""
+        return Kind(self)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -117,3 +113,58 @@ class Instance:
             if operand.name == name:
                 return operand
         raise KeyError(name)
+
+
+class Key:
+    """What an instance is looked up by: hashed once."""
+
+    __slots__ = ("_hash", "instance", "parts")
+
+    def __init__(self, instance: Instance, parts: tuple[Hashable, ...]) -> None:
+        self.instance = instance
+        self.parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Key) and self._hash == other._hash and self.parts == other.parts)
+
+
+class Kind(Key):
+    """An instance as far as its sizes do not matter: equal for all that differ in these alone.
+
+    Sizes say which axes an index runs over one by one: of `p * 2 + r` that depends on how many r there are. What
+    `dim_axes` finds is therefore part of a kind, and whatever else looks at sizes is no property of kinds.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__(
+            instance,
+            (
+                instance.operator,
+                tuple(map(_without_range, instance.inputs)),
+                tuple(map(_without_range, instance.outputs)),
+                tuple(instance.sizes),
+                tuple((name, type(value), value) for name, value in instance.attributes.items()),
+                instance.equations,
+                instance.evaluation,
+                instance.native,
+                tuple(instance.declared.items()),
+                tuple(_computed(instance)),
+            ),
+        )
+
+
+def _without_range(operand: Operand) -> tuple[str, tuple[Dim, ...], bool]:
+    return operand.name, operand.dims, operand.integer_range is None
+
+
+def _computed(instance: Instance) -> Iterator[Dim | None]:
+    """What axes the indices run over that are no bare axes."""
+    for equation in (*instance.equations, *instance.evaluation):
+        for read in reads(equation.value):
+            yield from (dim_axes(index, instance.sizes) for index in read.index if not isinstance(index, Name))

@@ -8,27 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 from ..syntax.ast import Apply, Expr, Name, Number, Read
 from .instance import Dim
+from .lengths import Lengths, Sizes, dim_size
 from .simplify import simplify
 from .term import call, dim_index, free_axes, interval, merged_axes, merged_index, substitute
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What holds of a term where a solved axis is in its range: it is at least 0, or below `end`.
+
+    An axis as the end stands for its length.
+    """
+
+    term: Expr
+    end: Expr | str | None = None
+
+    def at(self, solved: Mapping[str, Expr]) -> Inside:
+        """The condition with terms in the place of axes."""
+        end = self.end if self.end is None or isinstance(self.end, str) else simplify(substitute(self.end, solved))
+        return Inside(simplify(substitute(self.term, solved)), end)
 
 
 @dataclass
 class Inversion:
     """Axes of the equation as terms in the element's position (and in axes that stay free).
 
-    `outside` are the conditions under which a solved axis may leave its range, `equal` those that no axis solves.
+    `inside` are the conditions that keep a solved axis in its range, `equal` those that no axis solves.
     """
 
     solved: dict[str, Expr] = field(default_factory=dict)
-    outside: list[Expr] = field(default_factory=list)
+    inside: list[Inside] = field(default_factory=list)
     equal: list[Expr] = field(default_factory=list)
 
 
-def invert(read: Read, dims: Sequence[Dim], axes: Sequence[str], sizes: Mapping[str, int]) -> Inversion:
+def invert(read: Read, dims: Sequence[Dim], axes: Sequence[str], sizes: Lengths) -> Inversion:
     """Solve `read.index == position` for `axes`, in order of preference.
 
     `dims` name the axes of the tensor that is read; none of them is among `axes`. Sizes are of both. Lengths of `axes`
@@ -45,26 +61,26 @@ def invert(read: Read, dims: Sequence[Dim], axes: Sequence[str], sizes: Mapping[
     return found
 
 
-def _straight(index: Expr, dim: Dim, axes: Sequence[str], sizes: Mapping[str, int], found: Inversion) -> bool:
+def _straight(index: Expr, dim: Dim, axes: Sequence[str], sizes: Lengths, found: Inversion) -> bool:
     """A bare or merged index gives its axes, if none of them is known already."""
-    factors = merged_axes(index, sizes)
+    factors = (index.name,) if isinstance(index, Name) else sizes.ask(_merged_axes, index)
     if factors is None or any(axis in found.solved or axis not in axes for axis in factors):
         return False
-    if [sizes[axis] for axis in factors] == [sizes[axis] for axis in dim]:
+    if factors == dim or (len(factors) == len(dim) and all(map(sizes.same, factors, dim))):
         found.solved |= {axis: Name(own) for axis, own in zip(factors, dim, strict=True)}
         return True
     position, stride = dim_index(dim), 1
     for place, axis in reversed(list(enumerate(factors))):
         term = position if stride == 1 else call("//", position, Number(stride))
-        _add(axis, term if place == 0 else call("%", term, Number(sizes[axis])), sizes, found)
-        stride *= sizes[axis]
-    if not factors and stride < prod(sizes[axis] for axis in dim):
+        _add(axis, term if place == 0 else call("%", term, Number(sizes.number((axis,)))), sizes, found)
+        stride *= sizes.number((axis,)) if place else 1
+    if not factors and not sizes.ask(_single, dim):
         found.equal.append(call("==", position, Number(0)))
     return True
 
 
 def _divided(
-    left: Sequence[tuple[Expr, Expr]], axes: Sequence[str], sizes: Mapping[str, int], found: Inversion
+    left: Sequence[tuple[Expr, Expr]], axes: Sequence[str], sizes: Lengths, found: Inversion
 ) -> Iterator[tuple[Expr, Expr]]:
     """`i // e` beside `i % e` gives `i`. Yields the pairs that remain."""
     rest = list(left)
@@ -74,18 +90,18 @@ def _divided(
                 minor = next((pair for pair in rest if pair[0] == call("%", Name(axis), by)), None)
                 if minor is not None:
                     _add(axis, merged_index([(major[1], by), (minor[1], by)]), sizes, found)
-                    if interval(minor[1], sizes)[1] >= interval(by, sizes)[0]:
-                        found.outside.append(call("<", minor[1], by))
+                    if not sizes.ask(_below, minor[1], by):
+                        found.inside.append(Inside(minor[1], by))
                     rest = [pair for pair in rest if pair not in (major, minor)]
     yield from rest
 
 
-def _solve_one(index: Expr, position: Expr, axes: Sequence[str], sizes: Mapping[str, int], found: Inversion) -> None:
+def _solve_one(index: Expr, position: Expr, axes: Sequence[str], sizes: Lengths, found: Inversion) -> None:
     index = substitute(index, found.solved)
     for axis in axes:
         if axis not in found.solved and (term := _isolate(index, position, axis)) is not None:
             found.solved = {known: substitute(value, {axis: term}) for known, value in found.solved.items()}
-            found.outside = [substitute(condition, {axis: term}) for condition in found.outside]
+            found.inside = [part.at({axis: term}) for part in found.inside]
             found.equal = [substitute(condition, {axis: term}) for condition in found.equal]
             _add(axis, term, sizes, found)
             return
@@ -108,12 +124,33 @@ def _isolate(index: Expr, position: Expr, axis: str) -> Expr | None:
     return None
 
 
-def _add(axis: str, term: Expr, sizes: Mapping[str, int], found: Inversion) -> None:
-    """Note the solution, and where it is out of the axis's range."""
+def _add(axis: str, term: Expr, sizes: Lengths, found: Inversion) -> None:
+    """Note the solution, and what keeps it in the axis's range."""
     term = simplify(term)
     found.solved[axis] = term
+    below, beyond = sizes.ask(_leaves, term, axis)
+    if below:
+        found.inside.append(Inside(term))
+    if beyond:
+        found.inside.append(Inside(term, axis))
+
+
+# ---------------------------------------------------------------------------------------------- questions of sizes
+
+
+def _merged_axes(sizes: Sizes, index: Expr) -> tuple[str, ...] | None:
+    return merged_axes(index, sizes)
+
+
+def _single(sizes: Sizes, dim: Dim) -> bool:
+    return dim_size(sizes, dim) <= 1
+
+
+def _below(sizes: Sizes, index: Expr, end: Expr) -> bool:
+    return interval(index, sizes)[1] < interval(end, sizes)[0]
+
+
+def _leaves(sizes: Sizes, term: Expr, axis: str) -> tuple[bool, bool]:
+    """Whether a term may be below 0, and whether it may be beyond the axis's end."""
     low, high = interval(term, sizes)
-    if low < 0:
-        found.outside.append(call(">=", term, Number(0)))
-    if high >= sizes[axis]:
-        found.outside.append(call("<", term, Number(sizes[axis])))
+    return low < 0, high >= sizes[axis]

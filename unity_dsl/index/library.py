@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,14 +11,41 @@ from typing import TypeVar
 from ..resources import folder
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
 from ..syntax.diagnostic import Label, fail
-from ..syntax.parse_ops import parse_ops
+from ..syntax.outline import outline
+from ..syntax.parse_ops import parse_operator, parse_ops
 from ..syntax.read import read_source
-from ..syntax.span import Source
-from .facts import check_facts
-from .samples import check_samples
+from ..syntax.span import Source, Span
 from .validate import check_function, check_operator, check_parallel
 
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
+
+
+class Operators(Mapping[str, OperatorDecl]):
+    """Operators by name. One that is given by its place is parsed and checked when it is first asked for.
+
+    Looking it up then raises E005 to E029 and E101 to E112.
+    """
+
+    def __init__(self, operators: Mapping[str, OperatorDecl | Span], functions: Mapping[str, FunctionDecl]) -> None:
+        self._found = dict(operators)
+        self._functions = functions
+
+    def __getitem__(self, name: str) -> OperatorDecl:
+        found = self._found[name]
+        if isinstance(found, Span):
+            found = parse_operator(found)
+            check_operator(found, self._functions)
+            self._found[name] = found
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,37 +71,69 @@ def library_sources(extra: Sequence[Path] = ()) -> tuple[Source, ...]:
 
 
 def library_of(sources: Iterable[Source]) -> Library:
-    """The declarations of these texts, checked together; of the same texts the same library. Raises E101 to E119."""
+    """The declarations of these texts, checked together; of the same texts the same library. Raises E101 to E119.
+
+    What comes with the package was tried before, at more points than there is time for, and all of it together: here
+    its operators are only found, to be parsed and checked when they are asked for.
+    """
     return _library_of(tuple(sources))
 
 
 @lru_cache(maxsize=16)
 def _library_of(sources: tuple[Source, ...]) -> Library:
-    declarations = [declaration for source in sources for declaration in parse_ops(source).declarations]
+    declarations: list[OperatorDecl | ParallelDecl | FunctionDecl] = []
+    outlined: dict[str, Span] = {}
+    shipped: set[str] = set()
+    for source in sources:
+        if _is_shipped(source):
+            shipped.add(source.name)
+            found = outline(source)
+            if found is not None and not found.keys() & outlined.keys():
+                outlined |= found
+                continue
+        declarations += parse_ops(source).declarations
     operators = [declaration for declaration in declarations if isinstance(declaration, OperatorDecl)]
     parallels = [declaration for declaration in declarations if isinstance(declaration, ParallelDecl)]
     functions = [declaration for declaration in declarations if isinstance(declaration, FunctionDecl)]
-    _check_distinct([*operators, *parallels])
+    names = {*_by_name(operators), *_by_name(parallels)}
+    clashing = [parse_operator(span) for name, span in outlined.items() if name in names]
+    _check_distinct([*clashing, *operators, *parallels])
     _check_distinct(functions)
-    library = Library(_by_name(operators), _by_name(parallels), _by_name(functions))
+    named = _by_name(functions)
+    library = Library(Operators({**outlined, **_by_name(operators)}, named), _by_name(parallels), named)
     for function in functions:
-        check_function(function, library.functions)
-    for function in functions:
-        if not _is_shipped(function):
-            check_facts(function, library.functions)
+        check_function(function, named)
     for operator in operators:
-        check_operator(operator, library.functions)
-    for operator in operators:
-        if any(output.integer_range is not None for output in operator.outputs) and not _is_shipped(operator):
-            check_samples(operator, library)
+        check_operator(operator, named)
     for parallel in parallels:
-        check_parallel(parallel, library.functions)
+        check_parallel(parallel, named)
+    given: list[FunctionDecl | OperatorDecl] = [*functions, *operators]
+    if given := [declaration for declaration in given if not _is_of(declaration, shipped)]:
+        _try(given, library)
     return library
 
 
-def _is_shipped(declaration: FunctionDecl | OperatorDecl) -> bool:
-    """Whether a declaration comes with the package: it was tried before, at more points than there is time for."""
-    return declaration.span is not None and Path(declaration.span.source.name).parent == folder("ops")
+def _try(declarations: Iterable[FunctionDecl | OperatorDecl], library: Library) -> None:
+    """Facts at points, and results that are integers at samples. Raises E113 and E118."""
+    # Only a library with declarations of the user's own has to wait for what evaluates them.
+    from .facts import check_facts
+    from .samples import check_samples
+
+    for declaration in declarations:
+        if isinstance(declaration, FunctionDecl):
+            check_facts(declaration, library.functions)
+        elif any(output.integer_range is not None for output in declaration.outputs):
+            check_samples(declaration, library)
+
+
+def _is_shipped(source: Source) -> bool:
+    """Whether a text comes with the package."""
+    return Path(source.name).parent == folder("ops")
+
+
+def _is_of(declaration: FunctionDecl | OperatorDecl, sources: Collection[str]) -> bool:
+    """Whether a declaration stands in one of these texts."""
+    return declaration.span is not None and declaration.span.source.name in sources
 
 
 def _files(base: Path) -> Iterator[Path]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import combinations
 
 from ..syntax.ast import Apply, Expr, Number, Read, ReductionKind, Select
-from .instance import Equation, Instance
+from .instance import Equation, Instance, Kind
 from .term import children
 
 Degrees = frozenset[int]
@@ -22,6 +23,12 @@ def linear_operands(instance: Instance) -> tuple[tuple[int, ...], ...]:
 
     Integers are never terms of a sum.
     """
+    return _linear_operands(instance.kind)
+
+
+@lru_cache(maxsize=4096)
+def _linear_operands(kind: Kind) -> tuple[tuple[int, ...], ...]:
+    instance = kind.instance
     if instance.whole:
         return ()
     floats = [i for i, operand in enumerate(instance.inputs) if operand.integer_range is None]

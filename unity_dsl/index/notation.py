@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, Read, Reduce, Select, Size, Ties, Uniform
+from ..syntax.ast import Apply, DeviceName, Expr, FactDecl, Name, Number, Read, Reduce, Select, Size, Ties, Uniform
 from .instance import Dim, Equation
 from .term import COMPARISONS
 
@@ -23,6 +23,12 @@ def expression_text(expr: Expr, names: Renaming | None = None, numbers: Mapping[
 def condition_text(expr: Expr) -> str:
     """A comparison as it stands in a `where` line."""
     return _Writer({}, {}).condition(expr)
+
+
+def fact_text(fact: FactDecl) -> str:
+    """A fact as it is declared."""
+    where = ", ".join(map(condition_text, fact.conditions))
+    return condition_text(fact.claim) + (f" where {where}" if where else "")
 
 
 def equation_text(equation: Equation, names: Renaming | None = None, numbers: Mapping[float, str] | None = None) -> str:

@@ -216,6 +216,8 @@ def dim_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
 
     `i` gives (i,), `h * |k| + k` gives (h, k), the literal 0 gives (). The inverse of `dim_index`.
     """
+    if isinstance(index, Name):
+        return (index.name,)
     form = affine(index, sizes)
     if form is None or form.constant != 0:
         return None
@@ -232,6 +234,8 @@ def dim_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
 def merged_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
     """As `dim_axes`, and so at any sizes: `p * 2 + r` is no merged index only because there are two r."""
     axes = dim_axes(index, sizes)
+    if axes is None:
+        return None
     return axes if axes == dim_axes(index, {axis: size + 1 for axis, size in sizes.items()}) else None
 
 

@@ -42,10 +42,9 @@ class Windowed:
 def windowed(instance: Instance, library: Library) -> dict[str, Windowed | str]:
     """Every axis that some dimension is read around; a reason in words where it can be divided in no way."""
     found: dict[str, Windowed | str] = {}
-    for axis in instance.axes:
-        places = list(dict.fromkeys(_around(instance, axis)))
-        if not places:
-            continue
+    around = _around(instance)
+    for axis in filter(around.get, instance.axes):
+        places = tuple(around[axis])
         try:
             reaches = tuple(_reach(instance, axis, tensor, dim) for tensor, dim in places)
             _check_apart(instance, axis, reaches)
@@ -65,14 +64,17 @@ def _said(entry: AxisClass) -> AxisClass:
     return replace(entry, reason=f"{entry.reason}, and at its neighbours")
 
 
-def _around(instance: Instance, axis: str) -> Iterator[tuple[str, int]]:
-    """Dimensions that are read at an index with this axis in it which is not just their own."""
+def _around(instance: Instance) -> dict[str, dict[tuple[str, int], None]]:
+    """Per axis the dimensions that are read at an index with it in it which is not just their own, in their order."""
+    found: dict[str, dict[tuple[str, int], None]] = {}
     for equation in (*instance.equations, *instance.evaluation):
         for read in reads(equation.value):
             own = instance.operand(read.tensor).dims
             for place, (index, dim) in enumerate(zip(read.index, own, strict=True)):
-                if axis in free_axes(index) and dim_axes(index, instance.sizes) != dim:
-                    yield read.tensor, place
+                if dim_axes(index, instance.sizes) != dim:
+                    for axis in free_axes(index):
+                        found.setdefault(axis, {})[read.tensor, place] = None
+    return found
 
 
 def _reach(instance: Instance, axis: str, tensor: str, dim: int) -> Reach:

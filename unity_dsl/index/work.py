@@ -10,7 +10,7 @@ an axis are left out, as in the adjoint of a window that moves in steps, those f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
@@ -20,7 +20,7 @@ import numpy as np
 
 from ..syntax.ast import Apply, Expr, Name, Number, Read, Select, Size, Uniform
 from .adjoint import adjoint_by
-from .instance import Equation, Instance, Operand
+from .instance import Equation, Instance, Key, Kind
 from .term import COMPARISONS, affine, call, children, free_axes, reads, substitute, walk
 
 Count = Any
@@ -105,6 +105,12 @@ def backward_work(
 
 def forward_tally(instance: Instance) -> Tally:
     """The forward computation at any sizes."""
+    return _forward_tally(instance.kind)
+
+
+@lru_cache(maxsize=4096)
+def _forward_tally(kind: Kind) -> Tally:
+    instance = kind.instance
     if instance.extern:
         return _extern_tally(instance)
     inputs = {operand.name for operand in instance.inputs}
@@ -125,39 +131,35 @@ def _extern_tally(instance: Instance) -> Tally:
     return Tally(Polynomial(), read, written)
 
 
-@dataclass(frozen=True)
-class _Same:
-    """An instance that equals every other of the same equations and sizes: models repeat their operators."""
-
-    inputs: tuple[Operand, ...]
-    equations: tuple[Equation, ...]
-    sizes: tuple[tuple[str, int], ...]
-    instance: Instance = field(compare=False)
-
-
 def backward_tallies(instance: Instance, needs: Sequence[bool]) -> tuple[tuple[Tally, Mapping[str, int]], ...]:
     """Per input that needs a gradient its cotangent's computation, and the sizes of axes that only the adjoint has."""
-    same = _Same(instance.inputs, instance.equations, tuple(instance.sizes.items()), instance)
-    return _backward_tallies(same, tuple(needs))
+    return _backward_tallies(instance.identity, tuple(needs))
 
 
 @lru_cache(maxsize=4096)
-def _backward_tallies(same: _Same, needs: tuple[bool, ...]) -> tuple[tuple[Tally, Mapping[str, int]], ...]:
-    instance = same.instance
-    done = set(instance.equations)
-    found = []
-    for position, operand in enumerate(instance.inputs):
-        if not needs[position] or operand.integer_range is not None or instance.whole:
-            continue
-        made = adjoint_by(instance, _one_operation, position)
+def _backward_tallies(identity: Key, needs: tuple[bool, ...]) -> tuple[tuple[Tally, Mapping[str, int]], ...]:
+    instance = identity.instance
+    wanted = () if instance.whole else zip(instance.inputs, needs, strict=True)
+    made = tuple(
+        adjoint_by(instance, _one_operation, position)
+        for position, (operand, needed) in enumerate(wanted)
+        if needed and operand.integer_range is None
+    )
+    tallies = _tallies(instance.kind, tuple(found.kind for found in made))
+    return tuple((tally, found.sizes) for tally, found in zip(tallies, made, strict=True) if tally is not None)
+
+
+@lru_cache(maxsize=4096)
+def _tallies(forward: Kind, adjoints: tuple[Kind, ...]) -> tuple[Tally | None, ...]:
+    """None for a cotangent that is passed on as it comes."""
+    done = set(forward.instance.equations)
+    found: list[Tally | None] = []
+    for made in (kind.instance for kind in adjoints):
         new = [equation for equation in made.equations if equation not in done]
         done.update(new)
-        if not new or not _passes_on(made):
-            inputs = {given.name for given in made.inputs}
-            tally = Tally(
-                total(map(flops_of, new)), _read(made, made.equations, inputs), (_written(made.equations[-1]),)
-            )
-            found.append((tally, made.sizes))
+        inputs = {given.name for given in made.inputs}
+        tally = Tally(total(map(flops_of, new)), _read(made, made.equations, inputs), (_written(made.equations[-1]),))
+        found.append(None if new and _passes_on(made) else tally)
     return tuple(found)
 
 

@@ -13,10 +13,10 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from ..graph.conversion import Step, StepKind
 from ..graph.exchange import received_fraction
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
+from ..graph.step import Step, StepKind
 from ..graph.typing import InnerReduce, TypedOperator
 from ..index.instance import Instance
 from ..index.work import Work, backward_work, work
@@ -120,16 +120,17 @@ def _price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[
             return group_price(step.axes, mesh, machine).scaled(moved * held), held
         case StepKind.EXCHANGE:
             assert step.source is not None and step.target is not None
-            received = exchanged(step.source, step.target, mesh)
-            return price_exchange(step, received, mesh, machine, held), held_fraction(step.target, mesh)
+            received, kept = exchanged(step.source, step.target, mesh), held_fraction(step.target, mesh)
+            return price_exchange(step.axes, received, mesh, machine, held + kept), kept
     raise AssertionError(f"unknown step {step.kind}")
 
 
-def price_exchange(step: Step, received: float, mesh: Mesh, machine: Machine, held: float) -> Price:
-    """Slices packed, sent and put in place, a device receiving that part of the tensor; of 0 nothing is sent."""
-    assert step.target is not None
-    local = local_price(machine, 2).scaled(held + held_fraction(step.target, mesh))
-    return local if received == 0 else group_price(step.axes, mesh, machine).scaled(received) + local
+def price_exchange(axes: tuple[int, ...], received: float, mesh: Mesh, machine: Machine, copied: float) -> Price:
+    """Slices packed, sent and put in place: a device receives one part of the tensor (of 0 nothing is sent) and copies
+    another, what it holds before and after.
+    """
+    local = local_price(machine, 2).scaled(copied)
+    return local if received == 0 else group_price(axes, mesh, machine).scaled(received) + local
 
 
 @lru_cache(maxsize=65536)
@@ -169,6 +170,21 @@ def price_operators(
     """Seconds of an operator under each of its configurations: a roofline of the local forward and backward work, the
     launches, and the collectives inside. Shape [configurations].
     """
+    # Configurations that divide the same axes share what depends on these alone, and are priced once.
+    different = {(id(found.local_sizes), id(found.inner), found.native): found for found in typed}
+    number = {key: row for row, key in enumerate(different)}
+    which = [number[id(found.local_sizes), id(found.inner), found.native] for found in typed]
+    return _price_each(instance, list(different.values()), dtype, mesh, machine, needs_gradient)[which]
+
+
+def _price_each(
+    instance: Instance,
+    typed: Sequence[TypedOperator],
+    dtype: str,
+    mesh: Mesh,
+    machine: Machine,
+    needs_gradient: Sequence[bool],
+) -> Seconds:
     sizes = {axis: np.array([found.local_sizes[axis] for found in typed], dtype=float) for axis in instance.sizes}
     width = DTYPE_BYTES[dtype]
     launches = np.array([1 if found.native else len(instance.equations) for found in typed])

@@ -121,18 +121,6 @@ def _stated(claims: list[Any], logic: str) -> str:
     return "\n".join(line for line in lines if not line.startswith(("; ", "(set-info"))) + "\n"
 
 
-def solver_version() -> str:
-    """The version of z3, found out without loading it where its package says so."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("z3-solver")
-    except PackageNotFoundError:
-        import z3
-
-        return str(z3.get_version_string())
-
-
 class _Translation:
     """One translation to z3: polynomials and guards, and the ranges of all that occurs in them.
 

@@ -23,6 +23,7 @@ from ..index.library import Library
 from ..syntax.ast import Apply, Number
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import RuleDecl
+from .answer import Answer, Proved, Refuted
 from .arithmetic import Arithmetic
 from .build import Ranks, Views, attribute_names, claim_of, used_names, views_at
 from .claim import Claim
@@ -30,7 +31,7 @@ from .condition_grammar import Array, Atom, atoms
 from .counterexample import SEEDS, SIZE_RUNS, Shrinking, smaller_sizes
 from .form import Unsupported
 from .guard import compare
-from .prove import Answer, Proved, Refuted, prove_rule
+from .prove import prove_rule
 from .ranks import ranks_of
 from .witness import Difference, IllShaped, Run, witness_sizes
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..index.library import Library
-from ..index.notation import condition_text
+from ..index.notation import fact_text
 from ..index.term import free_axes
 from ..syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
 from .arithmetic import Arithmetic
@@ -99,12 +99,6 @@ def fact_lines(function: FunctionDecl, library: Library) -> tuple[str, ...]:
         lines.append(f"{status.text:<{width}}  {told}")
         lines += [f"  from {fact_text(fact)}" for fact in status.resting_on]
     return tuple(lines)
-
-
-def fact_text(fact: FactDecl) -> str:
-    """A fact as it is declared."""
-    where = ", ".join(map(condition_text, fact.conditions))
-    return condition_text(fact.claim) + (f" where {where}" if where else "")
 
 
 # ---------------------------------------------------------------------------------------------- by normal form

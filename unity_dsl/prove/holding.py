@@ -23,10 +23,10 @@ from ..graph.layout import Attributes
 from ..index.instance import Instance, Operand
 from ..index.instantiate import Shape, instantiate_parallel
 from ..index.library import Library
-from ..index.term import free_axes, reads
 from ..index.window import Reach, Windowed, windowed
 from ..syntax.ast import Expr, Number, ParallelDecl, Read
 from ..syntax.diagnostic import InputError
+from .answer import Answer, Obligation
 from .arithmetic import Arithmetic
 from .compare import Comparison
 from .form import Form, Unsupported, guarded, substitute
@@ -34,10 +34,10 @@ from .functions import Functions
 from .guard import Guard, within
 from .inline import Call, Tensor, input_tensor
 from .poly import Poly, Quotient, Var, number, of, product
-from .prove import Answer, Obligation
 from .shape import Factors, Failed, Sizes, factors_of, shown, valued
 from .sharding import DEGREE, LOCAL, Division, OnDevice, answer, modes, symbolic_sizes
 from .subject import Subject, generalise
+from .window import axes_beside
 
 
 def prove_holding(subject: Subject, axis: str, by: str, library: Library) -> Answer:
@@ -48,18 +48,6 @@ def prove_holding(subject: Subject, axis: str, by: str, library: Library) -> Ans
     axis = subject.axes.get(axis, axis)
     theorem = _windows if axis in windowed(subject.instance, library) else _merged
     return answer(library, lambda functions: theorem(subject, axis, by, library, functions))
-
-
-def window_text(subject: Subject, axis: str, by: str, library: Library) -> str:
-    """What a theorem about windows looks at besides its subject: how far is read, and with which attributes."""
-    axis = subject.axes.get(axis, axis)
-    window = windowed(subject.instance, library).get(axis)
-    if not isinstance(window, Windowed):
-        return ""
-    size, declaration = subject.instance.sizes[axis], library.parallels[by]
-    lengths = {name: subject.instance.sizes[name] for name in sorted(_beside(subject.instance, window, axis))}
-    held = [(reach, window_attributes(declaration, size, reach)) for reach in window.reaches]
-    return f"{held!r} {lengths!r}"
 
 
 # ---------------------------------------------------------------------------------------------- windows
@@ -76,19 +64,6 @@ def _windows(subject: Subject, axis: str, by: str, library: Library, functions: 
     )
 
 
-def _beside(instance: Instance, window: Windowed, axis: str) -> set[str]:
-    """The other axes of the positions that are read: how many there are says how wide the windows are."""
-    places = {(reach.operand, reach.dim) for reach in window.reaches}
-    return {
-        name
-        for equation in (*instance.equations, *instance.evaluation)
-        for read in reads(equation.value)
-        for dim, index in enumerate(read.index)
-        if (read.tensor, dim) in places
-        for name in free_axes(index)
-    } - {axis}
-
-
 class _WindowDivision(Division):
     """One axis divided, with windows of what is read around it."""
 
@@ -102,7 +77,7 @@ class _WindowDivision(Division):
 
     def sizes(self) -> Sizes:
         instance, given = self.instance, {self.axis: self.whole}
-        for name in _beside(instance, self.window, self.axis):
+        for name in axes_beside(instance, self.window, self.axis):
             given[name] = factors_of(number(instance.sizes[name]))
         for reach in self.window.reaches:
             (own,) = instance.operand(reach.operand).dims[reach.dim]

@@ -7,13 +7,14 @@ the conditions. So a rule read from left to right never loses a value; it may gi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product as combinations
 from time import perf_counter
 
 from ..index.library import Library
 from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
+from .answer import Answer, NotProved, Obligation, Proved, Refuted
 from .arithmetic import Arithmetic, Question
 from .build import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
 from .claim import Claim
@@ -28,60 +29,10 @@ from .ranks import check_ranks, ranks_of
 from .shape import Factors, Failed, shown
 from .witness import SPARSE, Difference, IllShaped, Run, witness_sizes
 
-PROVER = 4
-"""Raised with every change in what this stage, or the calculus that it rests on, takes for proved.
-
-Certificates name it: those of another number count for nothing.
-"""
 WITNESSES = (0, 2, SPARSE, SPARSE + 1)
 """Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, and negative."""
 TRIALS = (*range(12), *range(SPARSE, SPARSE + 4))
 """Random instances that look for a counterexample where no proof is found."""
-
-
-@dataclass(frozen=True)
-class Obligation:
-    """Something that was shown: same_shape, in_bounds, divides, same_layout, same_value, defined or inhabited.
-
-    `questions` are those that z3 was asked on the way, where a proof is followed.
-    """
-
-    name: str
-    statement: str
-    questions: tuple[Question, ...] = field(default=(), compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class Proved:
-    """For all sizes that meet the conditions. `questions` is how often z3 was asked, `facts` what it rests on.
-
-    Those of element functions, of which some are assumed.
-    """
-
-    obligations: tuple[Obligation, ...]
-    questions: int
-    seconds: float
-    facts: tuple[FactDecl, ...] = ()
-
-
-@dataclass(frozen=True)
-class Refuted:
-    """Both sides were run in NumPy at these sizes, and differ there."""
-
-    counterexample: Difference
-    seconds: float
-
-
-@dataclass(frozen=True)
-class NotProved:
-    """Neither: the obligation that was not met, and why."""
-
-    obligation: str
-    reason: str
-    seconds: float
-
-
-Answer = Proved | Refuted | NotProved
 
 
 @dataclass(frozen=True)

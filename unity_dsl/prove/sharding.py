@@ -15,6 +15,7 @@ from time import perf_counter
 from ..index.instance import Equation, Instance, Operand
 from ..index.library import Library
 from ..syntax.ast import ReductionKind
+from .answer import Answer, NotProved, Obligation, Proved
 from .arithmetic import Arithmetic
 from .compare import Comparison
 from .form import Element, Unsupported, atom, free_variables, substitute, summed
@@ -23,7 +24,6 @@ from .guard import compare
 from .inline import Call, Tensor, input_tensor
 from .laws import laws_of
 from .poly import Poly, Var, exact_number, fresh, number, of, product
-from .prove import Answer, NotProved, Obligation, Proved
 from .shape import Factors, Failed, Sizes
 from .subject import Subject, generalise
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..index.library import Library
-from ..prove.arithmetic import solver_version
-from ..prove.prove import PROVER, Proved
+from ..prove.answer import Proved
+from ..prove.version import PROVER, solver_version
 from ..syntax.ast import Apply
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_rules import GraphCall, GraphView, RuleDecl

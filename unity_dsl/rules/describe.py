@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..index.library import Library
 from ..index.notation import condition_text
+from ..prove.answer import Answer, Proved, Refuted
 from ..prove.arithmetic import Question
 from ..prove.notation import Notation, notation_of, question_text, tensor_lines
-from ..prove.prove import Answer, Derivation, Proved, Refuted, follow_rule
+from ..prove.prove import Derivation, follow_rule
 from ..prove.smt import UNSAT, rests_on, smt_files
 from ..syntax.parse_rules import RuleDecl
 from .rulebook import reason_text

@@ -15,8 +15,8 @@ from ..graph.build import build_model
 from ..index.instance import Instance
 from ..index.library import Library
 from ..index.window import windowed
-from ..prove.arithmetic import solver_version
-from ..prove.prove import Proved
+from ..prove.answer import Proved
+from ..prove.version import solver_version
 from ..resources import folder
 from ..syntax.parse_model import parse_model
 from ..syntax.read import read_source

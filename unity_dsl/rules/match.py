@@ -27,6 +27,7 @@ from ..prove.poly import product
 from ..syntax.ast import Apply, Name, OperatorDecl, Read
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
+from .identity import operation
 from .sizes import Equation, solve_sizes
 from .substitution import Substitution
 
@@ -295,48 +296,6 @@ def instance_of(
         assert views is not None, "asked for before there are sizes"
         binding = view_binding(view, views[id(view)], sizes)
     return instantiate(operator, shapes, given, binding=binding, span=call.span)
-
-
-def operation(instance: Instance) -> tuple[object, ...]:
-    """What an operator does to its operands, up to the names of axes: equal for equal functions of equal shapes.
-
-    Axes of a pattern that stay together, and those of size 1, are no axes of their own here.
-    """
-    inputs = tuple((instance.shape(operand), operand.integer_range) for operand in instance.inputs)
-    outputs = tuple((instance.shape(operand), operand.integer_range) for operand in instance.outputs)
-    attributes = tuple(sorted(instance.attributes.items()))
-    pattern = None if instance.native else _pattern(instance)
-    return instance.name, attributes, inputs, outputs, pattern
-
-
-def is_same(instance: Instance) -> bool:
-    """Whether an operator is a rearrangement that changes nothing."""
-    if instance.name != "rearrange" or instance.native:
-        return False
-    places = [place for _, place in _pattern(instance)]
-    return instance.shape(instance.inputs[0]) == instance.shape(instance.outputs[0]) and places == sorted(places)
-
-
-def _pattern(instance: Instance) -> tuple[tuple[int, int], ...]:
-    """Per run of source axes that stay together: its size, and its place in the result, -1 where it is reduced."""
-    (source,), target = instance.inputs, instance.outputs[0]
-    places = {axis: place for place, axis in enumerate(a for a in target.axes if instance.sizes[a] != 1)}
-    runs: list[tuple[int, list[int]]] = []
-    for axis in source.axes:
-        size, place = instance.sizes[axis], places.get(axis, -1)
-        if size == 1:
-            continue
-        if runs and _joins(runs[-1][1][-1], place):
-            runs[-1] = runs[-1][0] * size, [*runs[-1][1], place]
-        else:
-            runs.append((size, [place]))
-    order = sorted(at[0] for _, at in runs if at[0] >= 0)
-    return tuple((size, order.index(at[0]) if at[0] >= 0 else -1) for size, at in runs)
-
-
-def _joins(last: int, place: int) -> bool:
-    """Whether an axis goes on where the one before it ended: both reduced, or neighbours in the result."""
-    return last == place == -1 or (last >= 0 and place == last + 1)
 
 
 @lru_cache(maxsize=1024)

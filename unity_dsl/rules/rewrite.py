@@ -18,7 +18,8 @@ from ..prove.form import Unsupported
 from ..syntax.ast import Name
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
-from .match import Match, graphs, instance_of, is_same, operation
+from .identity import is_same, operation
+from .match import Match, graphs, instance_of
 
 
 class Refused(Exception):

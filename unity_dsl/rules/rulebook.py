@@ -8,8 +8,9 @@ from math import isnan
 
 from ..index.library import Library
 from ..index.notation import condition_text
+from ..prove.answer import Answer, NotProved, Proved, Refuted
 from ..prove.conditions import Found, find_condition
-from ..prove.prove import Answer, NotProved, Proved, Refuted, prove_rule
+from ..prove.prove import prove_rule
 from ..prove.witness import Difference
 from ..syntax.diagnostic import fail
 from ..syntax.parse_rules import RuleDecl

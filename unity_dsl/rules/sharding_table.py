@@ -16,7 +16,7 @@ from ..index.library import Library
 from ..index.representative import instance_at, representative
 from ..index.samples import SAMPLES, contradiction
 from ..index.window import Windowed, windowed
-from ..prove.prove import NotProved, Proved
+from ..prove.answer import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError
 from .theorems import Claim, Claims, ShardingTheorems

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ..prove.arithmetic import solver_version
-from ..prove.prove import PROVER
+from ..prove.version import PROVER, solver_version
 from ..resources import folder
 
 NAME = "configurations.json"

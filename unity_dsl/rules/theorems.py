@@ -20,15 +20,14 @@ from ..graph.holding import only_holds
 from ..graph.layout import PARTITION
 from ..graph.typing import Along, Linearly, Role
 from ..index.adjoint import adjoint
-from ..index.instance import Instance
+from ..index.instance import Instance, Kind
 from ..index.library import Library
+from ..index.notation import fact_text
 from ..index.term import walk
 from ..index.window import windowed
-from ..prove.facts import fact_text
-from ..prove.holding import prove_holding, window_text
-from ..prove.prove import Answer, Proved
-from ..prove.sharding import prove_division, prove_linearity
+from ..prove.answer import Answer, Proved
 from ..prove.subject import Subject, generalise
+from ..prove.window import window_text
 from ..syntax.ast import Apply, Expr, FactDecl, OperatorDecl
 from .theorem_file import TheoremFile, shipped_theorems
 
@@ -84,6 +83,10 @@ class Claim:
         return self._keys[subject.text]
 
     def prove(self, subject: Subject, library: Library) -> Answer:
+        # Only a claim that is not kept has to wait for the prover.
+        from ..prove.holding import prove_holding
+        from ..prove.sharding import prove_division, prove_linearity
+
         match self.role:
             case Along(axis=axis, by=by) if self.held:
                 return prove_holding(subject, axis, by, library)
@@ -145,7 +148,15 @@ class Claims:
         return self.instance.inputs[position].name
 
     def _claim(self, made: Instance, statement: str, role: Along | Linearly, *, same: bool = False) -> Claim:
-        return Claim(self.instance.operator, statement, made, role, same)
+        return _claim_about(self.instance.operator, made.kind, self.library, statement, role, same)
+
+
+@lru_cache(maxsize=16384)
+def _claim_about(
+    operator: OperatorDecl, kind: Kind, library: Library, statement: str, role: Along | Linearly, same: bool
+) -> Claim:
+    """One claim for all operators that differ in sizes alone: no subject's text has any."""
+    return Claim(operator, statement, kind.instance, role, same)
 
 
 @lru_cache(maxsize=4)

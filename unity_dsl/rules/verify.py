@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..index.library import Library
-from ..prove.prove import Proved
+from ..prove.answer import Proved
 from ..syntax.diagnostic import fail
 from ..syntax.span import Source
 from .certificate import AGAIN, Certificate, certificates_path, certify, read_certificates, stale_reason

@@ -48,7 +48,8 @@ def _assemble(
     produced = dict(outside)
     for source in meaning.graph.inputs:
         produced[source.value.name] = source.value, invariant(mesh)
-    for value, variable, layouts in meaning.kept.values():
+    for variable in meaning.kept.values():
+        value, layouts = meaning.layouts[variable]
         produced[value.name] = value, problem.spaces.of(value).layouts[layouts[solved.values[variable]]]
     typed = {}
     asked = dict(wanted)

@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from ..graph.layout import Cut, Layout
 from .exact import Solved
 from .meaning import Meaning
 from .network import Mask
 from .options import all_invariant
 from .part import Domains, Part
 from .problem import Problem
+from .symmetry import without_places
 
 
-def coarse_domains(problem: Problem) -> tuple[Domains, Domains]:
-    """The part of the space where all mesh axes do the same, and the undivided model, which always has a plan."""
-    return _uniform(problem, problem.part, problem.meaning), _undivided(problem, problem.part, problem.meaning)
+def even_domain(problem: Problem) -> Domains:
+    """The part of the space where all mesh axes do the same."""
+    return _even(problem, problem.part, problem.meaning)
 
 
-def _uniform(problem: Problem, part: Part, meaning: Meaning) -> Domains:
+def whole_domain(problem: Problem) -> Domains:
+    """Everything Invariant that may be: there is such a plan."""
+    return _undivided(problem, problem.part, problem.meaning)
+
+
+def _even(problem: Problem, part: Part, meaning: Meaning) -> Domains:
     masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
-    for variable, options in meaning.nodes.values():
-        masks[variable] = np.array([_same(found.configuration) for found in options.typed])
-    for value, variable, layouts in meaning.kept.values():
-        space = problem.spaces.of(value)
-        masks[variable] = np.array([_same(_kinds(space.layouts[i])) for i in layouts])
-    bodies = [_uniform(problem, repeat.body, body) for repeat, body in zip(part.repeats, meaning.bodies, strict=True)]
+    for variable, found in _choices(problem, meaning):
+        masks[variable] = np.array([all(one == every[0] for one in every) for every in found])
+    bodies = [_even(problem, repeat.body, body) for repeat, body in zip(part.repeats, meaning.bodies, strict=True)]
     return Domains(masks, bodies)
 
 
 def _undivided(problem: Problem, part: Part, meaning: Meaning) -> Domains:
-    """Everything Invariant that may be."""
     masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
     for variable, options in meaning.nodes.values():
         masks[variable] = _preferred([all_invariant(found) for found in options.typed])
-    for value, variable, layouts in meaning.kept.values():
+    for variable in meaning.kept.values():
+        value, layouts = meaning.layouts[variable]
         masks[variable] = _preferred(layouts == problem.spaces.of(value).invariant)
     bodies = [_undivided(problem, repeat.body, body) for repeat, body in zip(part.repeats, meaning.bodies, strict=True)]
     return Domains(masks, bodies)
 
 
 def axis_domains(problem: Problem, plan: Solved) -> Iterator[Domains]:
-    """Per mesh axis, what differs from a plan along that axis only."""
+    """Per mesh axis, what differs from a plan along that axis only; or along an axis that may trade places with it."""
     for axis in range(len(problem.spaces.mesh.axes)):
         yield _beside(problem, problem.part, problem.meaning, [plan], axis)
 
@@ -51,19 +54,10 @@ def axis_domains(problem: Problem, plan: Solved) -> Iterator[Domains]:
 def _beside(problem: Problem, part: Part, meaning: Meaning, plans: Sequence[Solved], axis: int) -> Domains:
     """Of the plans of a body's iterations any one may be kept along the other axes."""
     masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
-
-    def others(kinds: Sequence[object]) -> tuple[object, ...]:
-        return (*kinds[:axis], *kinds[axis + 1 :])
-
-    def keep(variable: int, found: Sequence[tuple[object, ...]]) -> None:
-        kept = {found[plan.values[variable]] for plan in plans}
-        masks[variable] = np.array([value in kept for value in found])
-
-    for variable, options in meaning.nodes.values():
-        keep(variable, [others(found.configuration) for found in options.typed])
-    for value, variable, layouts in meaning.kept.values():
-        space = problem.spaces.of(value)
-        keep(variable, [others(_kinds(space.layouts[i])) for i in layouts])
+    groups = problem.spaces.scope.symmetry.groups
+    for variable, found in _choices(problem, meaning):
+        kept = {_others(found[plan.values[variable]], groups, axis) for plan in plans}
+        masks[variable] = np.array([any(_others(c, groups, a) in kept for a in _group(groups, axis)) for c in found])
     bodies = []
     for number, (repeat, body) in enumerate(zip(part.repeats, meaning.bodies, strict=True)):
         iterations = list(dict.fromkeys(solved for plan in plans for solved in plan.repeats[number]))
@@ -71,16 +65,27 @@ def _beside(problem: Problem, part: Part, meaning: Meaning, plans: Sequence[Solv
     return Domains(masks, bodies)
 
 
+def _others(chosen: Sequence[Hashable], groups: Sequence[tuple[int, ...]], axis: int) -> Hashable:
+    """What the axes other than one do; of axes that may trade places, how many do what."""
+    counts = [Counter(chosen[other] for other in group if other != axis) for group in groups]
+    return tuple(frozenset(count.items()) for count in counts)
+
+
+def _group(groups: Sequence[tuple[int, ...]], axis: int) -> tuple[int, ...]:
+    return next(group for group in groups if axis in group)
+
+
+def _choices(problem: Problem, meaning: Meaning) -> Iterator[tuple[int, list[Sequence[Hashable]]]]:
+    """Per variable what each of its values does along every mesh axis."""
+    for variable, options in meaning.nodes.values():
+        yield variable, [found.configuration for found in options.typed]
+    for variable in meaning.kept.values():
+        value, layouts = meaning.layouts[variable]
+        space = problem.spaces.of(value)
+        yield variable, [without_places(space.layouts[i]) for i in layouts]
+
+
 def _preferred(mask: Sequence[bool] | Mask) -> Mask:
     """Those that are wanted, or all if none is."""
     found = np.asarray(mask, dtype=bool)
     return found if found.any() else ~found
-
-
-def _same(roles: Sequence[object]) -> bool:
-    return all(role == roles[0] for role in roles)
-
-
-def _kinds(layout: Layout) -> list[object]:
-    """Kinds without the nesting, which differs between axes that cut the same dimension."""
-    return [(type(kind), kind.dim, kind.by) if isinstance(kind, Cut) else kind for kind in layout.kinds]

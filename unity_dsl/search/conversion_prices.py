@@ -6,34 +6,30 @@ table costs a few operations on arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..graph.conversion import (
-    LOCAL_STEPS,
     Conversion,
-    MoveTable,
-    Step,
-    StepKind,
-    before_windows,
     convert,
+    cut_extents,
     divisors,
     move_table,
-    without_windows,
 )
 from ..graph.exchange import Received
-from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate, Window
+from ..graph.layout import PARTITION, Cut, Layout, Mesh
+from ..graph.layout_codes import SHARD, Numbers
+from ..graph.lightest_paths import LightestPaths, lightest_paths
+from ..graph.moves import EXCHANGE, IS_LOCAL, STEP_KINDS, Moves, StepArrays
+from ..graph.step import LOCAL_STEPS, Step, StepKind
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import Price, held_fraction, price_exchange, price_steps
 from .elimination import Table
-
-Numbers = npt.NDArray[np.int64]
+from .windows import Crossings, Windows
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class PriceTables:
     backward_per_byte: Table
     steps: Table
 
-    def at(self, index: tuple[Numbers, Numbers] | tuple[npt.NDArray[np.intp], ...]) -> PriceTables:
+    def at(self, index: tuple[Numbers, Numbers]) -> PriceTables:
         return PriceTables(*(getattr(self, entry.name)[index] for entry in fields(self)))
 
     def forward(self, count: float) -> Table:
@@ -66,60 +62,49 @@ class ConversionPrices:
         self.mesh = mesh
         self.machine = machine
         self._received = Received(mesh, library)
-        self._shapes: dict[tuple[int, ...], PriceTables] = {}
-        self._exchanges: dict[Step, Price] = {}
+        self._tariff = _Tariff(mesh, machine)
+        self._tables: dict[tuple[int, ...], PriceTables] = {}
 
     def between(self, layouts: Sequence[Layout], shape: tuple[int, ...]) -> PriceTables:
         """Prices for every ordered pair of layouts of a tensor of that shape."""
         table = move_table(divisors(shape, self.mesh), self.mesh)
-        numbers = np.array([table.number.get(layout, -1) for layout in layouts], dtype=np.int64)
-        known = (numbers >= 0) & (numbers < table.in_order)
-        everything = self._of_shape(divisors(shape, self.mesh))
-        windows = _Windows(layouts, table)
-        found = everything.at(np.ix_(windows.left, windows.left))
-        for j in np.flatnonzero(windows.plain & ~known).tolist():
-            for entered, rows in windows.entered(j):
-                self._enter(found, everything, windows, (j, entered, rows), shape)
-        for i in np.flatnonzero(windows.plain & ~known).tolist():
-            self._add(found, (i, slice(None)), self._price(layouts[i], table.layouts[windows.left[i]], shape))
+        windows = Windows(layouts, table, self.mesh)
+        before = np.tile(windows.left, (len(layouts), 1))
+        before[:, windows.held] = windows.entered[windows.entry]
+        found = self._of_extents(cut_extents(shape, self.mesh)).at((windows.left[:, None], before))
+        if len(windows.held):
+            self._cross(found, windows, shape)
         for i in np.flatnonzero(~windows.plain).tolist():
             for j in range(len(layouts)):
                 for source, target in ((i, j), (j, i)):
                     self._put(found, (source, target), layouts[source], layouts[target], shape)
-        for i in np.flatnonzero(~known).tolist():
-            self._put(found, (i, i), layouts[i], layouts[i], shape)
+        for entry in fields(found):
+            np.fill_diagonal(getattr(found, entry.name), 0.0)
         return found
 
-    def _enter(
-        self,
-        found: PriceTables,
-        everything: PriceTables,
-        windows: _Windows,
-        entry: tuple[int, int, Numbers],
-        shape: tuple[int, ...],
-    ) -> None:
-        """Into the windows of layout `j`, for the sources `rows`: to the layout `entered`, and from there."""
-        j, entered, rows = entry
-        for field_ in fields(found):
-            table = getattr(everything, field_.name)
-            getattr(found, field_.name)[rows, j] = table[windows.left[rows], entered]
-        self._add(found, (rows, j), self._price(windows.table.layouts[entered], windows.layouts[j], shape))
-
-    def _add(self, tables: PriceTables, at: tuple[Any, Any], price: Sequence[float]) -> None:
-        for entry, value in zip(fields(tables), price, strict=True):
-            getattr(tables, entry.name)[at] += value
+    def _cross(self, found: PriceTables, windows: Windows, shape: tuple[int, ...]) -> None:
+        """Adds what it costs to enter windows and to leave them."""
+        entering = self._tariff.crossings(windows.entering(self._received, shape))
+        leaving = self._tariff.crossings(windows.leaving(self._received, shape))
+        for entry, enter, leave in zip(fields(found), entering, leaving, strict=True):
+            table = getattr(found, entry.name)
+            table[:, windows.held] += enter.reshape(windows.entered.shape)[windows.entry]
+            table[windows.held] += leave[:, None]
 
     def _put(
         self, tables: PriceTables, at: tuple[int, int], source: Layout, target: Layout, shape: tuple[int, ...]
     ) -> None:
-        for entry, value in zip(fields(tables), self._price(source, target, shape), strict=True):
+        there, back, steps = self.price(source, target, shape)
+        values = there.latency, there.per_byte, back.latency, back.per_byte, steps
+        for entry, value in zip(fields(tables), values, strict=True):
             getattr(tables, entry.name)[at] = value
 
-    def _price(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> tuple[float, ...]:
+    def price(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> tuple[Price, Price, float]:
+        """Of one conversion there and back, in bytes of the whole tensor, and its steps both ways."""
         found = convert(source, target, self.mesh, shape)
         forward, there = self._steps(found.forward, source, shape)
         backward, back = self._steps(found.backward, target, shape)
-        return forward.latency, forward.per_byte, backward.latency, backward.per_byte, there + back
+        return forward, backward, there + back
 
     def _steps(self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...]) -> tuple[Price, float]:
         """The price of steps and how many they are.
@@ -137,68 +122,32 @@ class ConversionPrices:
             for step in group:
                 assert step.source is not None and step.target is not None
                 received = self._received.fraction(step.source, step.target, shape)
-                price += price_exchange(step, received, self.mesh, self.machine, held_fraction(step.source, self.mesh))
+                before, held = held_fraction(step.source, self.mesh), held_fraction(step.target, self.mesh)
+                price += price_exchange(step.axes, received, self.mesh, self.machine, before + held)
                 count += 1.0 if received else 0.1
-                held = held_fraction(step.target, self.mesh)
         return price, count
 
-    def _of_shape(self, shape: tuple[int, ...]) -> PriceTables:
-        """All pairs of layouts in mesh order. A pair that cuts fewer dimensions is converted as of those alone."""
-        if shape and shape[-1] == 1:
-            return self._of_shape(shape[:-1])
-        if shape not in self._shapes:
-            table = move_table(shape, self.mesh)
-            size = table.in_order
+    def _of_extents(self, extents: tuple[int, ...]) -> PriceTables:
+        """All pairs of layouts in mesh order of a tensor of such `cut_extents`.
+
+        A pair that does not cut the last dimension is converted as of those before it.
+        """
+        if extents not in self._tables:
+            paths = lightest_paths(extents, self.mesh)
+            size = paths.in_order
+            kind = paths.layouts.kind[:size]
+            lower = np.flatnonzero((kind < SHARD + len(extents) - 1).all(axis=1)) if extents else np.arange(0)
             own = np.ones((size, size), dtype=bool)
-            lower = [table.number[layout] for layout in self._layouts_below(shape)] if shape else []
             own[np.ix_(lower, lower)] = False
-            found = _Walk(table, self.mesh, self.machine, self._exchange).prices(*np.nonzero(own))
+            found = _Walk(paths, self._tariff).prices(*np.nonzero(own))
             every = PriceTables(*np.zeros((len(fields(PriceTables)), size, size)))
             for entry in fields(every):
                 getattr(every, entry.name)[own] = getattr(found, entry.name)
-                if shape:
-                    getattr(every, entry.name)[np.ix_(lower, lower)] = getattr(self._of_shape(shape[:-1]), entry.name)
-            self._shapes[shape] = every
-        return self._shapes[shape]
-
-    def _exchange(self, step: Step) -> Price:
-        """The price of an exchange: the same moves occur in the tables of many shapes."""
-        if step not in self._exchanges:
-            assert step.source is not None
-            self._exchanges[step] = price_steps((step,), self.mesh, self.machine, held_fraction(step.source, self.mesh))
-        return self._exchanges[step]
-
-    def _layouts_below(self, shape: tuple[int, ...]) -> tuple[Layout, ...]:
-        table = move_table(shape[:-1], self.mesh)
-        return table.layouts[: table.in_order]
-
-
-class _Windows:
-    """Layouts with windows, and by way of which layouts of a table conversions leave and enter them.
-
-    `left` are the numbers in the table of the layouts without their windows; `plain` says of which there is one.
-    """
-
-    def __init__(self, layouts: Sequence[Layout], table: MoveTable) -> None:
-        self.layouts = layouts
-        self.table = table
-        numbers = np.array([table.number.get(without_windows(layout), -1) for layout in layouts], dtype=np.int64)
-        self.plain = (numbers >= 0) & (numbers < table.in_order)
-        self.left = np.where(self.plain, numbers, 0)
-        kinds = [table.layouts[number].kinds for number in self.left.tolist()]
-        self.copies = np.array([[isinstance(kind, Invariant | Replicate) for kind in row] for row in kinds])
-        self.replicated = np.array([[isinstance(kind, Replicate) for kind in row] for row in kinds])
-
-    def entered(self, target: int) -> Iterator[tuple[int, Numbers]]:
-        """The layouts before the windows of a target, each with the sources that come by way of it."""
-        layout = self.layouts[target]
-        groups = [layout.nesting(dim) for dim in {k.dim for k in layout.kinds if isinstance(k, Window)}]
-        seen = [self.copies[:, group].all(axis=1, keepdims=True) * (1 + self.replicated[:, group]) for group in groups]
-        sources = np.flatnonzero(self.plain)
-        _, first, which = np.unique(np.hstack(seen)[sources], axis=0, return_index=True, return_inverse=True)
-        for number, example in enumerate(first.tolist()):
-            source = self.table.layouts[self.left[sources[example]]]
-            yield self.table.number[before_windows(source, layout)], sources[which.reshape(-1) == number]
+                if extents:
+                    before = self._of_extents(extents[:-1])
+                    getattr(every, entry.name)[np.ix_(lower, lower)] = getattr(before, entry.name)
+            self._tables[extents] = every
+        return self._tables[extents]
 
 
 def _declared(step: Step) -> bool:
@@ -212,19 +161,53 @@ def count_steps(conversion: Conversion) -> float:
     return sum(0.1 if step.kind in LOCAL_STEPS else 1.0 for step in (*conversion.forward, *conversion.backward))
 
 
+class _Tariff:
+    """Prices of steps by kind and group of mesh axes, as a bit set, per fraction of the tensor that is held before."""
+
+    def __init__(self, mesh: Mesh, machine: Machine) -> None:
+        self.mesh = mesh
+        self.machine = machine
+        groups = 1 << len(mesh.axes)
+        self.latency, self.per_byte = np.zeros((2, len(STEP_KINDS), groups))
+        for number, kind in enumerate(STEP_KINDS):
+            for group in range(1, groups if kind is not StepKind.EXCHANGE else 0):
+                price = price_steps((Step(kind, _axes(group)),), mesh, machine, 1.0)
+                self.latency[number, group], self.per_byte[number, group] = price.latency, price.per_byte
+
+    def exchange(self, group: Numbers, received: Table, copied: Table) -> Table:
+        """Latency and price per byte of exchanges. Shape [2, exchanges]."""
+        each, which = np.unique(np.stack([group, received, copied]), axis=1, return_inverse=True)
+        prices = [
+            price_exchange(_axes(int(group)), received, self.mesh, self.machine, copied)
+            for group, received, copied in each.T.tolist()
+        ]
+        found = np.array([(price.latency, price.per_byte) for price in prices]).reshape(-1, 2)
+        return np.asarray(found[which.reshape(-1)].T)
+
+    def crossings(self, crossings: Crossings) -> Table:
+        """The fields of `PriceTables`, each of shape [crossings]."""
+        there, back = (self.exchange(crossings.group, part, crossings.copied) for part in crossings.received)
+        steps = np.where(crossings.received > 0, 1.0, 0.1).sum(axis=0)
+        return np.stack([*there, *back, steps])
+
+
+def _axes(group: int) -> tuple[int, ...]:
+    return tuple(axis for axis in range(group.bit_length()) if group >> axis & 1)
+
+
 class _Walk:
-    """Goes all cheapest paths at once, move by move, and adds up the prices of their steps.
+    """Goes all lightest paths at once, move by move, and adds up the prices of their steps.
 
     Neighbouring steps that convert merges into one over the joint group are priced as one, as it does.
     """
 
-    def __init__(self, table: MoveTable, mesh: Mesh, machine: Machine, exchange: Callable[[Step], Price]) -> None:
-        self.table = table
-        held = np.array([held_fraction(layout, mesh) for layout in table.layouts])
-        self.ends = np.array([table.number[move.target] for move in table.moves], dtype=np.int64)
-        starts = np.array([table.number[move.source] for move in table.moves], dtype=np.int64)
-        self.there = _Steps([move.forward for move in table.moves], held[starts], mesh, machine, exchange)
-        self.back = _Steps([move.backward for move in table.moves], held[self.ends], mesh, machine, exchange)
+    def __init__(self, paths: LightestPaths, tariff: _Tariff) -> None:
+        self.paths = paths
+        moves = paths.moves
+        held = paths.layouts.held(tariff.mesh)
+        before, after = held[moves.source], held[moves.target]
+        self.there = _Steps(moves, moves.forward, before, after, tariff)
+        self.back = _Steps(moves, moves.backward, after, before, tariff)
 
     def prices(self, sources: Numbers, targets: Numbers) -> PriceTables:
         """Of the paths from each source to the target beside it."""
@@ -232,10 +215,10 @@ class _Walk:
         there, back = _Sum(self.there, len(here)), _Sum(self.back, len(here), reverse=True)
         going = np.flatnonzero(here != targets)
         while len(going):
-            move = self.table.first[here[going], targets[going]]
+            move = self.paths.first[here[going], targets[going]]
             there.add(going, move)
             back.add(going, move)
-            here[going] = self.ends[move]
+            here[going] = self.paths.moves.target[move]
             going = going[here[going] != targets[going]]
         everywhere = np.arange(len(here))
         there.close(everywhere)
@@ -243,49 +226,21 @@ class _Walk:
         return PriceTables(there.latency, there.per_byte, back.latency, back.per_byte, there.steps + back.steps)
 
 
-_KINDS = tuple(StepKind)
-_NUMBER = {kind: number for number, kind in enumerate(_KINDS)}
-_MERGED = np.array([kind not in (StepKind.EXCHANGE, StepKind.ALL_TO_ALL, StepKind.MASK) for kind in _KINDS])
-_WHOLE = _NUMBER[StepKind.ALL_REDUCE]
-_LOCAL = np.array([kind in LOCAL_STEPS for kind in _KINDS])
+_MERGED = np.array([kind not in (StepKind.EXCHANGE, StepKind.ALL_TO_ALL, StepKind.MASK) for kind in STEP_KINDS])
 
 
 class _Steps:
-    """The steps of a table's moves in one direction: kind (-1 for none), group of mesh axes as a bit set, dimension,
-    the fraction held before, and prices by kind and group per fraction held. An exchange has a price of its own.
+    """The steps of all moves in one direction, with the fractions held before, and what they cost: exchanges have a
+    price of their own. Steps of one `sort` merge; those that merge with none have -1.
     """
 
-    def __init__(
-        self,
-        steps: Sequence[Step | None],
-        held: Table,
-        mesh: Mesh,
-        machine: Machine,
-        exchange: Callable[[Step], Price],
-    ) -> None:
-        self.held = held
-        self.kind = np.array([-1 if step is None else _NUMBER[step.kind] for step in steps])
-        self.group = np.array([_bits(step) for step in steps])
-        self.dim = np.array([-1 if step is None else step.dim for step in steps])
-        groups = 1 << len(mesh.axes)
-        self.latency, self.per_byte = np.zeros((2, len(_KINDS), groups))
-        for number, kind in enumerate(_KINDS):
-            for group in range(1, groups if kind is not StepKind.EXCHANGE else 0):
-                axes = tuple(axis for axis in range(len(mesh.axes)) if group >> axis & 1)
-                price = price_steps((Step(kind, axes),), mesh, machine, 1.0)
-                self.latency[number, group], self.per_byte[number, group] = price.latency, price.per_byte
-        self.own = np.zeros((2, len(steps)))
-        for i, step in enumerate(steps):
-            if step is not None and step.kind is StepKind.EXCHANGE:
-                price = exchange(step)
-                self.own[:, i] = price.latency, price.per_byte
-
-
-def _bits(step: Step | None) -> int:
-    bits = 0
-    for axis in step.axes if step is not None else ():
-        bits |= 1 << axis
-    return bits
+    def __init__(self, moves: Moves, steps: StepArrays, held: Table, kept: Table, tariff: _Tariff) -> None:
+        self.kind, self.group, self.held = steps.kind, moves.group, held
+        self.sort = np.where(_MERGED[steps.kind], steps.kind + len(STEP_KINDS) * steps.dim, -1)
+        self.latency, self.per_byte = tariff.latency, tariff.per_byte
+        self.own = np.zeros((2, len(self.kind)))
+        rows = np.flatnonzero(self.kind == EXCHANGE)
+        self.own[:, rows] = tariff.exchange(self.group[rows], steps.received[rows], held[rows] + kept[rows])
 
 
 class _Sum:
@@ -297,29 +252,30 @@ class _Sum:
         self.source = steps
         self.reverse = reverse
         self.latency, self.per_byte, self.steps, self.held = np.zeros((4, paths))
-        self.kind, self.move = np.full((2, paths), -1)
-        self.group, self.dim = np.zeros((2, paths), dtype=np.int64)
+        self.move, self.sort = np.full((2, paths), -1)
+        self.group = np.zeros(paths, dtype=np.int64)
 
     def add(self, paths: Numbers, moves: Numbers) -> None:
         """The next move of each of these paths."""
         real = self.source.kind[moves] >= 0
         paths, moves = paths[real], moves[real]
-        kind, dim = self.source.kind[moves], self.source.dim[moves]
-        joined = (kind == self.kind[paths]) & _MERGED[kind] & ((kind == _WHOLE) | (dim == self.dim[paths]))
-        self.group[paths[joined]] |= self.source.group[moves[joined]]
+        sort = self.source.sort[moves]
+        joined = (sort >= 0) & (sort == self.sort[paths])
+        more, which = paths[joined], moves[joined]
+        self.group[more] |= self.source.group[which]
         if self.reverse:
-            self.held[paths[joined]] = self.source.held[moves[joined]]
-        paths, moves = paths[~joined], moves[~joined]
+            self.held[more] = self.source.held[which]
+        new = ~joined
+        paths, moves = paths[new], moves[new]
         self.close(paths)
-        self.kind[paths], self.group[paths] = self.source.kind[moves], self.source.group[moves]
-        self.dim[paths], self.held[paths] = self.source.dim[moves], self.source.held[moves]
-        self.move[paths] = moves
+        self.move[paths], self.sort[paths] = moves, sort[new]
+        self.group[paths], self.held[paths] = self.source.group[moves], self.source.held[moves]
 
     def close(self, paths: Numbers) -> None:
         """Adds the price of each path's open step."""
-        paths = paths[self.kind[paths] >= 0]
-        kind, group, move = self.kind[paths], self.group[paths], self.move[paths]
-        own = self.source.own[:, move]
+        paths = paths[self.move[paths] >= 0]
+        move, group = self.move[paths], self.group[paths]
+        kind, own = self.source.kind[move], self.source.own[:, move]
         self.latency[paths] += self.source.latency[kind, group] + own[0]
         self.per_byte[paths] += self.source.per_byte[kind, group] * self.held[paths] + own[1]
-        self.steps[paths] += np.where(_LOCAL[kind], 0.1, 1.0)
+        self.steps[paths] += np.where(IS_LOCAL[kind], 0.1, 1.0)

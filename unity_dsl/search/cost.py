@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..graph.conversion import convert
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh, invariant
 from ..graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ..machine.machine import Machine
-from ..machine.price import held_fraction, price_inner, price_operator, price_steps, price_update
+from ..machine.price import held_fraction, price_inner, price_operator, price_update
+from .conversion_prices import ConversionPrices
 from .meaning import Meaning
 from .options import float_type
 
 _NOTHING = Cost()
 
 
-def plan_cost(graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machine, loss: Value) -> Cost:
+def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionPrices, loss: Value) -> Cost:
     """Seconds of one step; what each device holds is left out. `loss` is read whole at the end."""
-    return _graph_cost(graph, meaning, mesh, machine, [(loss, invariant(mesh))])
+    return _graph_cost(graph, meaning, prices, [(loss, invariant(prices.mesh))])
 
 
 def _graph_cost(
-    graph: PlannedGraph, meaning: Meaning, mesh: Mesh, machine: Machine, left: Iterable[tuple[Value, Layout]]
+    graph: PlannedGraph, meaning: Meaning, prices: ConversionPrices, left: Iterable[tuple[Value, Layout]]
 ) -> Cost:
     """`left` are values that are read behind the graph."""
+    mesh, machine = prices.mesh, prices.machine
     total = _NOTHING
     reads: dict[str, set[Layout]] = {}
     for value, layout in left:
@@ -43,13 +44,13 @@ def _graph_cost(
             for value, layout in step.border.reads(segment):
                 reads.setdefault(value.name, set()).add(layout)
             for run in step.runs:
-                found = _graph_cost(run.body, body, mesh, machine, step.border.leaves(segment))
+                found = _graph_cost(run.body, body, prices, step.border.leaves(segment))
                 total = _sum(total, found, run.count * segment.probability)
     for stored in graph.graph.weights:
         total = _sum(total, _update_cost(graph.values[stored.value.name], mesh, machine))
     for name, planned in graph.values.items():
         if name not in meaning.free:
-            seconds = _conversion_seconds(planned, reads.get(name, set()), mesh, machine)
+            seconds = _conversion_seconds(planned, reads.get(name, set()), prices)
             total = _sum(total, Cost(communication=seconds))
     return total
 
@@ -76,16 +77,15 @@ def _update_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
     return Cost(update=price_update(count, machine))
 
 
-def _conversion_seconds(planned: PlannedValue, reads: set[Layout], mesh: Mesh, machine: Machine) -> float:
+def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: ConversionPrices) -> float:
     """Backward only where a reader is reached: what merely leaves the program has no cotangent."""
     value = planned.value
     reached = set(reads)
     seconds = 0.0
     for made in reversed(planned.materialised):
-        found = convert(made.source, made.layout, mesh, value.shape)
-        price = price_steps(found.forward, mesh, machine, held_fraction(made.source, mesh))
+        price, back, _ = prices.price(made.source, made.layout, value.shape)
         if value.needs_gradient and made.layout in reached:
-            price += price_steps(found.backward, mesh, machine, held_fraction(made.layout, mesh))
+            price += back
         if made.layout in reached:
             reached.add(made.source)
         seconds += price.seconds(value.bytes)

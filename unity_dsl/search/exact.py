@@ -8,10 +8,13 @@ from math import prod
 
 import numpy as np
 
-from .elimination import Factor, Table, eliminate, elimination_order
+from .elimination import Factor, Table, TooLarge, eliminate, elimination_order
 from .holding import add_tensors
 from .network import Network
 from .part import Domains, Layouts, Limits, Part, Port, Repeat
+
+LARGEST_POWER = 1 << 27
+"""Sums in the squarings of a body's table; beyond it `TooLarge` is raised."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class Solved:
 class Solver:
     """Exact minimum of a part on domains. `table` is the cost by ports, `solution` a plan that attains an entry."""
 
-    def __init__(self, part: Part, domains: Domains, limits: Limits) -> None:
-        """Raises TooLarge, where it can before any table is made."""
+    def __init__(self, part: Part, domains: Domains, limits: Limits, steadily: bool = False) -> None:
+        """Raises TooLarge, where it can before any table is made. See Powers for `steadily`."""
         self.part = part
         self.domains = domains
         self.kept_values = [np.flatnonzero(mask) for mask in domains.masks]
@@ -47,10 +50,10 @@ class Solver:
         scopes += [(port.variable, variable) for port, variable in zip(borders, self.kept, strict=True)]
         elimination_order(sizes, scopes, self.kept)
         self.bodies = [
-            Solver(repeat.body, body, limit)
+            Solver(repeat.body, body, limit, steadily)
             for repeat, body, limit in zip(part.repeats, domains.bodies, limits.bodies, strict=True)
         ]
-        self.powers = [Powers(repeat, body) for repeat, body in zip(part.repeats, self.bodies, strict=True)]
+        self.powers = [Powers(repeat, body, steadily) for repeat, body in zip(part.repeats, self.bodies, strict=True)]
         factors = network.factors()
         for ports, powers in zip(repeats, self.powers, strict=True):
             factors.append(_port_factor(ports, powers.table, powers.layouts))
@@ -95,7 +98,9 @@ def _port_factor(ports: Sequence[Port], table: Table, layouts: Sequence[Layouts]
 class Powers:
     """A body executed several times: powers of its table in the (min, +) semiring, over the carried layouts."""
 
-    def __init__(self, repeat: Repeat, body: Solver) -> None:
+    def __init__(self, repeat: Repeat, body: Solver, steadily: bool) -> None:
+        """Raises TooLarge. If all iterations `steadily` do the same, a power is a multiple of the diagonal."""
+        self.steadily = steadily
         self.repeat = repeat
         self.body = body
         carried = len(repeat.initial)
@@ -106,12 +111,19 @@ class Powers:
         table = np.full(tuple(map(len, self.layouts)), np.inf)
         table[np.ix_(*(np.searchsorted(a, b) for a, b in zip(self.layouts, body.layouts, strict=True)))] = body.table
         self.count = prod(len(state) for state in self.states)
+        work = prod(map(len, captured)) * self.count**3 * repeat.count.bit_length()
+        if work > LARGEST_POWER and not steadily:
+            raise TooLarge(work)
         self.step = np.moveaxis(table.reshape(self.count, self.count, -1), -1, 0)
-        powered = np.stack([power(step, repeat.count) for step in self.step])
+        powered = np.stack(
+            [_multiple(step, repeat.count) if steadily else power(step, repeat.count) for step in self.step]
+        )
         self.table = np.moveaxis(powered, 0, -1).reshape(table.shape)
 
     def solution(self, initial: Sequence[int], results: Sequence[int], captured: Sequence[int]) -> tuple[Solved, ...]:
         """The plan of each iteration, given the layouts at both ends. Where it costs nothing a layout is kept."""
+        if self.steadily:
+            return (self.body.solution((*initial, *results, *captured)),) * self.repeat.count
         step = self.step[self._number(captured, self.layouts[2 * len(self.states) :])]
         ahead = [np.full(self.count, np.inf)]
         ahead[0][self._number(results, self.states)] = 0.0
@@ -140,6 +152,10 @@ class Powers:
     def _layouts(self, state: int) -> tuple[int, ...]:
         places = np.unravel_index(state, tuple(map(len, self.states))) if self.states else ()
         return tuple(int(choices[place]) for choices, place in zip(self.states, places, strict=True))
+
+
+def _multiple(step: Table, count: int) -> Table:
+    return np.where(np.eye(len(step), dtype=bool), step * count, np.inf)
 
 
 def power(step: Table, count: int) -> Table:

@@ -16,13 +16,23 @@ MOST_HELD = 1 << 18
 """Choices of held layouts of one tensor that are written out; beyond it `TooLarge` is raised."""
 
 
+_IN_CACHE = 1 << 17
+"""Prices that are worked on at once."""
+
+
 def two_hops(direct: Table, middles: Layouts | None = None) -> Table:
     """The cheapest conversions by way of at most one layout between: one of `middles`, or any."""
+    count = len(direct)
     best = direct.copy()
-    through = np.empty_like(direct)
-    for middle in range(len(direct)) if middles is None else middles.tolist():
-        np.add(direct[:, middle, None], direct[None, middle, :], out=through)
-        np.minimum(best, through, out=best)
+    between = np.arange(count) if middles is None else middles
+    at_once = max(1, _IN_CACHE // max(count, 1))
+    for low in range(0, len(between), at_once):
+        some = between[low : low + at_once]
+        onward, there = direct[some], direct.take(some, axis=1)[:, :, None]
+        through = np.empty_like(onward)
+        for row in range(count):
+            np.add(there[row], onward, out=through)
+            np.minimum(best[row], through.min(axis=0), out=best[row])
     return best
 
 

@@ -34,21 +34,21 @@ class Stored:
 
 @dataclass
 class Meaning:
-    """What the variables of a part stand for: of nodes the options, of other values the layouts they choose among.
+    """What the variables of a part stand for: of nodes the options, of others the `layouts` that a value may have.
 
-    `free` values carry no gradient and are whole on every device: slices of them cost nothing. `left` are values of a
-    body that leave it in one layout in every iteration.
+    `kept` are the values that a variable produces by itself: stored ones, and those that cross the border of a body.
+    `free` values carry no gradient and are whole on every device: slices of them cost nothing.
     """
 
     graph: Graph
     nodes: dict[str, tuple[int, Options]] = field(default_factory=dict)
-    kept: dict[str, tuple[Value, int, Layouts]] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
+    layouts: dict[int, tuple[Value, Layouts]] = field(default_factory=dict)
     stored: dict[str, Stored] = field(default_factory=dict)
     fixed: dict[str, Options] = field(default_factory=dict)
     free: set[str] = field(default_factory=set)
     bodies: list[Meaning] = field(default_factory=list)
     borders: list[Crossings] = field(default_factory=list)
-    left: list[tuple[Value, int, Layouts]] = field(default_factory=list)
 
 
 @dataclass

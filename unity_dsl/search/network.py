@@ -33,8 +33,8 @@ class Link:
 
     def restricted(self, first: Mask | None, second: Mask | None) -> Link:
         """The link between what is left of its variables, without the keys that nothing has any more."""
-        first_keys, rows = _compressed(self.first_keys, first)
-        second_keys, columns = _compressed(self.second_keys, second)
+        first_keys, rows = _compressed(self.first_keys, first, len(self.cost))
+        second_keys, columns = _compressed(self.second_keys, second, self.cost.shape[1])
         return Link(self.first, self.second, first_keys, second_keys, self.cost[np.ix_(rows, columns)])
 
     def table(self) -> Table:
@@ -43,10 +43,12 @@ class Link:
         return np.asarray(rows[:, self.second_keys].min(axis=2), dtype=np.float64)
 
 
-def _compressed(keys: Keys, mask: Mask | None) -> tuple[Keys, npt.NDArray[np.intp]]:
+def _compressed(keys: Keys, mask: Mask | None, count: int) -> tuple[Keys, npt.NDArray[np.intp]]:
+    """Keys as places in those, of `count`, that are used."""
     kept = keys if mask is None else keys[mask]
-    used, inverse = np.unique(kept, return_inverse=True)
-    return inverse.reshape(kept.shape).astype(np.intp), used
+    used = np.zeros(count, dtype=bool)
+    used[kept] = True
+    return (np.cumsum(used) - 1)[kept], np.flatnonzero(used)
 
 
 @dataclass(frozen=True)
@@ -92,19 +94,12 @@ class _Side:
     def __init__(self, variable: int, keys: Keys, count: int) -> None:
         self.variable = variable
         self.keys = keys[:, 0] if keys.shape[1] == 1 else keys
-        flat = keys.ravel()
-        order = np.argsort(flat, kind="stable")
-        self._values = order // keys.shape[1]
-        ordered = flat[order]
-        self._starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        self._present = ordered[self._starts]
         self._count = count
 
     def collapse(self, costs: Table) -> Table:
         """Cheapest value of each key."""
         result = np.full(self._count, np.inf)
-        if len(self._starts):
-            result[self._present] = np.minimum.reduceat(costs[self._values], self._starts)
+        np.minimum.at(result, self.keys, costs if self.keys.ndim == 1 else costs[:, None])
         return result
 
     def expand(self, costs: Table) -> Table:

@@ -5,16 +5,18 @@ Exact: a value is excluded only where a lower bound says that every plan with it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .bound import Bound, bound_part, limit_holdings
+from .contract import contract
 from .elimination import TooLarge
 from .exact import Solved, Solver
 from .part import Domains, Part
-from .peel import Peeled, peel
+from .peel import peel
 
 _SWEEPS = 4
 _FRACTIONS = tuple(4.0**-power for power in range(7))
@@ -23,7 +25,7 @@ _LIKELY = 64
 """Values a variable of which many domains can be eliminated, and of more few."""
 _WORTHWHILE = 0.1
 """Of the gap, or of the values: sweeps that raise the bound by less, and exclude less, are the last."""
-_TOLERANCE = 1e-9
+TOLERANCE = 1e-9
 """Of the cost: what rounding may do to a bound."""
 
 
@@ -33,9 +35,12 @@ Near = Callable[[Solved], Iterable[Domains]]
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best plan found. `bound` is a lower bound on every plan of the domain; no other is better if `exact`."""
+    """The best plan found. `bound` is a lower bound on every plan of the domain; no other is better if `exact`.
 
-    plan: Solved
+    There is no `plan` where none costs less than what was known before, and that is the `cost` then.
+    """
+
+    plan: Solved | None
     cost: float
     bound: float
     exact: bool
@@ -60,31 +65,42 @@ def least_cost(part: Part, domains: Domains) -> float:
     return bound_part(peeled.part, peeled.domains(domains), _SWEEPS).least
 
 
-def optimise(part: Part, domains: Domains, coarse: Sequence[Domains], near: Near = lambda plan: ()) -> Optimum | None:
-    """The plan of least cost, or None if there is none. `coarse` are smaller domains, tried until one has a plan: the
-    better it is, the more can be excluded of the others. Where the tables of the whole are too large, the best plan is
-    improved within domains `near` it.
+def optimise(part: Part, domains: Domains, near: Near = lambda plan: (), below: float = np.inf) -> Optimum:
+    """The plan of least cost, if that is less than `below`. Where the tables are too large, the best plan that was
+    found is improved within domains `near` it.
     """
     peeled = peel(part)
-    best = _Best()
-    for smaller in coarse:
-        if best.plan is None:
-            _begin(peeled.part, peeled.domains(domains.intersected(smaller)), best)
-    bound, exact = _search(peeled.part, peeled.domains(domains), best)
-    if not exact:
-        _improve(peeled, domains, near, best)
-    if best.plan is None:
-        return None
-    return Optimum(peeled.restored(best.plan), best.cost, min(bound, best.cost), exact)
+    contracted = contract(peeled.part, peeled.domains(domains).agreed(peeled.part))
+    best = _Best(cost=below)
+    bound, exact = _search(contracted.part, contracted.domains, best)
+    plan = None if best.plan is None else peeled.restored(contracted.restored(best.plan))
+    found = Optimum(plan, best.cost, min(bound, best.cost), exact)
+    return found if exact else _improved(part, domains, near, found)
 
 
-def _improve(peeled: Peeled, domains: Domains, near: Near, best: _Best) -> None:
+def _improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimum:
     """Takes the best plan near the best one, until there is no better one."""
     before = np.inf
-    while best.plan is not None and best.cost < before * (1 - _TOLERANCE):
-        before = best.cost
-        for smaller in near(peeled.restored(best.plan)):
-            _search(peeled.part, peeled.domains(domains.intersected(smaller)), best)
+    while found.plan is not None and found.cost < before * (1 - TOLERANCE):
+        before = found.cost
+        for smaller in near(found.plan):
+            better = optimise(part, domains.intersected(smaller), below=found.cost)
+            if better.plan is not None:
+                found = replace(found, plan=better.plan, cost=better.cost)
+    return found
+
+
+def narrowed(part: Part, domains: Domains, cost: float) -> Domains:
+    """What plans that cost at most so much may have of a domain, or more: what a lower bound does not exclude."""
+    peeled = peel(part)
+    left, found = peeled.domains(domains).agreed(peeled.part), None
+    while not left.empty:
+        found = bound_part(peeled.part, left, _SWEEPS, found)
+        smaller = found.within(left, cost * (1 + TOLERANCE) - found.least).agreed(peeled.part)
+        if smaller.count > (1 - _WORTHWHILE) * left.count:
+            return peeled.gathered(smaller)
+        left = smaller
+    return peeled.gathered(left)
 
 
 def _begin(part: Part, domains: Domains, best: _Best) -> None:
@@ -108,7 +124,7 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
     to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
     """
     domains = domains.agreed(part)
-    if best.plan is None:
+    if best.cost == np.inf:
         _begin(part, domains, best)
     found: Bound | None = None
     proved = -np.inf
@@ -142,15 +158,19 @@ def _descend(part: Part, domains: Domains, found: Bound, best: _Best) -> float:
 
 
 def _gap(found: Bound, best: _Best) -> float:
-    return best.cost * (1 + _TOLERANCE) - found.least
+    return best.cost * (1 + TOLERANCE) - found.least
 
 
 def _attempt(part: Part, domains: Domains, found: Bound, gap: float, best: _Best) -> bool:
-    """Takes the best plan that costs at most `gap` above the bound, if the tables are small enough."""
+    """Takes the best plan that costs at most `gap` above the bound, if the tables are small enough; or else the best of
+    those whose iterations do the same.
+    """
     try:
         limits = limit_holdings(part, found, domains, gap)
         if not limits.empty:
             best.offer(Solver(part, domains, limits))
     except TooLarge:
+        with suppress(TooLarge):
+            best.offer(Solver(part, domains, limit_holdings(part, found, domains, gap), steadily=True))
         return False
     return True

@@ -141,6 +141,11 @@ class Domains:
     def count(self) -> int:
         return sum(int(mask.sum()) for mask in self.masks) + sum(body.count for body in self.bodies)
 
+    @property
+    def variables(self) -> int:
+        """How many there are."""
+        return len(self.masks) + sum(body.variables for body in self.bodies)
+
     def agreed(self, part: Part) -> Domains:
         """Without values that do not fit across the border of a body: what is carried leaves an iteration, or is there
         before, as the next one or the end finds it, and what is captured has one layout.
@@ -177,6 +182,12 @@ def everything(part: Part) -> Domains:
     """The domains before anything is excluded."""
     masks = [np.isfinite(cost) for cost in part.costs]
     return Domains(masks, [everything(repeat.body) for repeat in part.repeats])
+
+
+def nothing(part: Part) -> Domains:
+    """Domains without any value."""
+    masks = [np.zeros(len(cost), dtype=bool) for cost in part.costs]
+    return Domains(masks, [nothing(repeat.body) for repeat in part.repeats])
 
 
 @dataclass

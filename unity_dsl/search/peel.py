@@ -12,7 +12,8 @@ import numpy as np
 
 from .elimination import Table
 from .exact import Solved
-from .part import Domains, Part, Port, Repeat, Tensor
+from .network import Mask
+from .part import Domains, Layouts, Part, Port, Repeat, Tensor, nothing
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,26 @@ class Peeled:
         ]
         return Domains(masks, bodies)
 
+    def gathered(self, domains: Domains) -> Domains:
+        """Of the original part, what a restriction of the peeled one leaves in some iteration, and perhaps more."""
+        found = nothing(self.original)
+        borders = [_border_variables(repeat.body) for repeat in self.original.repeats]
+        for (repeat, variable), mask in zip(self.variables, domains.masks, strict=True):
+            if variable >= 0 and not (repeat >= 0 and variable in borders[repeat]):
+                masks = (found if repeat < 0 else found.bodies[repeat]).masks
+                masks[variable] = masks[variable] | mask
+        for (repeat, inner), body in zip(self.repeats, domains.bodies, strict=True):
+            bodies, number = (found.bodies, repeat) if inner < 0 else (found.bodies[repeat].bodies, inner)
+            bodies[number] = bodies[number].united(body)
+        for original, written, inside in zip(self.original.repeats, self.written, found.bodies, strict=True):
+            for copy in written.copies:
+                ports = zip(_border_ports(original.body), (*copy.entries, *copy.captured), strict=True)
+                for own, given in ports:
+                    _admit(inside.masks, own, given.layouts[domains.masks[given.variable]])
+            for result, exit_ in zip(original.results, original.body.exits, strict=True):
+                _admit(found.masks, result, exit_.layouts[inside.masks[exit_.variable]])
+        return found
+
     def restored(self, solved: Solved) -> Solved:
         """The plan of the original part that a plan of the peeled one is."""
         values = list(solved.values[: len(self.original.costs)])
@@ -83,10 +104,23 @@ class Peeled:
     def _iteration(self, repeat: Repeat, copy: _Copy, solved: Solved) -> Solved:
         body = repeat.body
         values = list(solved.values[copy.variables : copy.variables + len(body.costs)])
-        for own, given in zip((*body.entries, *body.captured), (*copy.entries, *copy.captured), strict=True):
+        for own, given in zip(_border_ports(body), (*copy.entries, *copy.captured), strict=True):
             layout = given.layouts[solved.values[given.variable]]
             values[own.variable] = int(np.flatnonzero(own.layouts == layout)[0])
         return Solved(tuple(values), solved.repeats[copy.repeats : copy.repeats + len(body.repeats)])
+
+
+def _border_ports(body: Part) -> tuple[Port, ...]:
+    return (*body.entries, *body.captured)
+
+
+def _border_variables(body: Part) -> set[int]:
+    """Those for which a written-out iteration has what is outside."""
+    return {port.variable for port in _border_ports(body)}
+
+
+def _admit(masks: list[Mask], port: Port, layouts: Layouts) -> None:
+    masks[port.variable] = masks[port.variable] | np.isin(port.layouts, layouts)
 
 
 def peel(part: Part) -> Peeled:
@@ -148,7 +182,7 @@ class _Writer:
         self, number: int, repeat: Repeat, entries: tuple[Port, ...], captured: tuple[Port, ...]
     ) -> tuple[_Copy, tuple[Port, ...]]:
         body, start = repeat.body, len(self.costs)
-        own = (*body.entries, *body.captured)
+        own = _border_ports(body)
         instead = {port.variable: given for port, given in zip(own, (*entries, *captured), strict=True)}
 
         def moved(port: Port) -> Port:

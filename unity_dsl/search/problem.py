@@ -20,6 +20,7 @@ from .meaning import Crossings, Impossible, Meaning, Stored
 from .options import LayoutColumn, Options, OptionTable, all_invariant
 from .part import Layouts, Part, Port, Repeat, Tensor
 from .restriction import Restriction, node_path, stored_values
+from .scope import Scope
 from .space import ConversionTable, Spaces
 
 _COSTLY = 20
@@ -51,11 +52,11 @@ def prices_on(mesh: Mesh, machine: Machine, library: Library, theorems: Theorems
     return Prices(mesh, machine, options, ConversionPrices(mesh, machine, library))
 
 
-def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Problem:
+def build_problem(model: Model, prices: Prices, restriction: Restriction, scope: Scope) -> Problem:
     """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
-    spaces = Spaces(prices.mesh, prices.conversions, prices.between)
-    context = _Context(prices.mesh, prices.machine, prices.options, spaces, restriction)
-    context.register(model.graph, frozenset())
+    spaces = Spaces(prices.conversions, prices.between, scope)
+    context = _Context(prices, spaces, restriction, scope)
+    context.register(model.graph, "", frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.loss, model.outputs)
     return Problem(part, builder.meaning, spaces)
@@ -63,26 +64,31 @@ def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Pro
 
 @dataclass(frozen=True)
 class _Context:
-    mesh: Mesh
-    machine: Machine
-    options: OptionTable
+    prices: Prices
     spaces: Spaces
     restriction: Restriction
+    scope: Scope
 
-    def register(self, graph: Graph, weights: frozenset[str]) -> None:
+    def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
         weights |= {value.name for value in stored_values(graph)}
         for step in graph.steps:
             if isinstance(step, Segment):
-                self.register(step.body, weights)
+                self.register(step.body, f"{prefix}{step.name}.", weights)
                 for series in (*step.sliced, *step.stacked):
                     parts = self.spaces.of(series.part).layouts
                     self.spaces.of(series.whole).add(part.inserted(series.dim) for part in parts if not part.overlaps)
                 continue
-            options = self.options.of(step, _stored(step, weights))
+            options = self.options(step, prefix, weights)
             columns = (*options.arguments, *options.results)
             for value, column in zip((*step.arguments, *step.results), columns, strict=True):
                 self.spaces.of(value).add(column.layouts)
+
+    def options(self, node: Node, prefix: str, weights: Iterable[str]) -> Options:
+        """The configurations that an operator may have; `weights` are the names of stored values."""
+        known = set(weights)
+        stored = tuple(value.name in known for value in node.arguments)
+        return self.prices.options.of(node, stored, self.scope, node_path(prefix, node))
 
     def storage(self, path: str, value: Value) -> Layouts:
         """Layouts in which a weight or buffer may be kept."""
@@ -94,15 +100,10 @@ class _Context:
         """Seconds of the optimizer's step, by storage layout."""
         if not value.needs_gradient:
             return np.zeros(len(layouts))
-        per_byte = local_price(self.machine, UPDATE_PASSES).per_byte
+        per_byte = local_price(self.prices.machine, UPDATE_PASSES).per_byte
         space = self.spaces.of(value)
-        held = np.array([held_fraction(space.layouts[i], self.mesh) for i in layouts])
+        held = np.array([held_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
         return held * value.bytes * per_byte
-
-
-def _stored(node: Node, weights: Iterable[str]) -> tuple[bool, ...]:
-    known = set(weights)
-    return tuple(value.name in known for value in node.arguments)
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,8 @@ class _Builder:
         variable = self.variable(np.zeros(len(layouts)) if cost is None else cost, value.name)
         port = Port(variable, layouts, len(self.context.spaces.of(value).layouts))
         self.values[value.name], self.produced[value.name] = value, port
-        self.meaning.kept[value.name] = value, variable, layouts
+        self.meaning.kept[value.name] = variable
+        self.meaning.layouts[variable] = value, layouts
         return port
 
     # ------------------------------------------------------------------------------------------------ steps
@@ -198,10 +200,7 @@ class _Builder:
     def _leave(self, value: Value) -> Port:
         """A variable for the layout in which a value leaves a body in every iteration."""
         layouts = np.arange(len(self.context.spaces.of(value).layouts))
-        port = self._port(self.variable(np.zeros(len(layouts)), f"{value.name} leaves"), value, layouts)
-        self.reads.setdefault(value.name, []).append(port)
-        self.meaning.left.append((value, port.variable, layouts))
-        return port
+        return self._take(value, layouts, "leaves")
 
     def _limit_entry(self, port: Port, possible: Layouts) -> None:
         """Only layouts with which the first iteration enters or another exits."""
@@ -224,7 +223,7 @@ class _Builder:
 
     def _add_node(self, node: Node) -> None:
         path = node_path(self.prefix, node)
-        every = self.context.options.of(node, _stored(node, self.weights))
+        every = self.context.options(node, self.prefix, self.weights)
         options = every.chosen([self._allowed(path, node, typed) for typed in every.typed])
         if not options.typed:
             raise Impossible(path, node, every)
@@ -258,19 +257,20 @@ class _Builder:
                 self.reads.setdefault(update.value.name, []).append(self._port(kept.variable, update.value, asked))
 
     def _allowed(self, path: str, node: Node, typed: TypedOperator) -> bool:
-        restriction = self.context.restriction
+        restriction, symmetry = self.context.restriction, self.context.scope.symmetry
         wanted = restriction.configurations.get(path)
-        if wanted is not None and typed.configuration != wanted:
+        if wanted is not None and symmetry.canonical(typed.configuration) != symmetry.canonical(wanted):
             return False
+        pins = (restriction.produced.get(self.prefix + value.name) for value in node.results)
         return all(
-            restriction.produced.get(self.prefix + value.name, layout) == layout
-            for value, layout in zip(node.results, typed.results, strict=True)
+            pin is None or symmetry.orbit(pin) == symmetry.orbit(layout)
+            for pin, layout in zip(pins, typed.results, strict=True)
         )
 
     def _left_whole(self, node: Node, options: Options) -> bool:
         """Whether every device computes all of an operator on values without gradient: where that is cheap."""
         seconds = [s for typed, s in zip(options.typed, options.seconds, strict=True) if all_invariant(typed)]
-        cheap = bool(seconds) and seconds[0] <= _COSTLY * self.context.machine.launch_seconds
+        cheap = bool(seconds) and seconds[0] <= _COSTLY * self.context.prices.machine.launch_seconds
         return cheap or (bool(seconds) and any(value.name in self.closed for value in node.results))
 
     def _add_segment(self, segment: Segment) -> None:
@@ -370,8 +370,12 @@ class _Builder:
         """A variable for the layout in which something other than an operator reads a value."""
         if layouts is None:
             layouts = np.arange(len(self.context.spaces.of(value).layouts))
-        port = self._port(self.variable(np.zeros(len(layouts)), f"{value.name} taken"), value, layouts)
+        return self._take(value, layouts, "taken")
+
+    def _take(self, value: Value, layouts: Layouts, how: str) -> Port:
+        port = self._port(self.variable(np.zeros(len(layouts)), f"{value.name} {how}"), value, layouts)
         self.reads.setdefault(value.name, []).append(port)
+        self.meaning.layouts[port.variable] = value, layouts
         return port
 
     def _sliced(self, series: Series) -> Port:

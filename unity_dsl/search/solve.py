@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 from random import Random
 
@@ -18,15 +17,15 @@ from ..rules.theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import RuleDecl
 from .assemble import assemble
-from .coarse import axis_domains, coarse_domains
+from .conversion_prices import ConversionPrices
 from .cost import plan_cost
 from .joined_mesh import joined_mesh
 from .meaning import Impossible, Meaning
 from .memory import memory_warnings, predict_memory
-from .optimise import Optimum, least_cost, optimise
-from .part import everything
+from .optimise import Optimum
 from .pin import Pin, apply_pins, matching, why_not_produced
-from .problem import Prices, build_problem, prices_on
+from .placing import find_plan
+from .problem import Prices, prices_on
 from .refusals import describe_refusals
 from .restriction import Place, Restriction, places
 from .strategies import RANDOM, STRATEGIES, random
@@ -96,16 +95,15 @@ def _plan(
     mesh, machine = prices.mesh, prices.machine
     restriction = apply_pins(STRATEGIES[strategy](model, mesh, library), pins, model, mesh, library)
     try:
-        problem = build_problem(model, prices, restriction)
+        found = find_plan(model, prices, restriction, below)
     except Impossible as reason:
         raise _explained(reason, restriction, model, mesh, library, strategy) from None
-    whole = everything(problem.part)
-    if below < inf and least_cost(problem.part, whole) >= below:
+    if found is None:
         return None
-    best = optimise(problem.part, whole, coarse_domains(problem), partial(axis_domains, problem))
-    assert best is not None, "every operator has an option, and every layout converts to any other"
+    problem, best = found
+    assert best.plan is not None, "what is found has a plan"
     graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
-    cost = plan_cost(graph, problem.meaning, mesh, machine, model.loss)
+    cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
     notes = (*_describe(best, graph, mesh), *describe_refusals(model, mesh, library))
     return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
 
@@ -139,7 +137,7 @@ def _drawn(
         graph = random(made, mesh, library, rng, theorems or ShardingTheorems(library), restriction)
     except Impossible as reason:
         raise _explained(reason, restriction, made, mesh, library, strategy) from None
-    cost = plan_cost(graph, _all_priced(made.graph), mesh, machine, made.loss)
+    cost = plan_cost(graph, _all_priced(made.graph), ConversionPrices(mesh, machine, library), made.loss)
     note = f"drawn by chance, seed {seed}"
     return Plan(made, mesh, machine.name, strategy, graph, cost, (note,), chosen.rules, 1 + len(found))
 

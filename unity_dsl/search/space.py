@@ -1,4 +1,4 @@
-"""Per tensor, the layouts it may have, their numbers, and what conversions between them cost."""
+"""Per tensor, the layouts it may have, or their orbits: their numbers, and what conversions between them cost."""
 
 from __future__ import annotations
 
@@ -10,33 +10,48 @@ import numpy as np
 
 from ..graph.conversion import divisors, move_table
 from ..graph.graph import Value
-from ..graph.layout import Layout, Mesh, invariant
+from ..graph.layout import Layout, invariant
 from .conversion_prices import ConversionPrices, PriceTables
 from .elimination import Table
 from .holding import two_hops
 from .part import Layouts
 from .restriction import storable
+from .scope import Scope
+from .symmetry import Orbit
 
 TIE = 1e-12
 """Seconds by which a step more makes a plan worse: decides between equal prices, and is below what prices mean."""
 
 
 class Space:
-    """The layouts of tensors of one shape: those in mesh order that divide it, and others that operators ask for."""
+    """The orbits of layouts of tensors of one shape: those in mesh order that divide it, and others that operators ask
+    for. Orbits have numbers; where no mesh axes may trade places a layout is an orbit, and `layouts[number]` is it.
+    """
 
-    def __init__(self, shape: tuple[int, ...], prices: ConversionPrices) -> None:
+    def __init__(self, shape: tuple[int, ...], prices: ConversionPrices, scope: Scope) -> None:
         self.shape = shape
         self.prices = prices
+        self.symmetry = scope.symmetry
+        self.layouts: list[Layout] = []
+        self._number: dict[Layout, int] = {}
+        self._orbits: dict[Orbit, int] = {}
         table = move_table(divisors(shape, prices.mesh), prices.mesh)
-        self.layouts: list[Layout] = list(table.layouts[: table.in_order])
-        self._number = {layout: i for i, layout in enumerate(self.layouts)}
+        for layout in table.layouts[: table.in_order]:
+            if scope.holds(shape, layout):
+                self._add(layout)
 
     def add(self, layouts: Iterable[Layout]) -> None:
-        """Makes sure that the layouts have numbers. Not after prices were asked for."""
+        """Makes sure that the layouts have numbers, with all of their orbit. Not after prices were asked for."""
         for layout in layouts:
             if layout not in self._number:
-                self._number[layout] = len(self.layouts)
-                self.layouts.append(layout)
+                for renamed in self.symmetry.renamed(layout):
+                    self._add(renamed)
+
+    def _add(self, layout: Layout) -> None:
+        number = self._orbits.setdefault(self.symmetry.orbit(layout), len(self.layouts))
+        if number == len(self.layouts):
+            self.layouts.append(layout)
+        self._number.setdefault(layout, number)
 
     def number(self, layout: Layout) -> int:
         """Raises KeyError for a layout that the tensor cannot have."""
@@ -50,7 +65,22 @@ class Space:
 
     @cached_property
     def tables(self) -> PriceTables:
-        return self.prices.between(self.layouts, self.shape)
+        """Prices between all members of all orbits, in the order of `members`."""
+        return self.prices.between(list(self._number), self.shape)
+
+    @cached_property
+    def members(self) -> Layouts:
+        """By layout, those of an orbit beside each other, its place in `tables`."""
+        return np.argsort(np.fromiter(self._number.values(), np.intp), kind="stable")
+
+    def least(self, table: Table) -> Table:
+        """The least of a table over members, for every pair of orbits."""
+        if len(self._number) == len(self.layouts):
+            return table
+        numbers = np.fromiter(self._number.values(), np.intp)[self.members]
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        rows = np.minimum.reduceat(table[self.members], starts, axis=0)
+        return np.asarray(np.minimum.reduceat(rows[:, self.members], starts, axis=1), dtype=np.float64)
 
     @cached_property
     def without_windows(self) -> Layouts:
@@ -79,29 +109,30 @@ class Conversions:
 
 
 ConversionTable = dict[tuple[object, ...], Conversions]
-"""By shape, bytes, whether there is a gradient, and the layouts in their order."""
+"""By shape, bytes, whether there is a gradient, and the layouts in their order with what they count as."""
 
 
 class Spaces:
     """The spaces of all tensors of a model on a mesh. `found` are conversions known from other models."""
 
-    def __init__(self, mesh: Mesh, prices: ConversionPrices, found: ConversionTable) -> None:
-        self.mesh = mesh
+    def __init__(self, prices: ConversionPrices, found: ConversionTable, scope: Scope) -> None:
+        self.mesh = prices.mesh
         self.prices = prices
         self.found = found
+        self.scope = scope
         self._spaces: dict[tuple[int, ...], Space] = {}
         self._conversions: dict[tuple[tuple[int, ...], int, bool], Conversions] = {}
 
     def of(self, value: Value) -> Space:
         if value.shape not in self._spaces:
-            self._spaces[value.shape] = Space(value.shape, self.prices)
+            self._spaces[value.shape] = Space(value.shape, self.prices, self.scope)
         return self._spaces[value.shape]
 
     def conversions(self, value: Value) -> Conversions:
         key = value.shape, value.bytes, value.needs_gradient
         if key not in self._conversions:
             space = self.of(value)
-            everywhere = (*key, *space.layouts)
+            everywhere = (*key, space.symmetry, *space.layouts)
             if everywhere not in self.found:
                 self.found[everywhere] = _conversions(space, value)
             self._conversions[key] = self.found[everywhere]
@@ -113,5 +144,6 @@ def _conversions(space: Space, value: Value) -> Conversions:
     direct = there + TIE * space.tables.steps
     if value.needs_gradient:
         direct = direct + space.tables.backward(value.bytes)
-    leaving = (there + TIE * space.tables.steps)[:, space.invariant]
+    direct = space.least(direct)
+    leaving = space.least(there + TIE * space.tables.steps)[:, space.invariant]
     return Conversions(direct, two_hops(direct, space.without_windows), leaving)

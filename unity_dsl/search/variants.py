@@ -8,7 +8,7 @@ match over the border of two iterations is not found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..graph.graph import Graph, Model, Node, Segment
@@ -18,10 +18,7 @@ from ..graph.typing import type_operator
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import price_operator
-from ..rules.identity import Identities, Identity
-from ..rules.match import Match, TooMany, matches, operation
-from ..rules.rewrite import rewrite
-from ..rules.substitution import Substitution, substitution_of
+from ..rules.identity import Identities, Identity, operation
 from ..syntax.parse_rules import RuleDecl
 from .options import float_type
 
@@ -29,8 +26,6 @@ LIMIT = 64
 """Models that rules make of one, the given one not counted."""
 KEPT = 8
 """Of the models of one round of changes, those that the next round goes on from."""
-PLACES = 128
-"""Matches of one rule in one model that are tried."""
 TRIES = 4
 """Matches that are carried out for every model that is made: most make a model that is there already."""
 
@@ -61,14 +56,10 @@ def variants(
     kept: int = KEPT,
 ) -> Variants:
     """Models that equal this one by proved rules. `estimate` says what a model is worth: less is better."""
-    made = [substitution_of(rule, library) for rule in rules]
-    unused = tuple(
-        f"rule `{rule.name}` is not used: {reason}"
-        for rule, reason in zip(rules, made, strict=True)
-        if isinstance(reason, str)
-    )
-    usable = [found for found in made if isinstance(found, Substitution)]
-    changes = _Changes(usable, TRIES * limit)
+    # Only a model with rules has to wait for what applies them, which is most of the prover.
+    from .changes import Changes
+
+    changes = Changes(rules, library, TRIES * limit)
     identities = Identities()
     known: dict[Identity, None] = {identities.of(model): None}
     ranked: list[tuple[float, Variant]] = []
@@ -90,86 +81,12 @@ def variants(
         changes.complete &= len(best) <= kept
     # Models made last are not changed further where the limit is met with them.
     complete = changes.complete and not frontier
-    return Variants(tuple(variant for _, variant in sorted(ranked, key=_worth)), complete, unused)
+    return Variants(tuple(variant for _, variant in sorted(ranked, key=_worth)), complete, changes.unused)
 
 
 def _worth(entry: tuple[float, Variant]) -> tuple[float, int]:
     """Of equal ones, that with the fewest changes."""
     return entry[0], len(entry[1].rules)
-
-
-# ---------------------------------------------------------------------------------------------- changes
-
-
-class _Changes:
-    """What rules make of a model in one round. `complete` says that no bound has left anything out so far."""
-
-    def __init__(self, usable: Sequence[Substitution], tries: int) -> None:
-        self.usable = usable
-        self.tries = tries
-        self.complete = True
-
-    def of(self, variant: Variant) -> Iterator[Variant]:
-        """Each rule at all its places, then each at one place, the rules by turns."""
-        for substitution in self.usable:
-            yield from self._everywhere(variant, substitution)
-        turns = [self._at_one_place(variant, substitution) for substitution in self.usable]
-        while turns:
-            for turn in list(turns):
-                new = next(turn, None)
-                if new is None:
-                    turns.remove(turn)
-                else:
-                    yield new
-
-    def _at_one_place(self, variant: Variant, substitution: Substitution) -> Iterator[Variant]:
-        for match in self._distinct(substitution, variant.model):
-            new = self._applied(variant, match)
-            if new is not None:
-                yield new
-
-    def _everywhere(self, variant: Variant, substitution: Substitution) -> Iterator[Variant]:
-        """The rule wherever it fits what it has not made itself, so that this ends."""
-        current: Variant | None = variant
-        last = variant
-        while current is not None and len(current.rules) - len(variant.rules) < PLACES:
-            last, current = current, self._once_more(current, substitution)
-        if len(last.rules) > len(variant.rules) + 1:
-            yield last
-
-    def _once_more(self, variant: Variant, substitution: Substitution) -> Variant | None:
-        for match in self._distinct(substitution, variant.model):
-            if all(node.rule != substitution.rule.name for node in match.nodes):
-                new = self._applied(variant, match)
-                if new is not None:
-                    return new
-        return None
-
-    def _distinct(self, substitution: Substitution, model: Model) -> Iterator[Match]:
-        """Matches, one of those that are on the same values in another order: `x + y` is matched both ways."""
-        seen: set[tuple[object, ...]] = set()
-        try:
-            for match in matches(substitution, model):
-                if not self.tries:
-                    raise TooMany
-                names = frozenset(value.name for value in match.values.values())
-                key = match.path, frozenset(root.name for root in match.roots), names
-                if len(seen) == PLACES and key not in seen:
-                    raise TooMany
-                if key not in seen:
-                    seen.add(key)
-                    yield match
-        except TooMany:
-            self.complete = False
-
-    def _applied(self, variant: Variant, match: Match) -> Variant | None:
-        self.tries -= 1
-        changed = rewrite(variant.model, match)
-        if isinstance(changed, str):
-            return None
-        root = next(node for node in match.nodes if node.results[0].name == match.roots[0].name)
-        applied = AppliedRule(match.substitution.rule.name, match.place, root.span)
-        return Variant(changed, (*variant.rules, applied))
 
 
 # ---------------------------------------------------------------------------------------------- worth

@@ -20,6 +20,7 @@ MAX_NESTING = 64  # open brackets plus open blocks
 MAX_OPERATORS = 128  # operators of one logical line, hence the depth of a chain `a + b + …`
 
 CLOSING = {"(": ")", "[": "]"}
+_CLOSED = frozenset(CLOSING.values())
 INSTEAD = {
     "@": "the product of two matrices is `matmul(a, b)`",
     "|": "the size of a dimension is written as its bare name",
@@ -45,10 +46,14 @@ class Layout:
     comments: tuple[Token, ...]
 
 
-def lay_out(source: Source, lexer: Lark) -> Layout:
-    """Tokens and comments of a source. Raises E005 to E009 and E011."""
-    run = _Run(source)
-    for token in _lex(source, lexer):
+def lay_out(source: Source, lexer: Lark, part: Span | None = None) -> Layout:
+    """Tokens and comments of a source, or of the whole lines of it that are `part`. Raises E005 to E009 and E011.
+
+    Tokens stand where they stand in the source; only their line numbers are counted from the part's beginning.
+    """
+    part = part or Span(source, 0, len(source.text))
+    run = _Run(part)
+    for token in _lex(part, lexer):
         run.take(token)
     run.finish()
     return Layout(source, tuple(run.tokens), tuple(run.comments))
@@ -65,12 +70,14 @@ def token_span(source: Source, token: Token) -> Span:
     return Span(source, start, start if token.end_pos is None else token.end_pos)
 
 
-def _lex(source: Source, lexer: Lark) -> Iterator[Token]:
+def _lex(part: Span, lexer: Lark) -> Iterator[Token]:
+    # What stands before is one blank line of the same length.
+    before = " " * (part.start - 1) + "\n" if part.start else ""
     try:
-        yield from lexer.lex(source.text)
+        yield from lexer.lex(before + part.text)
     except UnexpectedCharacters as error:
         assert error.pos_in_stream is not None
-        raise _foreign_character(source, error.pos_in_stream) from None
+        raise _foreign_character(part.source, error.pos_in_stream) from None
 
 
 def _foreign_character(source: Source, offset: int) -> InputError:
@@ -89,13 +96,17 @@ def _foreign_character(source: Source, offset: int) -> InputError:
 class _Run:
     """The state of one pass over the tokens."""
 
-    source: Source
+    part: Span
     tokens: list[Token] = field(default_factory=list)
     comments: list[Token] = field(default_factory=list)
     indents: list[int] = field(default_factory=lambda: [0])
     brackets: list[Token] = field(default_factory=list)
     operators: int = 0
     line_open: bool = False  # a logical line has begun and its newline is still to come
+
+    @property
+    def source(self) -> Source:
+        return self.part.source
 
     def take(self, token: Token) -> None:
         if token.type == "NEWLINE":
@@ -110,7 +121,7 @@ class _Run:
             self.tokens.append(token)
 
     def finish(self) -> None:
-        end = len(self.source.text)
+        end = self.part.end
         last = Token("_NL", "", end, end_pos=end)
         if self.brackets:
             raise unclosed(self.source, self.brackets[-1])
@@ -145,7 +156,7 @@ class _Run:
         if token in CLOSING:
             self.brackets.append(token)
             self._check_depth(token)
-        elif token in CLOSING.values():
+        elif token in _CLOSED:
             self._close_bracket(token)
         elif token in OPERATORS:
             self.operators += 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from .grammar import Node, Refusal, grammar, parse_tree
 from .layout import Layout, lay_out
-from .span import Source
+from .span import Source, Span
 
 
-def parse(source: Source, language: str) -> tuple[Layout, Node]:
-    """The laid out text and its tree. Raises InputError, codes E005 to E029."""
-    layout = lay_out(source, grammar(language))
+def parse(source: Source, language: str, part: Span | None = None) -> tuple[Layout, Node]:
+    """The laid out text and its tree, or that of the whole lines which are `part`. Raises InputError, E005 to E029."""
+    layout = lay_out(source, grammar(language), part)
     tree = parse_tree(layout, language)
     if isinstance(tree, Refusal):
         from .diagnose import diagnose  # only a faulty text has to wait for what knows of mistakes

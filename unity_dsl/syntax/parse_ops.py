@@ -42,9 +42,20 @@ from .span import Source, Span
 
 def parse_ops(source: Source) -> OpsFile:
     """The declarations of a `.uop` text. Raises InputError, codes E005 to E029."""
-    layout, tree = parse(source, "uop")
-    declarations = tuple(_OpsBuilder(layout).build_all(tree.children))
-    return OpsFile(declarations, span=Span(source, 0, len(source.text)))
+    whole = Span(source, 0, len(source.text))
+    return OpsFile(_declarations(whole), span=whole)
+
+
+def parse_operator(part: Span) -> OperatorDecl:
+    """The operator that the whole lines of a part of a `.uop` text declare. Raises InputError, codes E005 to E029."""
+    (operator,) = _declarations(part)
+    assert isinstance(operator, OperatorDecl)
+    return operator
+
+
+def _declarations(part: Span) -> tuple[OperatorDecl | ParallelDecl | FunctionDecl, ...]:
+    layout, tree = parse(part.source, "uop", part)
+    return tuple(_OpsBuilder(layout).build_all(tree.children))
 
 
 class _OpsBuilder(Builder):

@@ -230,6 +230,8 @@ class BlockDecl:
 
 @dataclass(frozen=True)
 class ModelDecl:
+    """`model mlp[b = 64, d = 1024]`: the parameters with their presets, and the statements."""
+
     name: str
     parameters: tuple[Parameter, ...]
     presets: tuple[Preset, ...]

@@ -82,6 +82,8 @@ class NativeCall:
 
 @dataclass(frozen=True)
 class NativeList:
+    """`[1, d]` as an argument of a native call."""
+
     items: tuple[NativeArgument, ...]
     span: Span | None = span_field()
 

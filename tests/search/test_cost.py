@@ -1,0 +1,50 @@
+"""A finished plan costs what the search found."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.graph.build import build_model
+from unity_dsl.graph.plan import PlannedNode
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.search.assemble import assemble
+from unity_dsl.search.cost import plan_cost
+from unity_dsl.search.placing import find_plan
+from unity_dsl.search.problem import prices_on
+from unity_dsl.search.restriction import Restriction
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.span import Source
+
+THIN = str(Path(__file__).parents[1] / "program" / "thin.toml")
+
+LARGE = """model large[h = 32, w = 8]
+  input x: f32[1, 3, h, w]
+  input target: f32[1, 3, h, w]
+  weight k: f32[3, 3, 3, 3] ~ normal(0.2)
+  weight l: f32[3, 3, 3, 3] ~ normal(0.2)
+  y = conv2d(tanh(conv2d(x, k; pad_h=1, pad_w=1)), l; pad_h=1, pad_w=1)
+  loss mse(y, target)
+"""
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_windows_cost_what_the_search_found(devices: int, library: Library) -> None:
+    """One image and few channels: it is divided along its height, and halos are exchanged."""
+    machine = load_machine(THIN)
+    model = build_model(parse_model(Source("large.udl", LARGE)), library)
+    prices = prices_on(build_mesh(machine, devices), machine, library, ShardingTheorems(library))
+    found = find_plan(model, prices, Restriction(), inf)
+    assert found is not None
+    problem, best = found
+    assert best.plan is not None
+    graph = assemble(problem, best.plan, prices.mesh, model.loss, model.outputs)
+    nodes = [step for step in graph.steps if isinstance(step, PlannedNode)]
+    assert any(layout.overlaps for node in nodes for layout in node.typed.arguments)
+    cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
+    assert cost.seconds == pytest.approx(best.cost, rel=1e-6)

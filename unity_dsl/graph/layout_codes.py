@@ -1,0 +1,133 @@
+"""Many layouts of a tensor at once, as arrays of numbers: those whose slices are partition shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+
+import numpy as np
+import numpy.typing as npt
+
+from .layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
+
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Fractions = npt.NDArray[np.float64]
+
+INVARIANT, REPLICATE, PARTIAL, SHARD = range(4)
+"""Kinds as numbers; a shard of dimension d is SHARD + d."""
+
+_TRANSPOSED = np.array([INVARIANT, PARTIAL, REPLICATE])
+
+
+@dataclass(frozen=True)
+class LayoutCodes:
+    """Per layout and mesh axis its kind and its place among the axes that cut one dimension, 0 the major one.
+
+    Both arrays have shape [layouts, mesh axes]; `place` is 0 where nothing is cut.
+    """
+
+    kind: Numbers
+    place: Numbers
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def at(self, rows: Numbers | Mask | slice) -> LayoutCodes:
+        return LayoutCodes(self.kind[rows], self.place[rows])
+
+    @property
+    def transpose(self) -> LayoutCodes:
+        """The layouts of the cotangents."""
+        kind = self.kind.copy()
+        kind[kind < SHARD] = _TRANSPOSED[kind[kind < SHARD]]
+        return LayoutCodes(kind, self.place)
+
+    @property
+    def in_mesh_order(self) -> Mask:
+        """Whether every dimension is cut by its mesh axes in their order."""
+        return np.asarray((self.place == places_in_order(self.kind)).all(axis=1))
+
+    def is_minor(self, axis: int) -> Mask:
+        """Whether a mesh axis cuts a dimension, and no other one cuts its slices."""
+        kind = self.kind[:, axis]
+        cutting = (self.kind == kind[:, None]).sum(axis=1)
+        return np.asarray((kind >= SHARD) & (self.place[:, axis] == cutting - 1))
+
+    def with_kind(self, axis: int, new: int | Numbers) -> LayoutCodes:
+        """One mesh axis's kind replaced; the axes nested in it move up, and a new shard becomes the minor one."""
+        kind, place = self.kind.copy(), self.place.copy()
+        here = kind[:, axis, None]
+        place -= (kind == here) & (here >= SHARD) & (place > place[:, axis, None])
+        kind[:, axis] = new
+        others = (kind == kind[:, axis, None]).sum(axis=1) - 1
+        place[:, axis] = np.where(kind[:, axis] >= SHARD, others, 0)
+        return LayoutCodes(kind, place)
+
+    def keys(self, dims: int) -> Numbers:
+        """A number for each layout, that no other layout of a tensor with so many dimensions has."""
+        axes = self.kind.shape[1]
+        base = (SHARD + dims) * max(axes, 1)
+        return np.asarray((self.kind * axes + self.place) @ base ** np.arange(axes, dtype=np.int64))
+
+    def held(self, mesh: Mesh) -> Fractions:
+        """The part of a tensor's elements that each device holds."""
+        return np.asarray(np.where(self.kind >= SHARD, 1 / np.array(mesh.degrees), 1.0).prod(axis=1))
+
+    def layouts(self, dims: Sequence[int]) -> list[Layout]:
+        """As objects. `dims` are the tensor's dimensions that the numbers of shards stand for."""
+        axes = self.kind.shape[1]
+        plain: list[list[Kind]] = [[kind] * axes for kind in (Invariant(), Replicate(), Partial())]
+        kinds = plain + [[Shard(dim, place) for place in range(axes)] for dim in dims]
+        rows = zip(self.kind.tolist(), self.place.tolist(), strict=True)
+        return [Layout(tuple(kinds[k][p] for k, p in zip(*row, strict=True))) for row in rows]
+
+
+def places_in_order(kind: Numbers) -> Numbers:
+    """The place of every mesh axis where dimensions are cut by the axes in mesh order."""
+    place = np.zeros_like(kind)
+    for axis in range(1, kind.shape[1]):
+        earlier = (kind[:, :axis] == kind[:, axis, None]).sum(axis=1)
+        place[:, axis] = np.where(kind[:, axis] >= SHARD, earlier, 0)
+    return place
+
+
+def all_layouts(extents: Sequence[int], mesh: Mesh) -> tuple[LayoutCodes, int]:
+    """Every layout that divides a tensor of those extents, and how many are in mesh order: these come first."""
+    axes, kinds = len(mesh.axes), SHARD + len(extents)
+    kind = np.array(list(product(range(kinds), repeat=axes)), dtype=np.int64).reshape(kinds**axes, axes)
+    for dim, extent in enumerate(extents):
+        degree = np.where(kind == SHARD + dim, np.array(mesh.degrees, dtype=np.int64), 1).prod(axis=1)
+        kind = kind[extent % degree == 0]
+    ordered = LayoutCodes(kind, places_in_order(kind))
+    nested = [_nested(kind, order) for order in permutations(range(axes))]
+    every = LayoutCodes(np.tile(kind, (len(nested), 1)), np.concatenate(nested))
+    every = every.at(~every.in_mesh_order)
+    others = every.at(np.unique(every.keys(len(extents)), return_index=True)[1])
+    return LayoutCodes(*map(np.concatenate, ((kind, others.kind), (ordered.place, others.place)))), len(kind)
+
+
+def _nested(kind: Numbers, order: Sequence[int]) -> Numbers:
+    """Places where all dimensions are cut by mesh axes in this order."""
+    place = np.zeros_like(kind)
+    place[:, order] = places_in_order(kind[:, order])
+    return place
+
+
+def find(wanted: LayoutCodes, layouts: LayoutCodes, dims: int) -> Numbers:
+    """The numbers of layouts of a tensor with so many dimensions, among those given; -1 for others."""
+    keys, sought = layouts.keys(dims), wanted.keys(dims)
+    order = np.argsort(keys)
+    found = order[np.minimum(np.searchsorted(keys, sought, sorter=order), len(keys) - 1)]
+    return np.asarray(np.where(keys[found] == sought, found, -1))
+
+
+def encode(layouts: Iterable[Layout], dims: Sequence[int]) -> LayoutCodes:
+    """The inverse of `LayoutCodes.layouts`."""
+    plain = {Invariant: INVARIANT, Replicate: REPLICATE, Partial: PARTIAL}
+    kind, place = [], []
+    for layout in layouts:
+        kind.append([SHARD + dims.index(k.dim) if isinstance(k, Shard) else plain[type(k)] for k in layout.kinds])
+        place.append([k.place if isinstance(k, Shard) else 0 for k in layout.kinds])
+    return LayoutCodes(np.array(kind, dtype=np.int64), np.array(place, dtype=np.int64))

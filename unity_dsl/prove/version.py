@@ -1,0 +1,25 @@
+"""The versions that a proof is of: what is kept from another of either counts for nothing."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+PROVER = 4
+"""Raised with every change in what this stage, or the calculus that it rests on, takes for proved.
+
+Certificates name it: those of another number count for nothing.
+"""
+
+
+def solver_version() -> str:
+    """The version of z3, found out without loading it where its package says so."""
+    # By the name of the folder `z3_solver-4.13.0.0.dist-info` beside it: importlib.metadata takes long to load.
+    found = find_spec("z3")
+    if found is not None and found.origin is not None:
+        recorded = list(Path(found.origin).parent.parent.glob("z3_solver-*.dist-info"))
+        if len(recorded) == 1:
+            return recorded[0].stem.removeprefix("z3_solver-")
+    import z3
+
+    return str(z3.get_version_string())

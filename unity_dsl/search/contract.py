@@ -1,0 +1,146 @@
+"""Variables that only one or two others depend on, taken out of a part: nothing but a table is left of each.
+
+What reads one tensor and makes one with one reader (a normalisation, an activation) becomes a price by the layouts
+before and after it; what hangs on one other variable (a statistic that is kept) becomes part of that one's cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .elimination import Table
+from .exact import Solved
+from .holding import unary
+from .part import Domains, Layouts, Part, Port, Tensor
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A link of a variable: `cost[k, l]` by the key of its own value and of the value of the `other` variable."""
+
+    other: Port
+    own_keys: Layouts
+    cost: Table
+
+
+@dataclass(frozen=True)
+class _Removed:
+    """A variable with its costs, and what it costs by the values of others."""
+
+    variable: int
+    costs: Table
+    sides: tuple[_Side, ...]
+
+    def best(self, values: list[int]) -> int:
+        """The first of the cheapest values, given those of the others."""
+        total = self.costs
+        for side in self.sides:
+            total = total + side.cost[side.own_keys, side.other.layouts[values[side.other.variable]]]
+        return int(np.argmin(total))
+
+
+@dataclass(frozen=True)
+class Contracted:
+    """A part without some variables' choices: each of these has one value left. The rest costs the same."""
+
+    part: Part
+    domains: Domains
+    removed: tuple[_Removed, ...]
+
+    def restored(self, solved: Solved) -> Solved:
+        """The plan of the part before, of the same cost."""
+        values = list(solved.values)
+        for removed in reversed(self.removed):
+            values[removed.variable] = removed.best(values)
+        return replace(solved, values=tuple(values))
+
+
+def contract(part: Part, domains: Domains) -> Contracted:
+    """Takes out what can be. Variables at borders and those that make or read a tensor with several readers stay."""
+    return _Contraction(part, domains).run()
+
+
+class _Contraction:
+    def __init__(self, part: Part, domains: Domains) -> None:
+        self.part = part
+        self.domains = domains
+        self.costs = [np.where(mask, cost, np.inf) for cost, mask in zip(part.costs, domains.masks, strict=True)]
+        self.tensors: dict[int, Tensor] = {}
+        self.around: list[set[int]] = [set() for _ in self.costs]
+        self.fixed = {port.variable for port in _borders(part)}
+        self.removed: list[_Removed] = []
+        for tensor in part.tensors:
+            if tensor.reads or tensor.shared:
+                self._add(tensor)
+            else:
+                port = tensor.produced
+                self.costs[port.variable] = self.costs[port.variable] + unary(tensor)[port.layouts]
+            if tensor.shared:
+                self.fixed |= {port.variable for port in _ends(tensor)}
+
+    def _add(self, tensor: Tensor) -> None:
+        number = len(self.tensors)
+        self.tensors[number] = tensor
+        for port in _ends(tensor):
+            self.around[port.variable].add(number)
+
+    def run(self) -> Contracted:
+        waiting = [variable for variable in range(len(self.costs)) if variable not in self.fixed]
+        while waiting:
+            variable = waiting.pop()
+            sides = [self._side(variable, number) for number in sorted(self.around[variable])]
+            others = {side.other.variable for side in sides}
+            if variable in others or not (len(others) == 1 or len(others) == len(sides) == 2):
+                continue
+            self._remove(variable, sides)
+            waiting += sorted(others - self.fixed)
+        gone = {removed.variable for removed in self.removed}
+        costs = [np.zeros(1) if number in gone else cost for number, cost in enumerate(self.costs)]
+        masks = [np.ones(1, dtype=bool) if number in gone else np.isfinite(cost) for number, cost in enumerate(costs)]
+        left = set().union(*self.around)
+        tensors = tuple(self.tensors[number] for number in sorted(left))
+        part = replace(self.part, costs=tuple(costs), tensors=tensors)
+        return Contracted(part, Domains(masks, self.domains.bodies), tuple(self.removed))
+
+    def _side(self, variable: int, number: int) -> _Side:
+        tensor = self.tensors[number]
+        made, (read,) = tensor.produced, tensor.reads
+        if made.variable == variable:
+            return _Side(read, made.layouts, tensor.linked)
+        return _Side(made, read.layouts, tensor.linked.T)
+
+    def _remove(self, variable: int, sides: list[_Side]) -> None:
+        costs = self.costs[variable]
+        self.removed.append(_Removed(variable, costs, tuple(sides)))
+        for number in list(self.around[variable]):
+            for port in _ends(self.tensors[number]):
+                self.around[port.variable].discard(number)
+        possible = np.flatnonzero(np.isfinite(costs))
+        rows = [side.cost[side.own_keys[possible]] for side in sides]
+        first, second = sides[0].other, sides[-1].other
+        if first.variable == second.variable:
+            total = costs[possible, None]
+            for side, row in zip(sides, rows, strict=True):
+                total = total + row[:, side.other.layouts]
+            self.costs[first.variable] = self.costs[first.variable] + total.min(axis=0, initial=np.inf)
+            return
+        table = np.full((rows[0].shape[1], rows[1].shape[1]), np.inf)
+        used = np.unique(first.layouts[np.isfinite(self.costs[first.variable])])
+        weighted = rows[1] + costs[possible, None]
+        for key in used.tolist():
+            table[key] = (rows[0][:, key, None] + weighted).min(axis=0, initial=np.inf)
+        self._add(Tensor(self.part.names[variable], first, (second,), table, table))
+
+
+def _ends(tensor: Tensor) -> tuple[Port, ...]:
+    return (tensor.produced, *tensor.reads)
+
+
+def _borders(part: Part) -> Iterator[Port]:
+    """What repeats and the part around it depend on."""
+    yield from (*part.entries, *part.exits, *part.captured)
+    for repeat in part.repeats:
+        yield from (*repeat.initial, *repeat.results, *repeat.captured)

@@ -1,0 +1,153 @@
+"""From orbits to layouts: which mesh axis does what, decided after how many do.
+
+A lower bound over orbits holds for layouts. So a plan of layouts that costs what the bound says is optimal, and if the
+best renaming of the best plan of orbits costs more, only the orbits that a plan below that cost may have are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from ..graph.graph import Model, Segment
+from ..graph.layout import Layout
+from ..graph.typing import Configuration
+from .coarse import axis_domains, even_domain, whole_domain
+from .exact import Solved
+from .meaning import Impossible, Meaning
+from .optimise import TOLERANCE, Optimum, least_cost, narrowed, optimise
+from .part import Domains, Part, everything
+from .problem import Prices, Problem, build_problem
+from .restriction import Restriction
+from .scope import Everything, Neighbours, Renamings, Scope, Selection
+from .symmetry import no_symmetry, symmetry_of
+
+WORTHWHILE = 1e-3
+"""Of the cost: a round of improvement that gains less is the last."""
+MOST_PLACED = 16
+"""Orbits a variable, on average, that are told apart for a proof; where more are left the gap is told."""
+
+
+Found = tuple[Problem, Optimum]
+"""A plan, with the problem that it is one of."""
+
+
+def find_plan(model: Model, prices: Prices, restriction: Restriction, below: float) -> Found | None:
+    """The best plan of a model; None where none costs less than `below`. Raises Impossible."""
+    symmetry = symmetry_of(prices.mesh)
+    counted = build_problem(model, prices, restriction, Everything(symmetry))
+    if below < np.inf and least_cost(counted.part, everything(counted.part)) >= below:
+        return None
+    even, best = _solve(counted)
+    if symmetry.trivial:
+        return counted, best
+    try:
+        return _place(_Placing(model, prices, restriction, counted), even, best)
+    except Impossible:  # pins that tell axes apart leave no renaming of this plan
+        told = build_problem(model, prices, restriction, Everything(no_symmetry(prices.mesh)))
+        return told, _solve(told)[1]
+
+
+def _solve(problem: Problem) -> tuple[Optimum, Optimum]:
+    """A good plan with all mesh axes doing the same, or with nothing divided; and the best plan."""
+    whole = everything(problem.part)
+    first = optimise(problem.part, whole.intersected(even_domain(problem)))
+    if first.plan is None:
+        first = optimise(problem.part, whole.intersected(whole_domain(problem)))
+    best = optimise(problem.part, whole, partial(axis_domains, problem), first.cost)
+    if best.plan is None:
+        best = replace(best, plan=first.plan)
+    assert best.plan is not None, "every operator has an option, and every layout converts to any other"
+    return first, best
+
+
+@dataclass(frozen=True)
+class _Placing:
+    """What is to be placed: the problem in which mesh axes are `counted`."""
+
+    model: Model
+    prices: Prices
+    restriction: Restriction
+    counted: Problem
+
+    def solve(self, scope: Scope, below: float = np.inf, near: bool = False) -> Found:
+        problem = build_problem(self.model, self.prices, self.restriction, scope)
+        beside = partial(axis_domains, problem) if near else (lambda plan: ())
+        return problem, optimise(problem.part, everything(problem.part), beside, below)
+
+
+def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
+    """The best renaming of the best plan, or a better plan if there may be one. Raises Impossible if it has none."""
+    counted = placing.counted
+    problem, found = placing.solve(Renamings(_select(counted, [best])))
+    if found.plan is None:
+        raise Impossible("", None, None)
+    if found.cost > best.bound * (1 + TOLERANCE):
+        problem, found = _descend(placing, problem, found, even)
+        left = narrowed(counted.part, everything(counted.part), found.cost)
+        if 0 < left.count <= MOST_PLACED * left.variables:
+            scope = Renamings(_selected(counted, left))
+            wider, better = placing.solve(scope, found.cost, near=True)
+            best = replace(best, bound=max(best.bound, better.bound))
+            if better.plan is not None:
+                problem, found = wider, better
+    bound = min(best.bound, found.cost)
+    return problem, replace(found, bound=bound, exact=found.cost <= bound * (1 + TOLERANCE))
+
+
+def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum) -> Found:
+    """Better and better plans, each differing from one before along one mesh axis for every operator."""
+    selection = _select(problem, [found]).united(_select(placing.counted, [even]))
+    while True:
+        nearby, better = placing.solve(Neighbours(selection), found.cost)
+        if better.plan is None:
+            return problem, found
+        gain, problem, found = 1 - better.cost / found.cost, nearby, better
+        if gain < WORTHWHILE:
+            return problem, found
+        selection = _select(problem, [found])
+
+
+def _select(problem: Problem, found: Sequence[Optimum]) -> Selection:
+    """What plans have."""
+    return _selected(problem, _chosen(problem.part, [one.plan for one in found if one.plan is not None]))
+
+
+def _chosen(part: Part, plans: Sequence[Solved]) -> Domains:
+    """What any of some plans has."""
+    masks = []
+    for number, cost in enumerate(part.costs):
+        mask = np.zeros(len(cost), dtype=bool)
+        mask[[plan.values[number] for plan in plans]] = True
+        masks.append(mask)
+    bodies = []
+    for number, repeat in enumerate(part.repeats):
+        iterations = dict.fromkeys(solved for plan in plans for solved in plan.repeats[number])
+        bodies.append(_chosen(repeat.body, list(iterations)))
+    return Domains(masks, bodies)
+
+
+def _selected(problem: Problem, left: Domains) -> Selection:
+    """The configurations and layouts of what is left, and all that weights may be kept in."""
+    configurations: dict[str, frozenset[Configuration]] = {}
+    layouts: dict[tuple[int, ...], set[Layout]] = {}
+    for prefix, meaning, domains in _parts(problem.meaning, left, ""):
+        for name, (variable, options) in meaning.nodes.items():
+            kept = np.flatnonzero(domains.masks[variable]).tolist()
+            configurations[prefix + name] = frozenset(options.typed[number].configuration for number in kept)
+        chosen = [(value, numbers[domains.masks[variable]]) for variable, (value, numbers) in meaning.layouts.items()]
+        chosen += [(stored.value, problem.spaces.of(stored.value).storable) for stored in meaning.stored.values()]
+        for value, numbers in chosen:
+            every = problem.spaces.of(value).layouts
+            layouts.setdefault(value.shape, set()).update(every[number] for number in numbers.tolist())
+    return Selection(problem.spaces.mesh, configurations, {shape: frozenset(found) for shape, found in layouts.items()})
+
+
+def _parts(meaning: Meaning, left: Domains, prefix: str) -> Iterator[tuple[str, Meaning, Domains]]:
+    yield prefix, meaning, left
+    segments = (step for step in meaning.graph.steps if isinstance(step, Segment))
+    for segment, body, inner in zip(segments, meaning.bodies, left.bodies, strict=True):
+        yield from _parts(body, inner, f"{prefix}{segment.name}.")

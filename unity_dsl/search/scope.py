@@ -1,0 +1,132 @@
+"""What a problem tells apart, and what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..graph.layout import Invariant, Layout, Mesh
+from ..graph.typing import Configuration, Role, Uniformly
+from .symmetry import Symmetry, no_symmetry, symmetry_of, without_places
+
+
+class Scope(Protocol):
+    """The layouts and configurations of a problem. Those that `symmetry` turns into each other are one."""
+
+    @property
+    def symmetry(self) -> Symmetry: ...
+
+    def holds(self, shape: tuple[int, ...], layout: Layout) -> bool:
+        """Whether tensors of a shape may have a layout even if no operator asks for it."""
+
+    def choices(self, path: str, roles: Sequence[Sequence[Role]]) -> Iterable[Configuration]:
+        """The configurations of an operator, given the roles that it may have per mesh axis."""
+
+    def key(self, path: str) -> Hashable:
+        """What these depend on besides the roles."""
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All layouts, or all orbits of them."""
+
+    symmetry: Symmetry
+
+    def holds(self, shape: tuple[int, ...], layout: Layout) -> bool:
+        return True
+
+    def choices(self, path: str, roles: Sequence[Sequence[Role]]) -> Iterable[Configuration]:
+        return self.symmetry.choices(roles)
+
+    def key(self, path: str) -> Hashable:
+        return self.symmetry
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Per operator's path some configurations, per shape some layouts: what plans have, or what they may have.
+
+    Operators and tensors that are not named are Invariant.
+    """
+
+    mesh: Mesh
+    configurations: Mapping[str, frozenset[Configuration]]
+    layouts: Mapping[tuple[int, ...], frozenset[Layout]]
+
+    def of(self, path: str) -> frozenset[Configuration]:
+        return self.configurations.get(path, frozenset({(Uniformly(Invariant()),) * len(self.mesh.axes)}))
+
+    def united(self, other: Selection) -> Selection:
+        paths, shapes = {*self.configurations, *other.configurations}, {*self.layouts, *other.layouts}
+        nothing: frozenset[Layout] = frozenset()
+        return Selection(
+            self.mesh,
+            {path: self.of(path) | other.of(path) for path in paths},
+            {shape: self.layouts.get(shape, nothing) | other.layouts.get(shape, nothing) for shape in shapes},
+        )
+
+
+class Renamings:
+    """What renamings of mesh axes make of a selection, told apart."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.symmetry = no_symmetry(selection.mesh)
+        self._selection = selection
+        self._renamings = symmetry_of(selection.mesh)
+        self._orbits = {
+            shape: {self._renamings.orbit(layout) for layout in layouts} for shape, layouts in selection.layouts.items()
+        }
+
+    def holds(self, shape: tuple[int, ...], layout: Layout) -> bool:
+        return _whole(layout) or self._renamings.orbit(layout) in self._orbits.get(shape, ())
+
+    def choices(self, path: str, roles: Sequence[Sequence[Role]]) -> Iterable[Configuration]:
+        return _in_order((c for one in self._selection.of(path) for c in self._renamings.placements(one)), roles)
+
+    def key(self, path: str) -> Hashable:
+        return "renamings", self._selection.of(path)
+
+
+class Neighbours:
+    """What differs from a selection along one mesh axis at most, told apart."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.symmetry = no_symmetry(selection.mesh)
+        self._selection = selection
+        self._near = {
+            shape: {near for layout in layouts for near in _with_gaps(without_places(layout))}
+            for shape, layouts in selection.layouts.items()
+        }
+
+    def holds(self, shape: tuple[int, ...], layout: Layout) -> bool:
+        return _whole(layout) or not self._near.get(shape, set()).isdisjoint(_with_gaps(without_places(layout)))
+
+    def choices(self, path: str, roles: Sequence[Sequence[Role]]) -> Iterable[Configuration]:
+        found = (
+            (*one[:axis], role, *one[axis + 1 :])
+            for one in self._selection.of(path)
+            for axis, every in enumerate(roles)
+            for role in every
+        )
+        return _in_order(found, roles)
+
+    def key(self, path: str) -> Hashable:
+        return "neighbours", self._selection.of(path)
+
+
+def _whole(layout: Layout) -> bool:
+    return all(isinstance(kind, Invariant) for kind in layout.kinds)
+
+
+def _with_gaps(kinds: Sequence[Hashable]) -> Iterator[Hashable]:
+    """What the other axes do, for every axis."""
+    for axis in range(len(kinds)):
+        yield (axis, *kinds[:axis], *kinds[axis + 1 :])
+
+
+def _in_order(found: Iterable[Configuration], roles: Sequence[Sequence[Role]]) -> list[Configuration]:
+    """Those that have one of the roles along every axis, each once, in the order of the roles."""
+    numbers = [{role: number for number, role in enumerate(every)} for every in roles]
+    known = {c for c in found if all(role in order for role, order in zip(c, numbers, strict=True))}
+    return sorted(known, key=lambda c: [order[role] for role, order in zip(c, numbers, strict=True)])

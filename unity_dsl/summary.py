@@ -1,0 +1,118 @@
+"""What a compile says of the plan it has chosen: a few lines for people, or plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .compile import Compilation
+from .console import show_lines
+from .emit.plan_file import describe_cost
+from .emit.proofs import list_declared
+from .graph.graph import Buffer, Weight
+from .graph.plan import Memory, PlannedGraph, PlannedSegment
+from .syntax.diagnostic import first_of
+
+_NAMED = 8
+"""Of many weights in one layout these are told: plan.json has them all."""
+
+
+def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]:
+    """What was chosen, as plain data: seconds, bytes per device, and the layout of every weight and buffer."""
+    plan = compilation.plan
+    return {
+        "model": plan.model.name,
+        "parameters": plan.model.parameters,
+        "machine": plan.machine,
+        "devices": plan.mesh.size,
+        "mesh": {axis.name: axis.degree for axis in plan.mesh.axes},
+        "strategy": plan.strategy,
+        "cost": describe_cost(plan.cost),
+        "layouts": stored_layouts(compilation),
+        "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
+        "declared": list_declared(plan),
+        "notes": list(plan.notes),
+        "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
+        "files": [str(path) for path in files],
+    }
+
+
+def stored_layouts(compilation: Compilation) -> dict[str, str]:
+    """The layout in which each weight and buffer is stored; `layer.*.w` where all iterations of a repeat agree."""
+    return _stored(compilation.plan.graph)
+
+
+def _stored(graph: PlannedGraph) -> dict[str, str]:
+    stored: tuple[Weight | Buffer, ...] = (*graph.graph.weights, *graph.graph.buffers)
+    found = {item.value.name: str(graph.values[item.value.name].produced) for item in stored}
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            runs = [(part, _stored(part.body)) for part in step.runs]
+            if step.segment.predicate is not None:
+                found |= {f"{step.segment.name}.{name}": layout for name, layout in runs[0][1].items()}
+                continue
+            for name in runs[0][1]:
+                if len({layouts[name] for _, layouts in runs}) == 1:
+                    found[f"{step.segment.name}.*.{name}"] = runs[0][1][name]
+                    continue
+                for part, layouts in runs:
+                    last = part.first + part.count - 1
+                    place = f"{part.first}" if part.count == 1 else f"{part.first}-{last}"
+                    found[f"{step.segment.name}.{place}.{name}"] = layouts[name]
+    return found
+
+
+def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
+    """A few lines for people."""
+    plan, cost = compilation.plan, compilation.plan.cost
+    axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
+    devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
+    parts = {"compute": cost.compute, "communication": cost.communication, "update": cost.update}
+    lines = [
+        (
+            "plan",
+            f"{plan.model.name} on {devices} of {plan.machine}{', mesh ' + axes if axes else ''}, {plan.strategy}",
+        ),
+        ("predicted", f"{duration(cost.seconds)} a step: " + ", ".join(f"{k} {duration(v)}" for k, v in parts.items())),
+        ("memory", memory_text(cost.memory)),
+    ]
+    by_layout: dict[str, list[str]] = {}
+    for name, layout in stored_layouts(compilation).items():
+        by_layout.setdefault(layout, []).append(name)
+    lines += [(f"weights {layout}", first_of(names, _NAMED)) for layout, names in sorted(by_layout.items()) if layout]
+    declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
+    if declared:
+        lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))
+    lines += [("note", note) for note in plan.notes]
+    lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
+    show_lines(lines)
+
+
+def memory_text(memory: Memory) -> str:
+    """What a device holds, and of what it is made."""
+    parts = {
+        "parameters": memory.parameters,
+        "buffers": memory.buffers,
+        "gradients": memory.gradients,
+        "optimizer": memory.optimizer,
+        "activations": memory.activations,
+    }
+    listed = ", ".join(f"{name} {megabytes(count)}" for name, count in parts.items() if count)
+    return f"{megabytes(memory.total)} a device: {listed}"
+
+
+def megabytes(count: float) -> str:
+    """Three significant digits in GB, MB or kB."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count / 1e3:.3g} kB"
+
+
+def duration(seconds: float) -> str:
+    """Three significant digits in s, ms or µs."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
