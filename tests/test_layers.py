@@ -81,10 +81,12 @@ def test_a_command_without_ranks_loads_no_torch(arguments: list[str]) -> None:
     assert not loaded_by(arguments) & {"torch", "z3", "triton", "sklearn", "scipy", "sympy"}
 
 
-def test_a_compile_loads_no_torch(tmp_path: Path) -> None:
+def test_a_compile_loads_no_torch_and_without_rules_no_prover(tmp_path: Path) -> None:
     model = str(ROOT / "examples" / "digits.udl")
-    loaded = loaded_by([model, "-o", str(tmp_path / "out"), "--devices", "2"])
-    assert not loaded & {"torch", "z3", "triton", "sklearn", "scipy", "sympy"}
+    loaded = loaded_by([model, "-o", str(tmp_path / "out"), "--devices", "2"], whole=True)
+    assert not {name.split(".")[0] for name in loaded} & {"torch", "z3", "triton", "sklearn", "scipy", "sympy"}
+    assert "unity_dsl.rules.theorems" in loaded
+    assert not loaded & {"unity_dsl.prove.prove", "unity_dsl.prove.form", "unity_dsl.rules.rulebook"}
 
 
 def test_help_loads_no_stage() -> None:

@@ -474,3 +474,14 @@ def test_settings_and_presets_are_checked() -> None:
     assert fault(PRECEDENCE, a=10**9, b=10**9, c=10**9) == "E225"
     with pytest.raises(InputError, match="E201"):
         build(PRECEDENCE, "smal")
+
+
+def test_calls_that_are_alike_share_an_instance() -> None:
+    lines = ["a = linear(x, w)", "c = linear(a, w)", "e = scale(a; factor=2)", "f = scale(c; factor=2)"]
+    graph = build(body(*lines, "g = scale(a; factor=2.0)", "y = e + f + g")).graph
+    nodes = [step for step in graph.steps if isinstance(step, Node)]
+    first, second = [node for node in nodes if node.instance.name == "linear"][:2]
+    assert first.instance is second.instance and first.span != second.span
+    scales = [node.instance for node in nodes if node.instance.name == "scale"]
+    assert scales[0] is scales[1] and scales[2] is not scales[0]
+    assert [type(scale.attributes["factor"]) for scale in scales] == [int, int, float]
