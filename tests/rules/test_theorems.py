@@ -17,6 +17,7 @@ from unity_dsl.index.instance import Instance
 from unity_dsl.index.instantiate import Shape, instantiate
 from unity_dsl.index.library import load_library
 from unity_dsl.machine.machine import load_machine
+from unity_dsl.prove import sharding
 from unity_dsl.prove.answer import Answer, NotProved, Proved
 from unity_dsl.prove.sharding import prove_linearity
 from unity_dsl.prove.subject import generalise
@@ -79,7 +80,7 @@ def test_a_prover_that_proves_nothing_leaves_the_undivided_model(monkeypatch: py
     """All the way through the search: no operator is divided, whatever the machine."""
     monkeypatch.setattr(module, "_answers", {})
     for name in ("prove_division", "prove_linearity"):
-        monkeypatch.setattr(module, name, lambda *_, **__: NotProved("same_value", "no proof", 0.0))
+        monkeypatch.setattr(sharding, name, lambda *_, **__: NotProved("same_value", "no proof", 0.0))
     text = "model m[b = 4096]\n  input x: f32[b, 512]\n  weight w: f32[512, 512] ~ normal(0.02)\n  h = linear(x, w)\n"
     model = build_model(parse_model(Source("m.udl", text + "  loss mse(h, x)\n")), LIBRARY, {}, None)
     machine = load_machine("dgx-a100")
