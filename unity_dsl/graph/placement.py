@@ -6,12 +6,25 @@ What it depends on is not how long axes are, so operators that differ in sizes a
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
+from ..index.instance import Instance, Operand
 from ..index.instance import Kind as InstanceKind
-from ..index.instance import Operand
 from .holding import Holding
-from .layout import Kind, Layout, Shard, Window
+from .layout import Kind, Layout, Mesh, Shard, Window
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a role is to an operator: the kinds of its operands and results, and what tells it from other roles.
+
+    Of an operand the roles of one number do the same to it. `along` is 0 for all roles that divide nothing.
+    """
+
+    kinds: tuple[Kind, ...]
+    numbers: tuple[int, ...]
+    along: int
 
 
 class Placements:
@@ -61,3 +74,16 @@ def place(
             elif position:
                 placed[axis] = type(kind)(dim, position, kind.by, kind.attributes)
     return Layout(tuple(placed))
+
+
+def sliced(
+    instance: Instance, holding: Holding, divided: Mapping[str, tuple[int, ...]], mesh: Mesh
+) -> frozenset[tuple[str, int]]:
+    """The dimensions, by operand, whose windows are slices and nothing beyond them."""
+    return frozenset(
+        (window.operand, window.dim)
+        for window in holding.windows
+        if window.is_slice(
+            instance.shape(instance.operand(window.operand))[window.dim], mesh.degree(divided[window.axis])
+        )
+    )

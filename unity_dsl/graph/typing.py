@@ -28,7 +28,7 @@ from ..syntax.ast import ReductionKind
 from .cut import bijective, is_cut
 from .holding import HeldWindow, Holder, Holding, holds_merged, only_holds
 from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
-from .placement import place, placements
+from .placement import Effect, place, placements, sliced
 
 
 @dataclass(frozen=True, order=True)
@@ -127,18 +127,6 @@ class Theorems(Protocol):
 
 
 @dataclass(frozen=True)
-class _Effect:
-    """What a role is to an operator: the kinds of its operands and results, and what tells it from other roles.
-
-    Of an operand the roles of one number do the same to it. `along` is 0 for all roles that divide nothing.
-    """
-
-    kinds: tuple[Kind, ...]
-    numbers: tuple[int, ...]
-    along: int
-
-
-@dataclass(frozen=True)
 class _Division:
     """What of a typed operator depends on nothing but which axes are divided: equal fields are one object."""
 
@@ -164,6 +152,7 @@ class Typing:
         self.mesh = mesh
         self.library = library
         self._operands: tuple[Operand, ...] = (*instance.inputs, *instance.outputs)
+        self._merged = [(operand, dim) for operand in self._operands for dim in operand.dims if len(dim) > 1]
         self.classes = classify(instance, library)
         self.holder = Holder(instance, mesh, library)
         self.linear = linear_operands(instance)
@@ -175,7 +164,8 @@ class Typing:
         self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
         self._reasons: dict[tuple[Role, int], str | None] = {}
         self._replicated_of: dict[tuple[Role, int], frozenset[str]] = {}
-        self._effects: dict[Role, _Effect] = {}
+        self._collecting: dict[Role, bool] = {}
+        self._effects: dict[Role, Effect] = {}
         self._divisions: dict[tuple[int, ...], _Division | str] = {}
         self._placements = placements(instance.kind)
 
@@ -206,7 +196,7 @@ class Typing:
                     return self.holder.not_held(name, by, degree)
                 if found.kind is AxisKind.BLOCKED:
                     return f"axis `{name}` of {self.instance.name} cannot be divided: {found.reason}"
-                merged = any(name in dim[1:] for operand in self._operands for dim in operand.dims)
+                merged = any(name in dim[1:] for _, dim in self._merged)
                 if holds and not (merged and holds_merged(declaration, degree)):
                     return f"axis `{name}` of {self.instance.name} needs nothing that `{by}` holds"
                 size = self.instance.sizes[name]
@@ -285,7 +275,7 @@ class Typing:
             division.cuts,
         )
 
-    def _effect(self, role: Role) -> _Effect:
+    def _effect(self, role: Role) -> Effect:
         if (found := self._effects.get(role)) is None:
             given = [self.operand_kind(role, operand, i) for i, operand in enumerate(self.instance.inputs)]
             kinds = (*given, *(self.result_kind(role, output) for output in self.instance.outputs))
@@ -293,7 +283,7 @@ class Typing:
             for kind, placed in zip(kinds, self._placements, strict=True):
                 numbers.append(placed.number(kind, role.axis if isinstance(role, Along) else ""))
             along = 1 + len(self._effects) if isinstance(role, Along) else 0
-            found = self._effects[role] = _Effect(kinds, tuple(numbers), along)
+            found = self._effects[role] = Effect(kinds, tuple(numbers), along)
         return found
 
     def _divide(self, configuration: Configuration) -> _Division | str:
@@ -311,20 +301,15 @@ class Typing:
         if isinstance(holding, str):
             return holding
         local |= holding.sizes(self.instance)
-        inner = tuple(self._inner(configuration))
+        inner = tuple(self._inner(configuration)) if any(map(self._collects, configuration)) else ()
         if holding.windows and inner:
             return f"{self.instance.name} reduces on the way what is read around axis `{holding.windows[0].axis}`"
         cuts = {axis: self.holder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
         native = not inner and self.always_native and self.native_along.issuperset(divided)
         native = native and not holding.windows and all(by == PARTITION for by in cuts.values())
-        return _Division(local, divided, inner, native, holding, cuts, frozenset(self._sliced(holding, divided)))
-
-    def _sliced(self, holding: Holding, divided: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, int]]:
-        """The dimensions whose windows are slices and nothing beyond."""
-        for window in holding.windows:
-            extent = self.instance.shape(self.instance.operand(window.operand))[window.dim]
-            if window.is_slice(extent, self.mesh.degree(divided[window.axis])):
-                yield window.operand, window.dim
+        return _Division(
+            local, divided, inner, native, holding, cuts, sliced(self.instance, holding, divided, self.mesh)
+        )
 
     def _divided(self, configuration: Configuration) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
@@ -340,28 +325,27 @@ class Typing:
         local: Mapping[str, int],
     ) -> str | None:
         """A merged dimension is consumed major factor first, every slice of it being a block, or held by an op."""
+        if not self._merged:
+            return None
         held = {
             role.axis for role in configuration if isinstance(role, Along) and self.holder.cut_by(role.by) != role.by
         }
-        for operand in self._operands:
-            for dim in operand.dims:
-                if len(dim) == 1:
+        for operand, dim in self._merged:
+            cuts = {self.holder.cut_by(r.by) for r in configuration if isinstance(r, Along) and r.axis in dim}
+            if cuts - {PARTITION}:
+                return f"a merged dimension of {self.instance.name} is cut by partition only"
+            for position, name in enumerate(dim[1:], 1):
+                if name not in divided or name in held:
                     continue
-                cuts = {self.holder.cut_by(r.by) for r in configuration if isinstance(r, Along) and r.axis in dim}
-                if cuts - {PARTITION}:
-                    return f"a merged dimension of {self.instance.name} is cut by partition only"
-                for position, name in enumerate(dim[1:], 1):
-                    if name not in divided or name in held:
-                        continue
-                    left = [major for major in dim[:position] if local[major] > 1]
-                    if left:
-                        return (
-                            f"axis `{name}` is merged with `{left[0]}` in {operand.name} of {self.instance.name}: "
-                            f"`{left[0]}` has to be divided entirely first"
-                        )
+                left = [major for major in dim[:position] if local[major] > 1]
+                if left:
+                    return (
+                        f"axis `{name}` is merged with `{left[0]}` in {operand.name} of {self.instance.name}: "
+                        f"`{left[0]}` has to be divided entirely first"
+                    )
         return None
 
-    def _layout(self, position: int, effects: Sequence[_Effect], division: _Division) -> Layout:
+    def _layout(self, position: int, effects: Sequence[Effect], division: _Division) -> Layout:
         """The layout of an operand or a result, in the order of `_operands`."""
         known = self._placements[position].layouts
         key = *[effect.numbers[position] for effect in effects], division.beside_kinds
@@ -386,6 +370,12 @@ class Typing:
             )
             if reduced and equation.kind is not None:
                 yield InnerReduce(number, reduced, equation.kind)
+
+    def _collects(self, role: Role) -> bool:
+        """Whether a mesh axis with this role takes collectives inside the operator."""
+        if role not in self._collecting:
+            self._collecting[role] = any(True for _ in self._inner((role,)))
+        return self._collecting[role]
 
     def _replicated(self, number: int, configuration: Configuration) -> dict[str, tuple[int, ...]]:
         """Per tensor an equation reads: the mesh axes along which it is Invariant while the equation is divided."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 
 from ..syntax.ast import Apply, Read, ReductionKind
-from .instance import Equation, Instance
+from .instance import Equation, Instance, Key
 from .term import affine, dim_axes, free_axes, reads, walk
 from .work import determined_axes, factors, moves_only, resolved
 
@@ -26,6 +27,12 @@ class LoweringClass(StrEnum):
 
 def lowering_class(instance: Instance) -> LoweringClass:
     """The class of the most demanding equation; a look-up inside a larger formula does not make it a gather."""
+    return _lowering_class(instance.identity)
+
+
+@lru_cache(maxsize=4096)
+def _lowering_class(identity: Key) -> LoweringClass:
+    instance = identity.instance
     if instance.extern:
         return LoweringClass.EXTERN
     found = {_class_of(instance, equation) for equation in instance.equations}

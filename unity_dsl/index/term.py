@@ -55,9 +55,11 @@ def with_children(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """The term and every subterm, parents first, in the order of the text."""
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
+    left = [expr]
+    while left:
+        node = left.pop()
+        yield node
+        left += reversed(children(node))
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:

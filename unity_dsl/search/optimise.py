@@ -21,8 +21,12 @@ from .peel import peel
 _SWEEPS = 4
 _FRACTIONS = tuple(4.0**-power for power in range(7))
 """Of the gap between the best plan and the bound: what is tried to be eliminated."""
-_LIKELY = 64
-"""Values a variable of which many domains can be eliminated, and of more few."""
+_LIKELY = 16
+_FEW = 1000
+"""Values of a variable that has a choice, on average, or of all together: many such domains can be eliminated, and few
+larger ones."""
+_ROUNDS = 5
+"""Bounds of one domain that are taken for a proof. Where it takes more, the tables are hopelessly large mostly."""
 _WORTHWHILE = 0.1
 """Of the gap, or of the values: sweeps that raise the bound by less, and exclude less, are the last."""
 TOLERANCE = 1e-9
@@ -31,6 +35,10 @@ TOLERANCE = 1e-9
 
 Near = Callable[[Solved], Iterable[Domains]]
 """Small domains, each with the given plan in it."""
+
+
+def nowhere(plan: Solved) -> Iterable[Domains]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ def least_cost(part: Part, domains: Domains) -> float:
     return bound_part(peeled.part, peeled.domains(domains), _SWEEPS).least
 
 
-def optimise(part: Part, domains: Domains, near: Near = lambda plan: (), below: float = np.inf) -> Optimum:
+def optimise(part: Part, domains: Domains, near: Near = nowhere, below: float = np.inf) -> Optimum:
     """The plan of least cost, if that is less than `below`. Where the tables are too large, the best plan that was
     found is improved within domains `near` it.
     """
@@ -128,7 +136,9 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
         _begin(part, domains, best)
     found: Bound | None = None
     proved = -np.inf
-    while not domains.empty:
+    for _ in range(_ROUNDS):
+        if domains.empty:
+            return best.cost, True
         before = found
         found = bound_part(part, domains, _SWEEPS, before)
         proved = max(proved, _descend(part, domains, found, best))
@@ -137,9 +147,9 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
         smaller = found.within(domains, _gap(found, best))
         raised = before is None or found.least - before.least > _WORTHWHILE * _gap(found, best)
         if not raised and smaller.count > (1 - _WORTHWHILE) * domains.count:
-            return proved, False
+            break
         domains = smaller
-    return best.cost, True
+    return proved, False
 
 
 def _descend(part: Part, domains: Domains, found: Bound, best: _Best) -> float:
@@ -152,7 +162,7 @@ def _descend(part: Part, domains: Domains, found: Bound, best: _Best) -> float:
         near = found.within(domains, gap * fraction).agreed(part)
         if near.empty:
             return found.least + gap * fraction
-        if near.count <= _LIKELY * len(found.slacks) and _attempt(part, near, found, gap * fraction, best):
+        if near.count <= max(_LIKELY * near.open, _FEW) and _attempt(part, near, found, gap * fraction, best):
             return found.least + gap * fraction
     return found.least
 

@@ -142,6 +142,11 @@ class Domains:
         return sum(int(mask.sum()) for mask in self.masks) + sum(body.count for body in self.bodies)
 
     @property
+    def open(self) -> int:
+        """How many variables have a choice."""
+        return sum(int(mask.sum() > 1) for mask in self.masks) + sum(body.open for body in self.bodies)
+
+    @property
     def variables(self) -> int:
         """How many there are."""
         return len(self.masks) + sum(body.variables for body in self.bodies)

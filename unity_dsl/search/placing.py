@@ -18,7 +18,7 @@ from ..graph.typing import Configuration
 from .coarse import axis_domains, even_domain, whole_domain
 from .exact import Solved
 from .meaning import Impossible, Meaning
-from .optimise import TOLERANCE, Optimum, least_cost, narrowed, optimise
+from .optimise import TOLERANCE, Optimum, least_cost, narrowed, nowhere, optimise
 from .part import Domains, Part, everything
 from .problem import Prices, Problem, build_problem
 from .restriction import Restriction
@@ -41,23 +41,26 @@ def find_plan(model: Model, prices: Prices, restriction: Restriction, below: flo
     counted = build_problem(model, prices, restriction, Everything(symmetry))
     if below < np.inf and least_cost(counted.part, everything(counted.part)) >= below:
         return None
-    even, best = _solve(counted)
+    even, best = _solve(counted, beside=symmetry.trivial)
     if symmetry.trivial:
         return counted, best
     try:
         return _place(_Placing(model, prices, restriction, counted), even, best)
     except Impossible:  # pins that tell axes apart leave no renaming of this plan
         told = build_problem(model, prices, restriction, Everything(no_symmetry(prices.mesh)))
-        return told, _solve(told)[1]
+        return told, _solve(told, beside=True)[1]
 
 
-def _solve(problem: Problem) -> tuple[Optimum, Optimum]:
-    """A good plan with all mesh axes doing the same, or with nothing divided; and the best plan."""
+def _solve(problem: Problem, beside: bool) -> tuple[Optimum, Optimum]:
+    """A good plan with all mesh axes doing the same, or with nothing divided; and the best plan, which is improved by
+    what is `beside` it where it is not proved to be that.
+    """
     whole = everything(problem.part)
     first = optimise(problem.part, whole.intersected(even_domain(problem)))
     if first.plan is None:
         first = optimise(problem.part, whole.intersected(whole_domain(problem)))
-    best = optimise(problem.part, whole, partial(axis_domains, problem), first.cost)
+    near = partial(axis_domains, problem) if beside else nowhere
+    best = optimise(problem.part, whole, near, first.cost)
     if best.plan is None:
         best = replace(best, plan=first.plan)
     assert best.plan is not None, "every operator has an option, and every layout converts to any other"
@@ -75,7 +78,7 @@ class _Placing:
 
     def solve(self, scope: Scope, below: float = np.inf, near: bool = False) -> Found:
         problem = build_problem(self.model, self.prices, self.restriction, scope)
-        beside = partial(axis_domains, problem) if near else (lambda plan: ())
+        beside = partial(axis_domains, problem) if near else nowhere
         return problem, optimise(problem.part, everything(problem.part), beside, below)
 
 
