@@ -14,6 +14,8 @@ from unity_dsl.search.holding import two_hops
 from unity_dsl.search.optimise import narrowed, optimise
 from unity_dsl.search.part import Domains, Part, Port, Repeat, Tensor, everything
 
+from ..sampling import SAMPLE, of_the_day
+
 LAYOUTS = 4
 
 
@@ -168,16 +170,19 @@ def check(part: Part, rng: np.random.Generator) -> bool:
 
 
 def test_shared_conversions() -> None:
-    bites = 0
-    for seed in range(150):
+    bites, seeds = 0, of_the_day(range(150), 50)
+    print(f"UNITY_SAMPLE={SAMPLE}: {seeds}")
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         bites += check(random_part(rng, int(rng.integers(1, 6))), rng)
-    print(f"in {bites} of 150 the bound of two further layouts bites")
+    print(f"in {bites} of {len(seeds)} the bound of two further layouts bites")
     assert bites > 0
 
 
 def test_repeats_and_captured_values() -> None:
-    for seed in range(60):
+    seeds = of_the_day(range(60), 30)
+    print(f"UNITY_SAMPLE={SAMPLE}: {seeds}")
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         body = random_part(rng, int(rng.integers(3, 6)), body=True)
         check(random_part(rng, int(rng.integers(2, 5)), repeat=body), rng)
