@@ -12,10 +12,10 @@ WORKERS ?= $(shell nproc)
 FUZZ_CASES ?= 200
 DEMO := build/demo
 
-.PHONY: help setup check format test demo fuzz check-examples bench clean
+.PHONY: help setup check format test test-everything demo fuzz check-examples bench clean
 
 help: ## print this help
-	@sed -nE 's/^([a-z-]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -nE 's/^([a-z-]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 setup: $(VENV)/.ready ## make .venv with the pinned development environment
 
@@ -38,7 +38,10 @@ format: setup ## format Python, .uop, .udl and .rules files in place
 	$(BIN)/unityc fmt ops/*.uop examples/*.udl rules/*.rules tests/cases/{proved,refuted}/*.rules
 
 test: setup ## the whole test suite
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+test-everything: setup ## the same, with every case of which `test` takes others every day
+	UNITY_EVERYTHING=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 demo: setup ## compile examples/digits.udl for 2 devices, train it on 2 local ranks, check it
 	rm -rf $(DEMO)

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from unity_dsl.emit.rank_pool import RankPool
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the expected texts instead of comparing them")
+
+
+LONGEST = (
+    "tests/test_readme.py::test_the_commands_of_a_document_run",
+    "tests/examples/test_compiled.py",
+    "tests/prove/test_mutants.py",
+    "tests/rules/test_theorems.py::test_the_prover_leaves_no_axis_without_a_theorem_or_a_reason",
+)
+"""Tests that take tens of seconds. They come first: at the end one process would wait for another's."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.fixture
@@ -25,3 +45,10 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[RankPool]:
+    """One pool for all tests of a process that run programs on ranks: starting ranks takes seconds."""
+    with RankPool(4) as ranks:
+        yield ranks

@@ -12,6 +12,10 @@ from .emit.plan_file import describe_cost
 from .emit.proofs import list_declared
 from .graph.graph import Buffer, Weight
 from .graph.plan import Memory, PlannedGraph, PlannedSegment
+from .syntax.diagnostic import first_of
+
+_NAMED = 8
+"""Of many weights in one layout these are told: plan.json has them all."""
 
 
 def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]:
@@ -59,12 +63,6 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
     return found
 
 
-def listed(names: Sequence[str], most: int = 8) -> str:
-    """The first of many names, and how many more there are: plan.json has them all."""
-    more = len(names) - most
-    return ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"
-
-
 def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     """A few lines for people."""
     plan, cost = compilation.plan, compilation.plan.cost
@@ -82,7 +80,7 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     by_layout: dict[str, list[str]] = {}
     for name, layout in stored_layouts(compilation).items():
         by_layout.setdefault(layout, []).append(name)
-    lines += [(f"weights {layout}", listed(names)) for layout, names in sorted(by_layout.items()) if layout]
+    lines += [(f"weights {layout}", first_of(names, _NAMED)) for layout, names in sorted(by_layout.items()) if layout]
     declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
     if declared:
         lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -34,12 +33,6 @@ parallel cyclic[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
   where rank(f) == dim, d == p * e
   y[@p, f.., j, g..] = x[f.., j * |p| + @p, g..]
 """
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RankPool]:
-    with RankPool(4) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -31,12 +31,6 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RankPool]:
-    with RankPool(2) as ranks:
-        yield ranks
-
-
 @pytest.mark.parametrize("name, pins, settings, divided", CASES)
 def test_a_divided_example_equals_its_model(
     name: str, pins: tuple[str, ...], settings: dict[str, int], divided: set[str], pool: RankPool, tmp_path: Path

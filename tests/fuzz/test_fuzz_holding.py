@@ -55,12 +55,6 @@ MODEL = """model fuzzed[b = 4, c = 4, l = 16]
 LIBRARY = library_with(OPERATORS, HALO, STRIDED)
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RankPool]:
-    with RankPool(4) as ranks:
-        yield ranks
-
-
 @cache
 def draw(case: int) -> Plan:
     """Plans that hold something only: the first such one of the case."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -34,12 +33,6 @@ from .plans import features, random_plan
 CASES = int(os.environ.get("UNITY_FUZZ_CASES", "30"))
 SEED = int(os.environ.get("UNITY_FUZZ_SEED", "1"))
 MESHES = ((2, 2), (2,), (4,), (2, 2))
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RankPool]:
-    with RankPool(4) as ranks:
-        yield ranks
 
 
 CYCLIC = Source(

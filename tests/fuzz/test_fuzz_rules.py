@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -22,12 +21,6 @@ from unity_dsl.graph.layout import Mesh, MeshAxis
 from .models import random_model
 from .plans import random_plan
 from .test_fuzz_plans import CASES, SEED, write
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RankPool]:
-    with RankPool(2) as ranks:
-        yield ranks
 
 
 def draw(case: int) -> tuple[str, Model, Model, Random]:

@@ -92,7 +92,7 @@ expressions = st.recursive(
 
 
 @given(expressions, st.integers(1, 20), st.integers(1, 20))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_arithmetic_is_python_s_on_whole_numbers(text: str, p: int, q: int) -> None:
     try:
         expected = eval(text, {}, {"p": p, "q": q})
@@ -381,7 +381,7 @@ def test_concat_of_any_number_keeps_the_order(count: int) -> None:
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(-3, 2))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_split_is_equal_slices(parts: int, size: int, dim: int) -> None:
     shape = [2, 3, 2]
     shape[dim] = parts * size
@@ -441,7 +441,7 @@ EXAMPLES = [path.read_text() for path in sorted(folder("examples").glob("*.udl")
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_text_with_words_exchanged_is_a_model_or_has_a_fault(data: st.DataObject) -> None:
     """Nothing but an InputError comes out, whatever stands where."""
     text = data.draw(st.sampled_from(EXAMPLES + [case.read_text() for case in CASES]))

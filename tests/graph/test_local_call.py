@@ -77,7 +77,7 @@ def check(instance: Instance, *roles: Along) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     widths=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     moves=st.tuples(st.integers(1, 2), st.integers(1, 2)),

@@ -218,7 +218,7 @@ def test_product_with_zeros_has_the_gradient_of_torch() -> None:
     np.testing.assert_allclose(found, expected)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_gradient_of_random_affine_reads(data: st.DataObject) -> None:
     """Any read `x[a * p + b * r + c else 0]`: the adjoint is the transpose of the map, element by element."""

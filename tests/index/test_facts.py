@@ -89,7 +89,7 @@ def test_a_fact_that_numbers_contradict_is_refused(fact: str, body: str) -> None
 
 
 @given(st.integers(-6, 6), st.integers(-6, 6), st.integers(-6, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_fact_about_polynomials_is_refused_unless_it_is_true(a: int, b: int, c: int) -> None:
     """(x + a)(x + b) against x² + (a + b) x + c: true where c = a b and nowhere else."""
     text = f"fn f(x) = (x + {a}) * (x + {b})\n  derivative x: 0\n  fact f(t) == t * t + ({a} + {b}) * t + {c}\n"

@@ -102,6 +102,13 @@ def test_a_user_s_folder_is_added(tmp_path: Path) -> None:
     assert set(load_library().operators) == set(library.operators) - {"cube"}
 
 
+def test_the_same_texts_are_read_once() -> None:
+    text = "op cube(x: [n..]) -> y: [n..]\n  y[n..] = x[n..] * x[n..] * x[n..]\n"
+    first, again, other = (library_of([Source("mine.uop", found)]) for found in (text, text, text + "# a remark\n"))
+    assert first is again
+    assert other is not first and other.operators["cube"].span != first.operators["cube"].span
+
+
 def test_a_user_may_not_replace_what_is_shipped(tmp_path: Path) -> None:
     path = tmp_path / "mine.uop"
     path.write_text("op linear(x: [n..]) -> y: [n..]\n  y[n..] = x[n..]\n")

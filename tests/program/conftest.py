@@ -1,24 +1,17 @@
-"""One pool of ranks for all tests of emitted programs, and a model text compiled into a folder."""
+"""A model text compiled into a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from unity_dsl.compile import Request, compile_model
-from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.emit.write import write_program
 
 Compile = Callable[..., Path]
-
-
-@pytest.fixture(scope="session")
-def pool() -> Iterator[RankPool]:
-    with RankPool(4) as ranks:
-        yield ranks
 
 
 @pytest.fixture

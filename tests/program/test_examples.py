@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from datetime import date
 from pathlib import Path
 from types import ModuleType
 
@@ -18,9 +16,9 @@ import pytest
 
 from unity_dsl.emit.rank_pool import RankPool
 
+from ..sampling import SAMPLE
 from .example_cases import EXAMPLES, Case, Checker, Finding, cases, divided_part, sample
 
-SAMPLE = int(os.environ.get("UNITY_SAMPLE", date.today().toordinal()))
 COUNT = 10
 ROOT = Path(__file__).parent.parent.parent
 

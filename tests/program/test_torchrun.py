@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.emit.started import start
-from tests.emit.test_train import losses, train, wait_for
+from tests.emit.test_train import losses, modules, train, wait_for
+from tests.sampling import SAMPLE
 from unity_dsl.resources import folder
 
 from .example_cases import sample
-from .test_examples import SAMPLE
+from .test_loops import COND
 
 COUNT = 6
 Compile = Callable[..., Path]
@@ -46,6 +47,37 @@ def test_torchrun(compile_program: Compile, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert len(losses(tmp_path / "log")) == 3
+
+
+def resumed_and_whole(
+    model: str | Path, compile_program: Compile, folder: Path, **choices: object
+) -> tuple[list[float], list[float]]:
+    """Losses of six steps: three on two ranks and, from their checkpoint, three on one; and all of them on one."""
+    recipe = ("--steps", 6, "--lr", 0.01, "--schedule", "linear", "--seed", 0, "--dtype", "float64")
+    whole, parted, resumed, saved = (folder / name for name in ("whole", "parted", "resumed", "saved"))
+    one, two = (compile_program(model, devices=n, strategy="data_parallel", **choices) for n in (1, 2))
+    train(one, 1, *recipe, "--log-file", whole)
+    train(two, 2, *recipe, "--log-file", parted, "--checkpoint", saved, "--save-every", 3)
+    (saved / "latest").write_text("step-00000003\n")
+    train(one, 1, *recipe, "--log-file", resumed, "--checkpoint", saved, "--resume")
+    assert len(set(losses(whole))) == 6 and len(losses(resumed)) == 3
+    return [*losses(parted)[:3], *losses(resumed)], losses(whole)
+
+
+@pytest.mark.parametrize("name", ["lstm_lm", "skipnet"])
+def test_loops_and_skipped_blocks_go_on_from_a_checkpoint(name: str, compile_program: Compile, tmp_path: Path) -> None:
+    """What a scan keeps from batch to batch goes on."""
+    found, expected = resumed_and_whole(folder("examples") / f"{name}.udl", compile_program, tmp_path, preset="small")
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_optimizer_goes_on_for_weights_that_some_steps_skip(compile_program: Compile, tmp_path: Path) -> None:
+    """Adam counts the steps of every weight by itself; the gates of the batches are drawn."""
+    with modules(compile_program(COND)) as (data, _, entry):
+        gates = [int(data.synthetic(entry.INPUTS, 0, step, "train")["gate"]) for step in range(6)]
+    assert 0 in gates[:3] and 1 in gates[:3] and 1 in gates[3:]
+    found, expected = resumed_and_whole(COND, compile_program, tmp_path)
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_killed_run_goes_on_with_another_number_of_ranks(compile_program: Compile, tmp_path: Path) -> None:

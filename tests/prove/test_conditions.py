@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unity_dsl.index.library import Library, load_library
@@ -248,7 +248,7 @@ def test_implication_of_conditions() -> None:
 MUTANTS = [mutant for rule in rules_of("proved") for _, mutant in mutants(rule, library())]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12)
 @given(st.sampled_from(range(len(MUTANTS))))
 def test_what_is_found_for_a_rule_near_a_true_one_is_proved_and_differs_outside(number: int) -> None:
     rule = MUTANTS[number]

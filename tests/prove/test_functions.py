@@ -90,7 +90,7 @@ def number_at(expr: Expr, names: Mapping[str, Any]) -> Any:
 
 
 @given(expressions, points)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_normal_form_has_the_value_of_the_expression(expr: Expr, point: dict[str, Fraction]) -> None:
     functions = Functions(laws_of(LIBRARY), Arithmetic())
     try:
@@ -106,7 +106,7 @@ def test_the_normal_form_has_the_value_of_the_expression(expr: Expr, point: dict
 
 
 @given(expressions, points.map(lambda point: point | {"a": abs(point["a"]) or Fraction(1, 3), "b": abs(point["b"])}))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_a_sign_that_is_known_is_that_of_the_value(expr: Expr, point: dict[str, Fraction]) -> None:
     functions = Functions(laws_of(LIBRARY), Arithmetic(), {"a": Sign.POSITIVE, "b": Sign.NOT_NEGATIVE})
     try:

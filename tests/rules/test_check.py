@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.prove.cases import library, rule_of, rules_of
 from tests.prove.mutation import mutants
+from tests.sampling import SAMPLE, of_the_day
 from unity_dsl.index.library import load_library
 from unity_dsl.prove.answer import NotProved, Refuted
 from unity_dsl.prove.build import Claim, Ranks, claim_of, used_names, views
@@ -97,14 +98,19 @@ def test_what_some_sizes_can_mend_is_left_to_the_prover(text: str) -> None:
 
 # ---------------------------------------------------------------------------------------------- rules near those
 
-NEAR = [changed for rule in KNOWN for _, changed in mutants(rule, library())][::3]
+
+@cache
+def near() -> list[RuleDecl]:
+    """Rules with one change, others every day."""
+    changed = [mutant for rule in KNOWN for _, mutant in mutants(rule, library())]
+    return of_the_day(changed, len(changed) // 9)
 
 
 @cache
 def refused() -> tuple[tuple[RuleDecl, Diagnostic], ...]:
     """Of the changed rules those that are refused, and why."""
     found = []
-    for rule in NEAR:
+    for rule in near():
         try:
             check_rule(rule, library())
         except InputError as error:
@@ -122,7 +128,8 @@ def is_well_formed(rule: RuleDecl) -> bool:
 
 def test_a_rule_that_is_refused_is_never_proved() -> None:
     """The prover, which knows nothing of these checks, finds no proof of what they refuse."""
-    assert 30 < len(refused()) < len(NEAR) / 2
+    print(f"UNITY_SAMPLE={SAMPLE}")
+    assert 30 < len(refused()) < len(near()) / 2
     for rule, diagnostic in refused():
         if diagnostic.code == "E503" or (diagnostic.code == "E504" and is_well_formed(replace(rule, conditions=()))):
             continue  # what is left over, an input or a condition on nothing, does not make a claim false
@@ -153,6 +160,7 @@ def refused_for_their_shapes() -> Iterator[RuleDecl]:
 
 def test_what_is_refused_for_its_shapes_runs_at_no_sizes() -> None:
     """By brute force in NumPy: at some ranks of the groups, no small sizes give both sides of all outputs one shape."""
+    print(f"UNITY_SAMPLE={SAMPLE}")
     tried = 0
     for rule in refused_for_their_shapes():
         claim = claim_of(rule)
@@ -189,7 +197,7 @@ RULES = [part + "\n" for text in TEXTS for part in text.split("\n\n") if part.st
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_text_with_words_exchanged_is_well_formed_or_has_one_fault(data: st.DataObject) -> None:
     """Words of one rule stand in the places of others, of another rule's words among them: nothing else comes out."""
     text = data.draw(st.sampled_from(RULES))

@@ -7,6 +7,9 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from itertools import combinations, product
 
+import numpy as np
+import numpy.typing as npt
+
 from unity_dsl.graph.conversion import convert
 from unity_dsl.graph.graph import Model, Node, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, invariant, nest
@@ -40,6 +43,7 @@ class BruteForce:
         self.values = {v.name: v for step in self.steps for v in (*step.arguments, *step.results)}
         self.tree = lru_cache(maxsize=None)(self._tree)
         self.price = lru_cache(maxsize=None)(self._price)
+        self.stored = lru_cache(maxsize=None)(self._stored)
 
     def least(self, most: int | None) -> float:
         choices = [self._choices(step) for step in self.steps]
@@ -73,7 +77,7 @@ class BruteForce:
         leaving = {value.name for value in self.model.outputs}
         for name, layouts in wanted.items():
             if name in self.weights:
-                total += self._stored(name, frozenset(layouts), most)
+                total += self.stored(name, frozenset(layouts), most)
             elif name not in self.given:
                 total += self.tree(name, produced[name], frozenset(layouts), name in leaving, most)
         for name in leaving - wanted.keys():
@@ -110,12 +114,8 @@ class BruteForce:
 
     def _span(self, name: str, root: Layout, held: tuple[Layout, ...]) -> float:
         """The cheapest way to make each layout from the root or from another, without circles."""
-        best = float("inf")
-        for sources in product((root, *held), repeat=len(held)):
-            made = dict(zip(held, sources, strict=True))
-            if all(_reaches(root, layout, made) for layout in held):
-                best = min(best, sum(self.price(name, source, layout) for layout, source in made.items()))
-        return best
+        prices = np.array([[self.price(name, source, layout) for layout in held] for source in (root, *held)])
+        return float(prices[_sources(len(held)), np.arange(len(held))].sum(axis=1).min())
 
     def _price(self, name: str, source: Layout, target: Layout) -> float:
         return self._seconds(self.values[name], source, target, self.values[name].needs_gradient)
@@ -128,11 +128,19 @@ class BruteForce:
         return price.seconds(value.bytes)
 
 
-def _reaches(root: Layout, layout: Layout, made: dict[Layout, Layout]) -> bool:
-    for _ in range(len(made) + 1):
-        if layout == root:
+@cache
+def _sources(count: int) -> npt.NDArray[np.intp]:
+    """Every way to make some layouts, a row each: what every one is made from, 0 the root, 1 the first of them, …"""
+    every = product(range(count + 1), repeat=count)
+    rows = [sources for sources in every if all(_reaches(place + 1, sources) for place in range(count))]
+    return np.array(rows, dtype=np.intp).reshape(len(rows), count)
+
+
+def _reaches(place: int, sources: tuple[int, ...]) -> bool:
+    for _ in range(len(sources) + 1):
+        if place == 0:
             return True
-        layout = made[layout]
+        place = sources[place - 1]
     return False
 
 

@@ -19,6 +19,8 @@ from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.machine.price import Price, held_fraction, price_exchange, price_steps
 from unity_dsl.search.conversion_prices import ConversionPrices
 
+LIBRARY = load_library()
+
 
 @pytest.mark.parametrize(
     ("machine", "devices", "mesh_shape", "shape"),
@@ -41,7 +43,7 @@ def test_every_pair_has_the_price_of_its_steps(
     if len(mesh.axes) > 1:  # slices nested against the mesh's order, as merged dimensions have them
         kinds = [*(Shard(0, len(mesh.axes) - 1 - i) for i in range(len(mesh.axes)))]
         layouts.append(Layout(tuple(kinds)))
-    prices = ConversionPrices(mesh, found, load_library()).between(layouts, shape)
+    prices = ConversionPrices(mesh, found, LIBRARY).between(layouts, shape)
     rng = Random(0)
     pairs = [(rng.randrange(len(layouts)), rng.randrange(len(layouts))) for _ in range(300)]
     pairs += [(i, len(layouts) - 1) for i in range(0, len(layouts), 7)]
@@ -71,11 +73,11 @@ def windows(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
 
 def counted(steps: Sequence[Step], start: Layout, shape: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
     """The price of steps, an exchange of windows by the elements of its transfers."""
-    library, total, held = load_library(), Price(), held_fraction(start, mesh)
+    total, held = Price(), held_fraction(start, mesh)
     for step in steps:
         if step.kind is StepKind.EXCHANGE and step.source is not None and step.target is not None:
             received = [0] * mesh.size
-            for transfer in transfers(step.source, step.target, shape, mesh, library):
+            for transfer in transfers(step.source, step.target, shape, mesh, LIBRARY):
                 received[transfer.taker] += transfer.elements * (transfer.giver != transfer.taker)
             before, held = held, held_fraction(step.target, mesh)
             total += price_exchange(step.axes, max(received) / prod(shape), mesh, machine, before + held)
@@ -92,7 +94,7 @@ def test_windows_have_the_price_of_what_is_sent() -> None:
     found, shape = load_machine("dgx-a100"), (4, 2, 8, 12)
     mesh = build_mesh(found, 4, (2, 2))
     layouts = windows(shape, mesh)
-    prices = ConversionPrices(mesh, found, load_library()).between(layouts, shape)
+    prices = ConversionPrices(mesh, found, LIBRARY).between(layouts, shape)
     rng = Random(1)
     held = [i for i, layout in enumerate(layouts) if layout.overlaps]
     pairs = [(rng.randrange(len(layouts)), rng.choice(held)) for _ in range(80)]

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unity_dsl.search.elimination import eliminate
@@ -44,7 +44,6 @@ def best_with(network: Network) -> tuple[float, list[np.ndarray]]:
     return min(float(marginal.min()) for marginal in found), found
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 4))
 def test_the_bound_is_below_the_optimum_of_every_value(seed: int, sweeps: int) -> None:
     network = random_network(seed)

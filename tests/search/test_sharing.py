@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unity_dsl.search.elimination import Table
@@ -49,7 +49,6 @@ def totals(cost: SharedCost, root: Table, readers: list[Table]) -> dict[tuple[in
     return found
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 4))
 def test_the_least_with_each_layout_at_each_end(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
@@ -68,7 +67,6 @@ def test_the_least_with_each_layout_at_each_end(seed: int, count: int) -> None:
     assert cost.least_produced(root, readers) == pytest.approx(expected[0])
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 3))
 def test_every_choice_within_a_price_is_found(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)

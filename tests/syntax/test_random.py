@@ -20,7 +20,7 @@ from unity_dsl.syntax.render import render
 from unity_dsl.syntax.span import Source
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(EXPRESSIONS, st.data())
 def test_a_written_expression_is_read_back(expr: Expr, data: st.DataObject) -> None:
     body = data.draw(st.composite(laid_out)(["(", *words(expr), ")"]))
@@ -35,7 +35,7 @@ def test_a_written_expression_is_read_back(expr: Expr, data: st.DataObject) -> N
     assert formatted.count("#") == text.count("#")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TENSORS, st.data())
 def test_a_written_tensor_expression_is_read_back(expr: ModelExpr, data: st.DataObject) -> None:
     body = data.draw(st.composite(laid_out)(["(", *model_words(expr), ")"]))
@@ -50,7 +50,7 @@ def test_a_written_tensor_expression_is_read_back(expr: ModelExpr, data: st.Data
     assert formatted.count("#") == text.count("#")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(GRAPHS, st.data())
 def test_a_written_side_of_a_rule_is_read_back(expr: GraphExpr, data: st.DataObject) -> None:
     body = data.draw(st.composite(laid_out)(["(", *graph_words(expr), ")"]))
@@ -113,7 +113,7 @@ def check_diagnostic(error: InputError, source: Source) -> None:
     assert render(diagnostic).splitlines()[-1] == f"help: unityc explain {diagnostic.code}"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(damaged(OPS))
 def test_damaged_operators_give_a_diagnostic_or_parse(text: str) -> None:
     source = Source("f.uop", text)
@@ -127,7 +127,7 @@ def test_damaged_operators_give_a_diagnostic_or_parse(text: str) -> None:
         assert format_ops(Source("f.uop", formatted)) == formatted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(damaged(MODEL))
 def test_a_damaged_model_gives_a_diagnostic_or_parses(text: str) -> None:
     source = Source("m.udl", text)
@@ -141,7 +141,7 @@ def test_a_damaged_model_gives_a_diagnostic_or_parses(text: str) -> None:
         assert format_model(Source("m.udl", formatted)) == formatted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(damaged(RULES))
 def test_damaged_rules_give_a_diagnostic_or_parse(text: str) -> None:
     source = Source("f.rules", text)
@@ -155,7 +155,7 @@ def test_damaged_rules_give_a_diagnostic_or_parse(text: str) -> None:
         assert format_rules(Source("f.rules", formatted)) == formatted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=60))
 def test_any_text_gives_a_diagnostic_or_parses(text: str) -> None:
     for parse in (parse_ops, parse_model, parse_rules):

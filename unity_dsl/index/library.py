@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,11 +71,16 @@ def library_sources(extra: Sequence[Path] = ()) -> tuple[Source, ...]:
 
 
 def library_of(sources: Iterable[Source]) -> Library:
-    """The declarations of these texts, checked together. Raises E101 to E119.
+    """The declarations of these texts, checked together; of the same texts the same library. Raises E101 to E119.
 
     What comes with the package was tried before, at more points than there is time for, and all of it together: here
     its operators are only found, to be parsed and checked when they are asked for.
     """
+    return _library_of(tuple(sources))
+
+
+@lru_cache(maxsize=16)
+def _library_of(sources: tuple[Source, ...]) -> Library:
     declarations: list[OperatorDecl | ParallelDecl | FunctionDecl] = []
     outlined: dict[str, Span] = {}
     shipped: set[str] = set()

@@ -47,6 +47,8 @@ class Peeled:
     variables: tuple[tuple[int, int], ...]
     repeats: tuple[tuple[int, int], ...]
     written: tuple[_Written, ...]
+    results: tuple[tuple[Port, Port], ...]
+    """What a repeat of the original leaves, and what does so in its last iteration."""
 
     def domains(self, domains: Domains) -> Domains:
         """The same restriction, of the peeled part."""
@@ -56,6 +58,9 @@ class Peeled:
                 masks.append(np.ones(len(cost), dtype=bool))
             else:
                 masks.append((domains if repeat < 0 else domains.bodies[repeat]).masks[variable])
+        for result, exit_ in self.results:
+            left = np.isin(exit_.layouts, result.layouts[domains.masks[result.variable]])
+            masks[exit_.variable] = masks[exit_.variable] & left
         bodies = [
             domains.bodies[repeat] if inner < 0 else domains.bodies[repeat].bodies[inner]
             for repeat, inner in self.repeats
@@ -124,7 +129,9 @@ def peel(part: Part) -> Peeled:
     written = tuple(writer.write(number, repeat) for number, repeat in enumerate(part.repeats))
     tensors = tuple(writer.outer(tensor) for tensor in part.tensors) + tuple(writer.tensors)
     peeled = Part(tuple(writer.costs), tuple(writer.names), tensors, tuple(writer.repeats))
-    return Peeled(part, peeled, tuple(writer.variables), tuple(writer.origins), written)
+    results = (result for repeat in part.repeats for result in repeat.results)
+    left = tuple((result, writer.results[result.variable]) for result in results)
+    return Peeled(part, peeled, tuple(writer.variables), tuple(writer.origins), written, left)
 
 
 class _Writer:

@@ -9,6 +9,7 @@ from ..graph.layout import Mesh
 from ..index.classify import AxisKind, classify
 from ..index.library import Library
 from ..index.lowering import LoweringClass, lowering_class
+from ..syntax.diagnostic import first_of
 from .restriction import places
 
 _HEAVY = frozenset({LoweringClass.CONTRACTION, LoweringClass.WINDOW})
@@ -33,8 +34,7 @@ def describe_refusals(model: Model, mesh: Mesh, library: Library) -> Iterator[st
                     found.setdefault(size, []).append(f"`{axis}` of {place.path} ({instance.name})")
     degrees = ", ".join(map(str, sorted(set(mesh.degrees))))
     for size, axes in found.items():
-        more = f" and {len(axes) - _NAMED} more" if len(axes) > _NAMED else ""
-        yield f"no mesh axis ({degrees}) divides {size}, so these stay whole: {', '.join(axes[:_NAMED])}{more}"
+        yield f"no mesh axis ({degrees}) divides {size}, so these stay whole: {first_of(axes, _NAMED)}"
 
 
 def _whole(size: int, mesh: Mesh) -> bool:

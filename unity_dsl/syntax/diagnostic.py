@@ -5,7 +5,7 @@ Faults are raised; warnings, whose codes begin with W, travel with what was made
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -59,3 +59,9 @@ def suggest(name: str, candidates: Iterable[str]) -> str:
     """`did you mean `i`?` for the nearest candidate, or nothing."""
     close = get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return f"did you mean `{close[0]}`?" if close else ""
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first of many names, and how many more there are: `a, b and 3 more`. One more is named, too."""
+    more = len(names) - most
+    return ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"

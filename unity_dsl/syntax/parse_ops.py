@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lark import Token
 
 from .ast import (
@@ -64,23 +66,27 @@ class _OpsBuilder(Builder):
     def op(self, node: Node) -> OperatorDecl:
         self._check_clauses(trees_of(node, "op_clause"))
         clauses = {_keyword(tree_at(clause, 0)): tree_at(clause, 0) for clause in trees_of(node, "op_clause")}
-        return OperatorDecl(
-            str(tokens_of(node, "NAME")[0]),
-            inputs=self.operands(tree_of(node, "operands")),
-            attributes=self.attributes(tree_of(node, "attributes")),
-            outputs=self.tensors(tree_of(node, "tensors")),
-            conditions=self._conditions(node),
+        return replace(
+            self._header(node),
             statements=tuple(self.build_all(trees_of(node, "statement"))),
             evaluation=tuple(self.build_all(trees_of(clauses["eval"], "statement"))) if "eval" in clauses else (),
             torch=self.build(clauses["torch"]) if "torch" in clauses else None,
-            doc=self.doc(node),
-            span=self.span(node),
         )
 
     def extern(self, node: Node) -> OperatorDecl:
         clauses = [tree_at(clause, 0) for clause in trees_of(node, "extern_clause")]
         self._check_clauses(trees_of(node, "extern_clause"))
         found = {str(clause.data): self.build(clause) for clause in clauses}
+        return replace(
+            self._header(node),
+            torch=found.get("torch"),
+            numpy=found.get("numpy"),
+            declared=found.get("declared", ()),
+            extern=True,
+        )
+
+    def _header(self, node: Node) -> OperatorDecl:
+        """An operator up to its conditions: what it computes is still to be said."""
         return OperatorDecl(
             str(tokens_of(node, "NAME")[0]),
             inputs=self.operands(tree_of(node, "operands")),
@@ -88,10 +94,6 @@ class _OpsBuilder(Builder):
             outputs=self.tensors(tree_of(node, "tensors")),
             conditions=self._conditions(node),
             statements=(),
-            torch=found.get("torch"),
-            numpy=found.get("numpy"),
-            declared=found.get("declared", ()),
-            extern=True,
             doc=self.doc(node),
             span=self.span(node),
         )
