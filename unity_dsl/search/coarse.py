@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from .exact import Solved
 from .meaning import Meaning
 from .network import Mask
 from .options import all_invariant
-from .part import Domains, Part
+from .part import Domains, Layouts, Part, Port, Repeat, left
 from .problem import Problem
 from .symmetry import without_places
 
@@ -34,15 +36,52 @@ def _even(problem: Problem, part: Part, meaning: Meaning) -> Domains:
     return Domains(masks, bodies)
 
 
-def _undivided(problem: Problem, part: Part, meaning: Meaning) -> Domains:
+@dataclass(frozen=True)
+class _Around:
+    """A body's repeat, and what is left outside of it. `chosen` are the variables that were limited there."""
+
+    repeat: Repeat
+    masks: Sequence[Mask]
+    chosen: frozenset[int]
+
+
+def _undivided(problem: Problem, part: Part, meaning: Meaning, around: _Around | None = None) -> Domains:
     masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
+    chosen = set()
     for variable, options in meaning.nodes.values():
         masks[variable] = _preferred([all_invariant(found) for found in options.typed])
+        chosen.add(variable)
     for variable in meaning.kept.values():
         value, layouts = meaning.layouts[variable]
         masks[variable] = _preferred(layouts == problem.spaces.of(value).invariant)
-    bodies = [_undivided(problem, repeat.body, body) for repeat, body in zip(part.repeats, meaning.bodies, strict=True)]
+        chosen.add(variable)
+    if around is not None:
+        _fit(around, masks)
+    bodies = [
+        _undivided(problem, repeat.body, body, _Around(repeat, masks, frozenset(chosen)))
+        for repeat, body in zip(part.repeats, meaning.bodies, strict=True)
+    ]
     return Domains(masks, bodies)
+
+
+def _fit(around: _Around, masks: list[Mask]) -> None:
+    """Lets iterations enter with and leave what is there before, between and after them, and take what is there: a pin
+    may have fixed some of these, and then Invariant at the others fits nowhere.
+    """
+    repeat, outside = around.repeat, around.masks
+    body = repeat.body
+
+    def add(port: Port, layouts: Layouts) -> None:
+        possible = np.isfinite(body.costs[port.variable]) & np.isin(port.layouts, layouts)
+        masks[port.variable] = masks[port.variable] | possible
+
+    for initial, result, entry, exit_ in zip(repeat.initial, repeat.results, body.entries, body.exits, strict=True):
+        ends = (left(outside, initial), left(outside, result), left(masks, entry), left(masks, exit_))
+        for port in (entry, exit_):
+            add(port, reduce(np.union1d, ends))
+    for own, given in zip(body.captured, repeat.captured, strict=True):
+        if given.variable in around.chosen:
+            add(own, left(outside, given))
 
 
 def axis_domains(problem: Problem, plan: Solved) -> Iterator[Domains]:

@@ -159,14 +159,14 @@ class Domains:
         for repeat, inner in zip(part.repeats, self.bodies, strict=True):
             body, inside = repeat.body, list(inner.masks)
             for own, given in zip(body.captured, repeat.captured, strict=True):
-                both = np.intersect1d(_left(inside, own), _left(masks, given))
+                both = np.intersect1d(left(inside, own), left(masks, given))
                 _keep(inside, own, both)
                 _keep(masks, given, both)
             rows = zip(repeat.initial, repeat.results, body.entries, body.exits, strict=True)
             for first, result, entry, exit_ in rows:
-                _keep(inside, entry, np.union1d(_left(masks, first), _left(inside, exit_)))
-                _keep(inside, exit_, np.union1d(_left(masks, result), _left(inside, entry)))
-                _keep(masks, result, _left(inside, exit_))
+                _keep(inside, entry, np.union1d(left(masks, first), left(inside, exit_)))
+                _keep(inside, exit_, np.union1d(left(masks, result), left(inside, entry)))
+                _keep(masks, result, left(inside, exit_))
             bodies.append(Domains(inside, inner.bodies).agreed(body))
         return Domains(masks, bodies)
 
@@ -175,7 +175,8 @@ class Domains:
         return Port(port.variable, port.layouts[self.masks[port.variable]], port.count)
 
 
-def _left(masks: Sequence[Mask], port: Port) -> Layouts:
+def left(masks: Sequence[Mask], port: Port) -> Layouts:
+    """The layouts at a port for which its variable has a value left."""
     return port.layouts[masks[port.variable]]
 
 
