@@ -44,18 +44,26 @@ class _Removed:
 
 @dataclass(frozen=True)
 class Contracted:
-    """A part without some variables' choices: each of these has one value left. The rest costs the same."""
+    """A part without some variables' choices: each of these has one value left. The rest costs the same.
+
+    `bodies` are those of its repeats.
+    """
 
     part: Part
     domains: Domains
     removed: tuple[_Removed, ...]
+    bodies: tuple[Contracted, ...]
 
     def restored(self, solved: Solved) -> Solved:
         """The plan of the part before, of the same cost."""
         values = list(solved.values)
         for removed in reversed(self.removed):
             values[removed.variable] = removed.best(values)
-        return replace(solved, values=tuple(values))
+        repeats = []
+        for body, iterations in zip(self.bodies, solved.repeats, strict=True):
+            found = {iteration: body.restored(iteration) for iteration in dict.fromkeys(iterations)}
+            repeats.append(tuple(found[iteration] for iteration in iterations))
+        return Solved(tuple(values), tuple(repeats))
 
 
 def contract(part: Part, domains: Domains) -> Contracted:
@@ -102,8 +110,11 @@ class _Contraction:
         masks = [np.ones(1, dtype=bool) if number in gone else np.isfinite(cost) for number, cost in enumerate(costs)]
         left = set().union(*self.around)
         tensors = tuple(self.tensors[number] for number in sorted(left))
-        part = replace(self.part, costs=tuple(costs), tensors=tensors)
-        return Contracted(part, Domains(masks, self.domains.bodies), tuple(self.removed))
+        inner = zip(self.part.repeats, self.domains.bodies, strict=True)
+        bodies = tuple(contract(repeat.body, domains) for repeat, domains in inner)
+        repeats = tuple(replace(r, body=body.part) for r, body in zip(self.part.repeats, bodies, strict=True))
+        part = replace(self.part, costs=tuple(costs), tensors=tensors, repeats=repeats)
+        return Contracted(part, Domains(masks, [body.domains for body in bodies]), tuple(self.removed), bodies)
 
     def _side(self, variable: int, number: int) -> _Side:
         tensor = self.tensors[number]

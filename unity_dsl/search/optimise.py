@@ -25,7 +25,7 @@ _LIKELY = 24
 _FEW = 1000
 """Values of a variable that has a choice, on average, or of all together: many such domains can be eliminated, and few
 larger ones."""
-_ROUNDS = 5
+_ROUNDS = 3
 """Bounds of one domain that are taken for a proof. Where it takes more, the tables are hopelessly large mostly."""
 _WORTHWHILE = 0.1
 """Of the gap, or of the values: sweeps that raise the bound by less, and exclude less, are the last."""
