@@ -15,6 +15,8 @@ from unity_dsl.syntax.span import Source
 
 TWO = Mesh((MeshAxis("a", 2),))
 FOUR = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 2)))
+EQUAL = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
+"""Its axes may trade places."""
 
 Build = Callable[[str], Model]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from math import inf
 from random import Random
 
 import pytest
@@ -11,10 +13,18 @@ from unity_dsl.graph.plan import Plan, PlannedSegment
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.search.optimise import optimise
+from unity_dsl.search.part import everything
+from unity_dsl.search.placing import find_plan
+from unity_dsl.search.problem import build_problem, prices_on
+from unity_dsl.search.restriction import Restriction
+from unity_dsl.search.scope import Everything
 from unity_dsl.search.solve import search
+from unity_dsl.search.symmetry import no_symmetry
 
 from .brute_force import BruteForce, TooMany
-from .conftest import FOUR, TWO, Build
+from .conftest import EQUAL, FOUR, TWO, Build
 from .random_models import random_machine, random_model, random_repeat
 
 
@@ -49,6 +59,47 @@ def test_the_plan_is_the_cheapest_of_all(
             break
     print(f"{tried} models on {mesh.degrees}: in {bites} the bound of two further layouts bites")
     assert tried == wanted
+
+
+def test_the_plan_is_the_cheapest_of_all_where_axes_trade_places(library: Library, build: Build) -> None:
+    """Or at most as far from it as it says."""
+    exact = 0
+    for seed in range(1000):
+        rng = Random(seed)
+        model, machine = build(random_model(rng, 2, (2, 3))), random_machine(rng)
+        try:
+            cheapest = BruteForce(model, EQUAL, machine, library).least(2)
+        except TooMany:
+            continue
+        plan = search(model, EQUAL, machine, library)
+        assert plan.cost.seconds >= cheapest * (1 - 1e-6), f"seed {seed}"
+        if is_exact(plan):
+            exact += 1
+            assert plan.cost.seconds == pytest.approx(cheapest, rel=1e-6), f"seed {seed}"
+        else:
+            gap = float(re.search(r"more than (\S+) % cheaper", plan.notes[0])[1])
+            assert plan.cost.seconds * (1 - gap / 100 * 1.1) <= cheapest * (1 + 1e-6), f"seed {seed}"
+        if exact == 6:
+            return
+    pytest.fail("few plans were proved optimal")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_counted_axes_lose_little(seed: int, library: Library, build: Build) -> None:
+    """The plan against the one of the problem in which no axes trade places."""
+    rng = Random(seed)
+    model, machine = build(random_model(rng, 8)), random_machine(rng)
+    prices = prices_on(EQUAL, machine, library, ShardingTheorems(library))
+    told = build_problem(model, prices, Restriction(), Everything(no_symmetry(EQUAL)))
+    best = optimise(told.part, everything(told.part))
+    found = find_plan(model, prices, Restriction(), inf)
+    assert best.exact
+    assert found is not None
+    _, plan = found
+    assert plan.bound <= best.cost * (1 + 1e-9)
+    assert best.cost * (1 - 1e-9) <= plan.cost <= best.cost * 1.01
+    assert not plan.exact or plan.cost == pytest.approx(best.cost)
+    assert find_plan(model, prices, Restriction(), plan.bound * 0.5) is None
 
 
 @pytest.mark.parametrize("seed", range(12))
