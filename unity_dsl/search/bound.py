@@ -21,7 +21,7 @@ from .sharing import SharedCost
 
 _MOST = 1 << 20
 """Prices that are looked at for one message of a hub: with more layouts, fewer readers are joined."""
-_MOST_READERS = 8
+_MOST_READERS = 6
 
 
 @dataclass(frozen=True)

@@ -72,16 +72,18 @@ class SharedCost:
         Where fewer than two further ones are held the produced one is repeated; further ones are read by somebody.
         """
         choices = _Choices(self, root, np.stack(readers))
-        useful = np.isfinite(np.stack(readers)).any(axis=0)
-        rows: list[int] = np.flatnonzero((choices.rest + choices.served).min(axis=0) <= room).tolist()
-        nearer = choices.nearest_pairs(rows) <= room
-        for row, near in zip(rows, nearer, strict=True):
-            others = np.flatnonzero(useful & (np.arange(len(root)) != row))
-            for held in (_alone(row, others), _pairs(row, others[near[others]])):
-                cost = root[row] + price_held(self.direct, self.cheapest, held)
-                for reader in readers:
-                    cost = cost + reader[held].min(axis=1)
-                yield held[np.isfinite(cost) & (cost <= room)]
+        useful: npt.NDArray[np.bool_] = np.asarray(np.isfinite(np.stack(readers)).any(axis=0))
+        rows = np.flatnonzero((choices.rest + choices.served).min(axis=0) <= room)
+        near: npt.NDArray[np.bool_] = useful & (choices.nearest_pairs(rows.tolist()) <= room)
+        near[np.arange(len(rows)), rows] = False
+        step = max(1, _AT_ONCE // len(root) ** 2)
+        for low in range(0, len(rows), step):
+            some = slice(low, low + step)
+            held = np.concatenate([_each_alone(rows[some], useful), _each_pair(rows[some], near[some])])
+            cost = root[held[:, 0]] + price_held(self.direct, self.cheapest, held)
+            for reader in readers:
+                cost = cost + reader[held].min(axis=1)
+            yield held[np.isfinite(cost) & (cost <= room)]
 
 
 class _Choices:
@@ -182,6 +184,21 @@ def _pairs(root: int, others: Numbers) -> Numbers:
     held = np.full((len(first), 3), root, dtype=np.intp)
     held[:, 1], held[:, 2] = others[first], others[second]
     return held
+
+
+def _each_alone(roots: Numbers, useful: npt.NDArray[np.bool_]) -> Numbers:
+    """Each root by itself, and with each of the other useful layouts."""
+    single = np.repeat(roots[:, None], 3, axis=1)
+    root, other = np.meshgrid(roots, np.flatnonzero(useful), indexing="ij")
+    apart = root != other
+    return np.concatenate([single, np.stack([root[apart], other[apart], root[apart]], axis=1)])
+
+
+def _each_pair(roots: Numbers, near: npt.NDArray[np.bool_]) -> Numbers:
+    """Each root with every two of the layouts near it."""
+    later = np.triu(np.ones((near.shape[1],) * 2, dtype=bool), 1)
+    place, first, second = np.nonzero(near[:, :, None] & near[:, None, :] & later)
+    return np.stack([roots[place], first, second], axis=1)
 
 
 def price_held(direct: Table, cheapest: Table, held: Numbers) -> Table:
