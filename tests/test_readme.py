@@ -33,6 +33,7 @@ DOCUMENTS = (
     "docs/layouts.md",
     "docs/program.md",
     "docs/proofs.md",
+    "docs/search.md",
     "bench/README.md",
 )
 SHARED = ("README.md",)

@@ -78,10 +78,12 @@ class _Placing:
     restriction: Restriction
     counted: Problem
 
-    def solve(self, scope: Scope, below: float = np.inf, near: bool = False) -> Found:
-        problem = build_problem(self.model, self.prices, self.restriction, scope)
-        beside = partial(axis_domains, problem) if near else nowhere
-        return problem, optimise(problem.part, everything(problem.part), beside, below)
+    def build(self, scope: Scope) -> Problem:
+        return build_problem(self.model, self.prices, self.restriction, scope)
+
+    def solve(self, scope: Scope, below: float = np.inf) -> Found:
+        problem = self.build(scope)
+        return problem, optimise(problem.part, everything(problem.part), below=below)
 
 
 def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
@@ -95,12 +97,24 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
         left = narrowed(counted.part, everything(counted.part), found.cost)
         if 0 < left.count <= MOST_PLACED * left.variables:
-            wider, better = placing.solve(Renamings(_selected(counted, left)), found.cost, near=True)
+            wider = _tell_apart(placing, left)
+            better = optimise(wider.part, everything(wider.part), partial(axis_domains, wider), found.cost)
             best = replace(best, bound=max(best.bound, better.bound))
             if better.plan is not None:
                 problem, found = wider, better
     bound = min(best.bound, found.cost)
     return problem, replace(found, bound=bound, exact=found.cost <= bound * (1 + TOLERANCE))
+
+
+def _tell_apart(placing: _Placing, left: Domains) -> Problem:
+    """The problem over the layouts of some orbits, and of those by way of which they convert for less."""
+    selection = _selected(placing.counted, left)
+    while True:
+        problem = placing.build(Renamings(selection))
+        ways = problem.spaces.ways_left_out()
+        if not ways:
+            return problem
+        selection = selection.with_layouts(ways)
 
 
 def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum) -> Found:

@@ -58,13 +58,15 @@ class Selection:
         return self.configurations.get(path, frozenset({(Uniformly(Invariant()),) * len(self.mesh.axes)}))
 
     def united(self, other: Selection) -> Selection:
-        paths, shapes = {*self.configurations, *other.configurations}, {*self.layouts, *other.layouts}
+        paths = {*self.configurations, *other.configurations}
+        both = {path: self.of(path) | other.of(path) for path in paths}
+        return Selection(self.mesh, both, self.layouts).with_layouts(other.layouts)
+
+    def with_layouts(self, others: Mapping[tuple[int, ...], frozenset[Layout]]) -> Selection:
         nothing: frozenset[Layout] = frozenset()
-        return Selection(
-            self.mesh,
-            {path: self.of(path) | other.of(path) for path in paths},
-            {shape: self.layouts.get(shape, nothing) | other.layouts.get(shape, nothing) for shape in shapes},
-        )
+        shapes = {*self.layouts, *others}
+        layouts = {shape: self.layouts.get(shape, nothing) | others.get(shape, nothing) for shape in shapes}
+        return Selection(self.mesh, self.configurations, layouts)
 
 
 class Renamings:

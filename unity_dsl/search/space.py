@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +21,9 @@ from .symmetry import Orbit
 
 TIE = 1e-12
 """Seconds by which a step more makes a plan worse: decides between equal prices, and is below what prices mean."""
+
+
+_ROUNDING = 1e-9
 
 
 class Space:
@@ -138,12 +141,34 @@ class Spaces:
             self._conversions[key] = self.found[everywhere]
         return self._conversions[key]
 
+    def ways_left_out(self) -> dict[tuple[int, ...], frozenset[Layout]]:
+        """By shape, the layouts that the scope leaves out and by way of which some conversion would cost less."""
+        found: dict[tuple[int, ...], frozenset[Layout]] = {}
+        for (shape, count, needs_gradient), known in self._conversions.items():
+            ways = frozenset(_ways_left_out(self._spaces[shape], count, needs_gradient, known))
+            if ways:
+                found[shape] = found.get(shape, frozenset()) | ways
+        return found
+
 
 def _conversions(space: Space, value: Value) -> Conversions:
-    there = space.tables.forward(value.bytes)
-    direct = there + TIE * space.tables.steps
-    if value.needs_gradient:
-        direct = direct + space.tables.backward(value.bytes)
-    direct = space.least(direct)
-    leaving = space.least(there + TIE * space.tables.steps)[:, space.invariant]
+    there, back = _both_ways(space.tables, value.bytes)
+    direct = space.least(there + back if value.needs_gradient else there)
+    leaving = space.least(there)[:, space.invariant]
     return Conversions(direct, two_hops(direct, space.without_windows), leaving)
+
+
+def _both_ways(tables: PriceTables, count: int) -> tuple[Table, Table]:
+    """Seconds there, `TIE`s included, and back."""
+    return tables.forward(count) + TIE * tables.steps, tables.backward(count)
+
+
+def _ways_left_out(space: Space, count: int, needs_gradient: bool, known: Conversions) -> Iterator[Layout]:
+    table = move_table(divisors(space.shape, space.prices.mesh), space.prices.mesh)
+    left_out = [layout for layout in table.layouts[: table.in_order] if not space.has(layout)]
+    there, back = _both_ways(space.prices.between([*space.layouts, *left_out], space.shape), count)
+    direct, size = there + back if needs_gradient else there, len(space.layouts)
+    worth = known.cheapest * (1 - _ROUNDING) - 2 * TIE
+    for middle, layout in enumerate(left_out, size):
+        if (direct[:size, middle, None] + direct[None, middle, :size] < worth).any():
+            yield layout
