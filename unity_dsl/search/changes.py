@@ -11,7 +11,7 @@ from ..rules.match import Match, TooMany, matches
 from ..rules.rewrite import rewrite
 from ..rules.substitution import Substitution, substitution_of
 from ..syntax.parse_rules import RuleDecl
-from .variants import Variant
+from .variant import Variant
 
 PLACES = 128
 """Matches of one rule in one model that are tried."""

@@ -15,7 +15,7 @@ from .bound import Bound, bound_part, limit_holdings
 from .contract import contract
 from .elimination import TooLarge
 from .exact import Solved, Solver
-from .part import Domains, Part
+from .part import Domains, Part, no_limits
 from .peel import peel
 
 _SWEEPS = 4
@@ -132,6 +132,9 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
     to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
     """
     domains = domains.agreed(part)
+    if not domains.empty and not domains.open:
+        best.offer(Solver(part, domains, no_limits(part)))
+        return best.cost, True
     found = _begin(part, domains, best) if best.cost == np.inf else None
     before: Bound | None = None
     proved = -np.inf

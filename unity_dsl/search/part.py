@@ -207,3 +207,8 @@ class Limits:
     def empty(self) -> bool:
         """Whether some tensor has no choice left."""
         return not all(map(len, self.held.values())) or any(body.empty for body in self.bodies)
+
+
+def no_limits(part: Part) -> Limits:
+    """Every choice is left."""
+    return Limits({}, [no_limits(repeat.body) for repeat in part.repeats])

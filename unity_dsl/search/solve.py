@@ -29,7 +29,8 @@ from .problem import Prices, prices_on
 from .refusals import describe_refusals
 from .restriction import Place, Restriction, places
 from .strategies import RANDOM, STRATEGIES, random
-from .variants import SingleDevice, Variant, Variants, variants
+from .variant import Variant
+from .variants import SingleDevice, Variants, variants
 
 __all__ = ["RANDOM", "STRATEGIES", "random", "search"]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from ..graph.graph import Graph, Model, Node, Segment
 from ..graph.layout import Mesh
-from ..graph.plan import AppliedRule
 from ..graph.typing import type_operator
 from ..index.library import Library
 from ..machine.machine import Machine
@@ -21,6 +20,7 @@ from ..machine.price import price_operator
 from ..rules.identity import Identities, Identity, operation
 from ..syntax.parse_rules import RuleDecl
 from .options import float_type
+from .variant import Variant
 
 LIMIT = 64
 """Models that rules make of one, the given one not counted."""
@@ -28,14 +28,6 @@ KEPT = 8
 """Of the models of one round of changes, those that the next round goes on from."""
 TRIES = 4
 """Matches that are carried out for every model that is made: most make a model that is there already."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A model and the rules that made it, in the order in which they were applied."""
-
-    model: Model
-    rules: tuple[AppliedRule, ...] = ()
 
 
 @dataclass(frozen=True)
