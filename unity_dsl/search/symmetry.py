@@ -62,8 +62,10 @@ class Symmetry:
             yield tuple(found[axis] for axis in range(len(found)))
 
     def renamed(self, layout: Layout) -> Iterable[Layout]:
-        """The layouts that renamings make of one: nested in mesh order if it is, in all orders if not."""
-        in_order = layout == nest(layout.kinds)
+        """The layouts that renamings make of one. Where axes cut a dimension alike they are nested in mesh order, if
+        they were; where one op cuts what another left, they keep their places.
+        """
+        in_order = _alike(layout) and layout == nest(layout.kinds)
         moved = (Layout(kinds) for kinds in self.placements(layout.kinds))
         return dict.fromkeys(nest(found.kinds) if in_order else found for found in moved)
 
@@ -83,6 +85,13 @@ def without_places(layout: Layout) -> tuple[tuple[object, ...], ...]:
         (type(kind).__name__, kind.dim, kind.by, kind.attributes) if isinstance(kind, Cut) else (type(kind).__name__,)
         for kind in layout.kinds
     )
+
+
+def _alike(layout: Layout) -> bool:
+    """Whether all axes that cut a dimension do it by one op in one way."""
+    cuts = [kind for kind in layout.kinds if isinstance(kind, Cut)]
+    ways = {(type(kind), kind.dim, kind.by, kind.attributes) for kind in cuts}
+    return len(ways) == len({kind.dim for kind in cuts})
 
 
 def _role(role: Role) -> tuple[str, str]:
