@@ -172,6 +172,7 @@ class Hard(arithmetic._Translation):
         return x * x * x + y * y * y + z * z * z == 33
 
 arithmetic._Translation = Hard
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background inherits that it is ignored
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     for _ in range(200):
