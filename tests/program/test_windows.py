@@ -12,6 +12,7 @@ from unity_dsl.emit.rank_pool import RankPool
 
 Compile = Callable[..., Path]
 THIN = str(Path(__file__).parent / "thin.toml")
+LARGE = Path(__file__).parent / "large.udl"
 
 PICTURES = """model pictures[b = 2, c = 4, h = 8, w = 8]
   input x: f32[b, c, h, w]
@@ -58,15 +59,7 @@ def test_divided_images(mesh: tuple[int, ...], pins: list[str], compile_program:
 
 def test_the_search_divides_large_images(compile_program: Compile, pool: RankPool) -> None:
     """One image and few channels: there is nothing else to divide."""
-    model = """model large[h = 32, w = 8]
-  input x: f32[1, 3, h, w]
-  input target: f32[1, 3, h, w]
-  weight k: f32[3, 3, 3, 3] ~ normal(0.2)
-  weight l: f32[3, 3, 3, 3] ~ normal(0.2)
-  y = conv2d(tanh(conv2d(x, k; pad_h=1, pad_w=1)), l; pad_h=1, pad_w=1)
-  loss mse(y, target)
-"""
-    out = compile_program(model, devices=2, machine=THIN)
+    out = compile_program(LARGE.read_text(), devices=2, machine=THIN)
     steps = json.loads((out / "plan.json").read_text())["graph"]["steps"]
     roles = [step["configuration"] for step in steps if step["operator"] == "conv2d"]
     assert roles == [["along p by halo"]] * 2

@@ -19,25 +19,18 @@ from unity_dsl.search.placing import find_plan
 from unity_dsl.search.problem import prices_on
 from unity_dsl.search.restriction import Restriction
 from unity_dsl.syntax.parse_model import parse_model
-from unity_dsl.syntax.span import Source
+from unity_dsl.syntax.read import read_source
 
 THIN = str(Path(__file__).parents[1] / "program" / "thin.toml")
 
-LARGE = """model large[h = 32, w = 8]
-  input x: f32[1, 3, h, w]
-  input target: f32[1, 3, h, w]
-  weight k: f32[3, 3, 3, 3] ~ normal(0.2)
-  weight l: f32[3, 3, 3, 3] ~ normal(0.2)
-  y = conv2d(tanh(conv2d(x, k; pad_h=1, pad_w=1)), l; pad_h=1, pad_w=1)
-  loss mse(y, target)
-"""
+LARGE = Path(__file__).parents[1] / "program" / "large.udl"
 
 
 @pytest.mark.parametrize("devices", [2, 4])
 def test_windows_cost_what_the_search_found(devices: int, library: Library) -> None:
     """One image and few channels: it is divided along its height, and halos are exchanged."""
     machine = load_machine(THIN)
-    model = build_model(parse_model(Source("large.udl", LARGE)), library)
+    model = build_model(parse_model(read_source(LARGE)), library)
     prices = prices_on(build_mesh(machine, devices), machine, library, ShardingTheorems(library))
     found = find_plan(model, prices, Restriction(), inf)
     assert found is not None

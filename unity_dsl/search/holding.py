@@ -55,7 +55,8 @@ def holdings(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Layout
     """
     if (count := len(produced) * (1 + len(wanted) * (len(wanted) + 1) // 2)) > MOST_HELD:
         raise TooLarge(count)
-    choices = [held_from(root, wanted) for root in produced]
+    useful = np.isin(np.arange(len(tensor.direct)), wanted)
+    choices = [held_from(np.array([root]), useful, useful[None]) for root in produced]
     held = np.concatenate(choices) if choices else np.zeros((0, 3), dtype=np.intp)
     return held, price_held(tensor.direct, tensor.cheapest, held)
 

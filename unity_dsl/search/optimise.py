@@ -182,10 +182,15 @@ def _attempt(part: Part, domains: Domains, found: Bound, gap: float, best: _Best
     """
     try:
         limits = limit_holdings(part, found, domains, gap)
-        if not limits.empty:
-            best.offer(Solver(part, domains, limits))
     except TooLarge:
-        with suppress(TooLarge):
-            best.offer(Solver(part, domains, limit_holdings(part, found, domains, gap), steadily=True))
+        return False
+    if limits.empty:
+        return True
+    try:
+        best.offer(Solver(part, domains, limits))
+    except TooLarge:
+        if part.repeats:
+            with suppress(TooLarge):
+                best.offer(Solver(part, domains, limits, steadily=True))
         return False
     return True

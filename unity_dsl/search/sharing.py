@@ -18,6 +18,7 @@ import numpy.typing as npt
 from .elimination import Table
 
 Numbers = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 
 _AT_ONCE = 1 << 20
 """Entries of an intermediate result."""
@@ -72,14 +73,13 @@ class SharedCost:
         Where fewer than two further ones are held the produced one is repeated; further ones are read by somebody.
         """
         choices = _Choices(self, root, np.stack(readers))
-        useful: npt.NDArray[np.bool_] = np.asarray(np.isfinite(np.stack(readers)).any(axis=0))
+        useful: Mask = np.asarray(np.isfinite(np.stack(readers)).any(axis=0))
         rows = np.flatnonzero((choices.rest + choices.served).min(axis=0) <= room)
-        near: npt.NDArray[np.bool_] = useful & (choices.nearest_pairs(rows.tolist()) <= room)
-        near[np.arange(len(rows)), rows] = False
+        near: Mask = useful & (choices.nearest_pairs(rows.tolist()) <= room)
         step = max(1, _AT_ONCE // len(root) ** 2)
         for low in range(0, len(rows), step):
             some = slice(low, low + step)
-            held = np.concatenate([_each_alone(rows[some], useful), _each_pair(rows[some], near[some])])
+            held = held_from(rows[some], useful, near[some])
             cost = root[held[:, 0]] + price_held(self.direct, self.cheapest, held)
             for reader in readers:
                 cost = cost + reader[held].min(axis=1)
@@ -167,38 +167,19 @@ class _Choices:
         return found
 
 
-def held_from(root: int, wanted: Numbers) -> Numbers:
-    """The layout `root` alone, with one other, with two others; where fewer are needed the root is repeated."""
-    others = wanted[wanted != root]
-    return np.concatenate([_alone(root, others), _pairs(root, others)])
+def held_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
+    """Each root alone, then each with one of the other useful layouts, then each with every two of those near it.
 
-
-def _alone(root: int, others: Numbers) -> Numbers:
-    held = np.full((1 + len(others), 3), root, dtype=np.intp)
-    held[1:, 1] = others
-    return held
-
-
-def _pairs(root: int, others: Numbers) -> Numbers:
-    first, second = np.triu_indices(len(others), 1)
-    held = np.full((len(first), 3), root, dtype=np.intp)
-    held[:, 1], held[:, 2] = others[first], others[second]
-    return held
-
-
-def _each_alone(roots: Numbers, useful: npt.NDArray[np.bool_]) -> Numbers:
-    """Each root by itself, and with each of the other useful layouts."""
+    `near` has a row for each root. Where fewer than three are held the root is repeated.
+    """
     single = np.repeat(roots[:, None], 3, axis=1)
     root, other = np.meshgrid(roots, np.flatnonzero(useful), indexing="ij")
     apart = root != other
-    return np.concatenate([single, np.stack([root[apart], other[apart], root[apart]], axis=1)])
-
-
-def _each_pair(roots: Numbers, near: npt.NDArray[np.bool_]) -> Numbers:
-    """Each root with every two of the layouts near it."""
+    one = np.stack([root[apart], other[apart], root[apart]], axis=1)
+    near = near & (np.arange(near.shape[1]) != roots[:, None])
     later = np.triu(np.ones((near.shape[1],) * 2, dtype=bool), 1)
     place, first, second = np.nonzero(near[:, :, None] & near[:, None, :] & later)
-    return np.stack([roots[place], first, second], axis=1)
+    return np.concatenate([single, one, np.stack([roots[place], first, second], axis=1)])
 
 
 def price_held(direct: Table, cheapest: Table, held: Numbers) -> Table:

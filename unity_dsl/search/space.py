@@ -143,12 +143,11 @@ class Spaces:
 
     def ways_left_out(self) -> dict[tuple[int, ...], frozenset[Layout]]:
         """By shape, the layouts that the scope leaves out and by way of which some conversion would cost less."""
-        found: dict[tuple[int, ...], frozenset[Layout]] = {}
-        for (shape, count, needs_gradient), known in self._conversions.items():
-            ways = frozenset(_ways_left_out(self._spaces[shape], count, needs_gradient, known))
-            if ways:
-                found[shape] = found.get(shape, frozenset()) | ways
-        return found
+        known: dict[tuple[int, ...], list[tuple[int, bool, Table]]] = {}
+        for (shape, count, needs_gradient), found in self._conversions.items():
+            known.setdefault(shape, []).append((count, needs_gradient, found.cheapest))
+        ways = {shape: frozenset(_ways_left_out(self._spaces[shape], of_shape)) for shape, of_shape in known.items()}
+        return {shape: layouts for shape, layouts in ways.items() if layouts}
 
 
 def _conversions(space: Space, value: Value) -> Conversions:
@@ -163,12 +162,14 @@ def _both_ways(tables: PriceTables, count: int) -> tuple[Table, Table]:
     return tables.forward(count) + TIE * tables.steps, tables.backward(count)
 
 
-def _ways_left_out(space: Space, count: int, needs_gradient: bool, known: Conversions) -> Iterator[Layout]:
-    table = move_table(divisors(space.shape, space.prices.mesh), space.prices.mesh)
+def _ways_left_out(space: Space, known: Iterable[tuple[int, bool, Table]]) -> Iterator[Layout]:
+    """`known` are bytes, whether there is a gradient, and what conversions cost by way of what the scope has."""
+    table, size = move_table(divisors(space.shape, space.prices.mesh), space.prices.mesh), len(space.layouts)
     left_out = [layout for layout in table.layouts[: table.in_order] if not space.has(layout)]
-    there, back = _both_ways(space.prices.between([*space.layouts, *left_out], space.shape), count)
-    direct, size = there + back if needs_gradient else there, len(space.layouts)
-    worth = known.cheapest * (1 - _ROUNDING) - 2 * TIE
-    for middle, layout in enumerate(left_out, size):
-        if (direct[:size, middle, None] + direct[None, middle, :size] < worth).any():
-            yield layout
+    tables = space.prices.between([*space.layouts, *left_out], space.shape)
+    for count, needs_gradient, cheapest in known:
+        there, back = _both_ways(tables, count)
+        direct, worth = there + back if needs_gradient else there, cheapest * (1 - _ROUNDING) - 2 * TIE
+        for middle, layout in enumerate(left_out, size):
+            if (direct[:size, middle, None] + direct[None, middle, :size] < worth).any():
+                yield layout

@@ -89,9 +89,8 @@ def without_places(layout: Layout) -> tuple[tuple[object, ...], ...]:
 
 def _alike(layout: Layout) -> bool:
     """Whether all axes that cut a dimension do it by one op in one way."""
-    cuts = [kind for kind in layout.kinds if isinstance(kind, Cut)]
-    ways = {(type(kind), kind.dim, kind.by, kind.attributes) for kind in cuts}
-    return len(ways) == len({kind.dim for kind in cuts})
+    ways = {kind for kind in without_places(layout) if len(kind) > 1}
+    return len(ways) == len({dim for _, dim, *_ in ways})
 
 
 def _role(role: Role) -> tuple[str, str]:
