@@ -161,6 +161,7 @@ def test_an_interruption_is_not_taken_for_an_answer() -> None:
     """While z3 is at work on a question that it cannot answer: it must not keep the signal to itself."""
     program = """
 import os, signal, sys, threading
+from unity_dsl.console import keep_interruptions
 from unity_dsl.prove import arithmetic
 from unity_dsl.prove.guard import compare
 from unity_dsl.prove.poly import Entry, number, of
@@ -172,6 +173,7 @@ class Hard(arithmetic._Translation):
         return x * x * x + y * y * y + z * z * z == 33
 
 arithmetic._Translation = Hard
+keep_interruptions()
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background inherits that it is ignored
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import __version__
-from .console import replace_file, show_diagnostic, show_lines
+from .console import keep_interruptions, replace_file, show_diagnostic, show_lines
 
 if TYPE_CHECKING:
     from .emit.check import CheckReport
@@ -28,6 +28,7 @@ DEBUG = "UNITY_DEBUG"
 
 def main() -> None:
     """Console entry: run, then exit with the code."""
+    keep_interruptions()
     code = run(sys.argv[1:])
     gc.freeze()  # Everything ends here: without this, Python would first look for cycles among all objects.
     sys.exit(code)

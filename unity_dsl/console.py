@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +40,25 @@ def _coloured(text: str) -> str:
     text = re.sub(r"\bwarning\[W\d+\]", lambda part: click.style(part[0], fg="yellow", bold=True), text)
     text = re.sub(r"(?m)^ *\| *\^.*$", lambda part: click.style(part[0], fg="red"), text)
     return re.sub(r"(?m)^(?:help|note):", lambda part: click.style(part[0], fg="cyan", bold=True), text)
+
+
+def keep_interruptions() -> None:
+    """See to it that no interruption is lost, for as long as the process runs.
+
+    Python cannot raise what a finaliser raises: a SIGINT that arrives while one runs would be shown and forgotten, and
+    every formula of z3 has a finaliser. Such an interruption is sent once more, a moment later.
+    """
+    show = sys.unraisablehook
+
+    def send_again(raised: sys.UnraisableHookArgs) -> None:
+        if not issubclass(raised.exc_type, KeyboardInterrupt):
+            show(raised)
+        elif not sys.is_finalizing():
+            later = threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+            later.daemon = True
+            later.start()
+
+    sys.unraisablehook = send_again
 
 
 def replace_file(path: Path, text: str) -> None:
