@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -96,10 +97,20 @@ class _Side:
         self.keys = keys[:, 0] if keys.shape[1] == 1 else keys
         self._count = count
 
+    @cached_property
+    def _groups(self) -> tuple[Keys, Keys, Keys]:
+        """The keys that some value has, the values by key, and where in these each key begins."""
+        flat = self.keys.ravel()
+        order = np.argsort(flat, kind="stable")
+        starts = np.flatnonzero(np.diff(flat[order], prepend=-1))
+        return flat[order[starts]], order // (self.keys.size // max(len(self.keys), 1) or 1), starts
+
     def collapse(self, costs: Table) -> Table:
         """Cheapest value of each key."""
         result = np.full(self._count, np.inf)
-        np.minimum.at(result, self.keys, costs if self.keys.ndim == 1 else costs[:, None])
+        found, values, starts = self._groups
+        if len(found):
+            result[found] = np.minimum.reduceat(costs[values], starts)
         return result
 
     def expand(self, costs: Table) -> Table:
