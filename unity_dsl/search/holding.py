@@ -77,6 +77,13 @@ def with_returns(tensor: Tensor, held: Layouts, prices: Table) -> Table:
     return prices
 
 
+def always(tensor: Tensor) -> list[Table]:
+    """Costs by layout of readers that are no variables: those that always ask for one, and leaving the program."""
+    layouts = np.arange(len(tensor.direct))
+    costs = [np.where(layouts == layout, 0.0, np.inf) for layout in tensor.fixed]
+    return [*costs, *([] if tensor.leaving is None else [tensor.leaving])]
+
+
 def unary(tensor: Tensor) -> Table:
     """What a tensor with at most one, fixed, reader costs, by produced layout."""
     if tensor.fixed:
