@@ -83,8 +83,9 @@ class _Contraction:
         self.around: list[set[int]] = [set() for _ in self.costs]
         self.fixed = {port.variable for port in _borders(part)}
         self.removed: list[_Removed] = []
+        settled = [np.isfinite(cost).sum() == 1 for cost in self.costs]
         for tensor in part.tensors:
-            open_ends = [port for port in _ends(tensor) if np.isfinite(self.costs[port.variable]).sum() != 1]
+            open_ends = [port for port in _ends(tensor) if not settled[port.variable]]
             if not tensor.reads and not tensor.shared:
                 self._charge(tensor.produced, unary(tensor))
             elif len(open_ends) > 1 or len(tensor.reads) + len(tensor.fixed) > MOST_READERS:
@@ -100,6 +101,9 @@ class _Contraction:
 
     def _settled(self, tensor: Tensor, end: Port) -> Table:
         """The tensor's price by the layout at one end, no other having a choice."""
+        if not tensor.shared:
+            made, read = (port.layouts[np.isfinite(self.costs[port.variable])] for port in _ends(tensor))
+            return tensor.linked[:, read[0]] if end is tensor.produced else tensor.linked[made[0]]
         said = []
         for port in _ends(tensor):
             said.append(np.full(port.count, np.inf))
