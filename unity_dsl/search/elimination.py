@@ -92,12 +92,17 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]], k
     return order
 
 
-def eliminate(sizes: Sequence[int], factors: Sequence[Factor], kept: Sequence[int] = ()) -> Elimination:
-    """Minimise the sum of factors over every variable that is not kept. Raises TooLarge."""
+def eliminate(
+    sizes: Sequence[int], factors: Sequence[Factor], kept: Sequence[int] = (), order: Sequence[int] | None = None
+) -> Elimination:
+    """Minimise the sum of factors over every variable that is not kept, in an `order` that was found for their scopes.
+    Raises TooLarge where there is none.
+    """
     factors = [_without_settled(factor, sizes, kept) for factor in factors]
     constant = sum(float(factor.table) for factor in factors if not factor.scope)
     live = dict(enumerate(factor for factor in factors if factor.scope))
-    order = elimination_order(sizes, [factor.scope for factor in live.values()], kept)
+    if order is None:
+        order = elimination_order(sizes, [factor.scope for factor in live.values()], kept)
     having: list[set[int]] = [set() for _ in sizes]
     for number, factor in live.items():
         for variable in factor.scope:
