@@ -61,11 +61,16 @@ class Elimination:
         return found
 
 
-def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]], kept: Sequence[int] = ()) -> list[int]:
+def elimination_order(
+    sizes: Sequence[int],
+    scopes: Sequence[tuple[int, ...]],
+    kept: Sequence[int] = (),
+    most: int = LARGEST_WORK,
+) -> list[int]:
     """The variables that are not kept, each time the one whose joint table is the smallest, the first of equals.
 
     A variable of one value is in no table. Raises TooLarge, before any table is made, where one would be or all
-    together would.
+    together would have more than `most` entries.
     """
     around = _neighbours(len(sizes), [_open(scope, sizes, kept) for scope in scopes])
     remaining = set(range(len(sizes))) - set(kept)
@@ -82,7 +87,7 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]], k
         near = around[variable] - {variable}
         work += entries
         table = entries // max(1, sizes[variable])
-        if table > LARGEST_TABLE or work > LARGEST_WORK or len(near) >= _MOST_DIMENSIONS:
+        if table > LARGEST_TABLE or work > most or len(near) >= _MOST_DIMENSIONS:
             raise TooLarge(max(table, work))
         for other in near:
             around[other] = (around[other] | near) - {variable}

@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from .elimination import Elimination, Factor, Table, TooLarge, eliminate, elimination_order
+from .elimination import LARGEST_WORK, Elimination, Factor, Table, TooLarge, eliminate, elimination_order
 from .holding import add_tensors
 from .network import Network
 from .part import Domains, Layouts, Limits, Part, Port, Repeat
@@ -34,8 +34,12 @@ class Solver:
     Tables are made when they are asked for.
     """
 
-    def __init__(self, part: Part, domains: Domains, limits: Limits, steadily: bool = False) -> None:
-        """Raises TooLarge, before any table is made. If `steadily`, all iterations of a repeat do the same."""
+    def __init__(
+        self, part: Part, domains: Domains, limits: Limits, steadily: bool = False, most: int = LARGEST_WORK
+    ) -> None:
+        """Raises TooLarge, before any table is made: where all together would have more than `most` entries, of a part
+        or a body. If `steadily`, all iterations of a repeat do the same.
+        """
         self.part = part
         self.kept_values = [np.flatnonzero(mask) for mask in domains.masks]
         self._network = Network()
@@ -58,9 +62,9 @@ class Solver:
         scopes: list[tuple[int, ...]] = [(link.first, link.second) for link in self._network.links]
         scopes += [_scope(pair) for pair in self._matches]
         scopes += list(map(_scope, self._repeated))
-        self._order = elimination_order(self._sizes, scopes, self.kept)
+        self._order = elimination_order(self._sizes, scopes, self.kept, most)
         self.bodies = [
-            Solver(repeat.body, body, limit, steadily)
+            Solver(repeat.body, body, limit, steadily, most)
             for repeat, body, limit in zip(part.repeats, domains.bodies, limits.bodies, strict=True)
         ]
         kind = Steady if steadily else Powers
