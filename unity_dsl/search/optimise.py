@@ -25,6 +25,8 @@ _LIKELY = 24
 _FEW = 1000
 """Values of a variable that has a choice, on average, or of all together: many such domains can be eliminated, and few
 larger ones."""
+_AT_ONCE = 1 << 22
+"""Entries of tables that are made without a bound, where a domain has few values."""
 _ROUNDS = 3
 """Bounds of one domain that are taken for a proof. Where it takes more, the tables are hopelessly large mostly."""
 _WORTHWHILE = 0.1
@@ -132,9 +134,10 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
     to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
     """
     domains = domains.agreed(part)
-    if not domains.empty and not domains.open:
-        best.offer(Solver(part, domains, no_limits(part)))
-        return best.cost, True
+    if not domains.empty and domains.count <= max(_FEW, domains.variables):
+        with suppress(TooLarge):
+            best.offer(Solver(part, domains, no_limits(part), most=_AT_ONCE))
+            return best.cost, True
     found = _begin(part, domains, best) if best.cost == np.inf else None
     before: Bound | None = None
     proved = -np.inf
