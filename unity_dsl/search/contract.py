@@ -103,7 +103,8 @@ class _Contraction:
         """The tensor's price by the layout at one end, no other having a choice."""
         if not tensor.shared:
             made, read = (port.layouts[np.isfinite(self.costs[port.variable])] for port in _ends(tensor))
-            return tensor.linked[:, read[0]] if end is tensor.produced else tensor.linked[made[0]]
+            rows, axis = (tensor.linked[:, read], 1) if end is tensor.produced else (tensor.linked[made], 0)
+            return np.asarray(rows.min(axis=axis, initial=np.inf), dtype=np.float64)
         said = []
         for port in _ends(tensor):
             said.append(np.full(port.count, np.inf))
