@@ -75,14 +75,16 @@ def least_cost(part: Part, domains: Domains) -> float:
     return bound_part(peeled.part, peeled.domains(domains), _SWEEPS).least
 
 
-def optimise(part: Part, domains: Domains, near: Near = nowhere, below: float = np.inf) -> Optimum:
+def optimise(
+    part: Part, domains: Domains, near: Near = nowhere, below: float = np.inf, enough: float = 0.0
+) -> Optimum:
     """The plan of least cost, if that is less than `below`. Where the tables are too large, the best plan that was
-    found is improved within domains `near` it.
+    found is improved within domains `near` it. A plan at most `enough` of its cost above a bound will do.
     """
     peeled = peel(part)
     contracted = contract(peeled.part, peeled.domains(domains).agreed(peeled.part))
     best = _Best(cost=below)
-    bound, exact = _search(contracted.part, contracted.domains, best)
+    bound, exact = _search(contracted.part, contracted.domains, best, enough)
     plan = None if best.plan is None else peeled.restored(contracted.restored(best.plan))
     found = Optimum(plan, best.cost, min(bound, best.cost), exact)
     return found if exact else _improved(part, domains, near, found)
@@ -127,7 +129,7 @@ def _begin(part: Part, domains: Domains, best: _Best) -> Bound | None:
     return found
 
 
-def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
+def _search(part: Part, domains: Domains, best: _Best, enough: float) -> tuple[float, bool]:
     """Improves the best plan by those of a domain. Returns a lower bound on these, and whether none is better now.
 
     What costs more than the best plan is excluded. Where the rest is too much to be eliminated, the part of it nearest
@@ -150,6 +152,8 @@ def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
         proved = max(proved, _descend(part, domains, found, best))
         if best.cost <= proved:
             return best.cost, True
+        if _gap(found, best) <= enough * best.cost:
+            break
         smaller = found.within(domains, _gap(found, best))
         raised = before is None or found.least - before.least > _WORTHWHILE * _gap(found, best)
         if not raised and smaller.count > (1 - _WORTHWHILE) * domains.count:

@@ -27,6 +27,8 @@ from .symmetry import no_symmetry, symmetry_of
 
 WORTHWHILE = 1e-3
 """Of the cost: a round of improvement that gains less is the last."""
+CLOSE = 5e-4
+"""Of the cost: a plan this near to its bound is gone on with. It is proved to be the best where that may prove more."""
 HOPELESS = 0.01
 """Of the bound: plans this far above it are not proved optimal by what the bound excludes."""
 MOST_PLACED = 16
@@ -43,17 +45,17 @@ def find_plan(model: Model, prices: Prices, restriction: Restriction, below: flo
     counted = build_problem(model, prices, restriction, Everything(symmetry))
     if below < np.inf and least_cost(counted.part, everything(counted.part)) >= below:
         return None
-    even, best = _solve(counted, beside=symmetry.trivial)
+    even, best = _solve(counted, beside=symmetry.trivial, enough=0.0 if symmetry.trivial else CLOSE)
     if symmetry.trivial:
         return counted, best
     try:
         return _place(_Placing(model, prices, restriction, counted), even, best)
     except Impossible:  # pins that tell axes apart leave no renaming of this plan
         told = build_problem(model, prices, restriction, Everything(no_symmetry(prices.mesh)))
-        return told, _solve(told, beside=True)[1]
+        return told, _solve(told, beside=True, enough=0.0)[1]
 
 
-def _solve(problem: Problem, beside: bool) -> tuple[Optimum, Optimum]:
+def _solve(problem: Problem, beside: bool, enough: float) -> tuple[Optimum, Optimum]:
     """A good plan with all mesh axes doing the same, or with nothing divided; and the best plan, which is improved by
     what is `beside` it where it is not proved to be that.
     """
@@ -62,7 +64,7 @@ def _solve(problem: Problem, beside: bool) -> tuple[Optimum, Optimum]:
     if first.plan is None:
         first = optimise(problem.part, whole.intersected(whole_domain(problem)))
     near = partial(axis_domains, problem) if beside else nowhere
-    best = optimise(problem.part, whole, near, first.cost)
+    best = optimise(problem.part, whole, near, first.cost, enough)
     if best.plan is None:
         best = replace(best, plan=first.plan)
     assert best.plan is not None, "every operator has an option, and every layout converts to any other"
@@ -81,9 +83,15 @@ class _Placing:
     def build(self, scope: Scope) -> Problem:
         return build_problem(self.model, self.prices, self.restriction, scope)
 
-    def solve(self, scope: Scope, below: float = np.inf) -> Found:
+    def solve(self, scope: Scope, below: float = np.inf, enough: float = 0.0) -> Found:
         problem = self.build(scope)
-        return problem, optimise(problem.part, everything(problem.part), below=below)
+        return problem, optimise(problem.part, everything(problem.part), below=below, enough=enough)
+
+    def raised(self, best: Optimum) -> Optimum:
+        """The best plan of orbits, with a bound that is worth a proof."""
+        part = self.counted.part
+        found = optimise(part, everything(part), below=best.cost)
+        return replace(found, bound=max(found.bound, best.bound), plan=found.plan or best.plan)
 
 
 def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
@@ -94,6 +102,8 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
         raise Impossible("", None, None)
     if found.cost > best.bound * (1 + TOLERANCE):
         problem, found = _descend(placing, problem, found, even)
+    if not best.exact and TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
+        best = placing.raised(best)
     if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
         left = narrowed(counted.part, everything(counted.part), found.cost)
         if 0 < left.count <= MOST_PLACED * left.variables:
@@ -121,7 +131,7 @@ def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum)
     """Better and better plans, each differing from one before along one mesh axis for every operator."""
     selection = _select(problem, [found]).united(_select(placing.counted, [even]))
     while True:
-        nearby, better = placing.solve(Neighbours(selection), found.cost)
+        nearby, better = placing.solve(Neighbours(selection), found.cost, CLOSE)
         if better.plan is None:
             break
         gain, problem, found = 1 - better.cost / found.cost, nearby, better
