@@ -22,17 +22,19 @@ _IN_CACHE = 1 << 17
 
 def two_hops(direct: Table, middles: Layouts | None = None) -> Table:
     """The cheapest conversions by way of at most one layout between: one of `middles`, or any."""
-    count = len(direct)
-    best = direct.copy()
+    count, best = len(direct), direct.copy()
     between = np.arange(count) if middles is None else middles
-    at_once = max(1, _IN_CACHE // max(count, 1))
-    for low in range(0, len(between), at_once):
-        some = between[low : low + at_once]
-        onward, there = direct[some], direct.take(some, axis=1)[:, :, None]
-        through = np.empty_like(onward)
-        for row in range(count):
-            np.add(there[row], onward, out=through)
-            np.minimum(best[row], through.min(axis=0), out=best[row])
+    onward, there = direct[between], direct[:, between, None]
+    rows = max(1, _IN_CACHE // max(onward.size, 1))
+    some = max(1, _IN_CACHE // max(rows * count, 1))
+    work = np.empty((min(rows, count), min(some, len(between)), count))
+    for row in range(0, count, rows):
+        sources = best[row : row + rows]
+        for middle in range(0, len(between), some):
+            ways = slice(middle, middle + some)
+            first = there[row : row + rows, ways]
+            through = np.add(first, onward[ways], out=work[: first.shape[0], : first.shape[1]])
+            np.minimum(sources, through.min(axis=1), out=sources)
     return best
 
 

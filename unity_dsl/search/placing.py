@@ -20,7 +20,7 @@ from .exact import Solved
 from .meaning import Impossible, Meaning
 from .optimise import TOLERANCE, Optimum, least_cost, narrowed, nowhere, optimise
 from .part import Domains, Part, everything
-from .problem import Prices, Problem, build_problem
+from .problem import Prices, Problem, build_problem, problem_over, register_layouts
 from .restriction import Restriction
 from .scope import Everything, Neighbours, Renamings, Scope, Selection
 from .symmetry import no_symmetry, symmetry_of
@@ -118,13 +118,13 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
 
 def _tell_apart(placing: _Placing, left: Domains) -> Problem:
     """The problem over the layouts of some orbits, and of those by way of which they convert for less."""
-    selection = _selected(placing.counted, left)
+    selection, before = _selected(placing.counted, left), None
     while True:
-        problem = placing.build(Renamings(selection))
-        ways = problem.spaces.ways_left_out()
+        spaces = register_layouts(placing.model, placing.prices, Renamings(selection))
+        ways = spaces.ways_left_out(placing.counted.spaces.kinds, before)
         if not ways:
-            return problem
-        selection = selection.with_layouts(ways)
+            return problem_over(spaces, placing.model, placing.prices, placing.restriction)
+        selection, before = selection.with_layouts(ways), spaces
 
 
 def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum) -> Found:

@@ -54,9 +54,19 @@ def prices_on(mesh: Mesh, machine: Machine, library: Library, theorems: Theorems
 
 def build_problem(model: Model, prices: Prices, restriction: Restriction, scope: Scope) -> Problem:
     """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
+    return problem_over(register_layouts(model, prices, scope), model, prices, restriction)
+
+
+def register_layouts(model: Model, prices: Prices, scope: Scope) -> Spaces:
+    """The layouts of a model's tensors in a scope, with a number for every one that an operator reads or makes."""
     spaces = Spaces(prices.conversions, prices.between, scope)
-    context = _Context(prices, spaces, restriction, scope)
-    context.register(model.graph, "", frozenset())
+    _Context(prices, spaces, Restriction(), scope).register(model.graph, "", frozenset())
+    return spaces
+
+
+def problem_over(spaces: Spaces, model: Model, prices: Prices, restriction: Restriction) -> Problem:
+    """The problem of a model whose layouts are registered. Raises Impossible."""
+    context = _Context(prices, spaces, restriction, spaces.scope)
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.loss, model.outputs)
     return Problem(part, builder.meaning, spaces)
