@@ -18,7 +18,8 @@ from ..graph.typing import Configuration
 from .coarse import axis_domains, even_domain, whole_domain
 from .exact import Solved
 from .meaning import Impossible, Meaning
-from .optimise import TOLERANCE, Optimum, least_cost, narrowed, nowhere, optimise
+from .narrow import TOLERANCE
+from .optimise import Optimum, least_cost, nowhere, optimise
 from .part import Domains, Part, everything
 from .problem import Prices, Problem, build_problem
 from .restriction import Restriction
@@ -95,8 +96,8 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     if found.cost > best.bound * (1 + TOLERANCE):
         problem, found = _descend(placing, problem, found, even)
     if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
-        left = narrowed(counted.part, everything(counted.part), found.cost)
-        if 0 < left.count <= MOST_PLACED * left.variables:
+        left = best.narrowed(found.cost, MOST_PLACED)
+        if left is not None and not left.empty:
             wider = _tell_apart(placing, left)
             better = optimise(wider.part, everything(wider.part), partial(axis_domains, wider), found.cost)
             best = replace(best, bound=max(best.bound, better.bound))
