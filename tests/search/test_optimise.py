@@ -11,7 +11,7 @@ import pytest
 from unity_dsl.search import elimination, exact
 from unity_dsl.search.exact import Solved, Solver
 from unity_dsl.search.holding import two_hops
-from unity_dsl.search.optimise import narrowed, optimise
+from unity_dsl.search.optimise import optimise
 from unity_dsl.search.part import Domains, Part, Port, Repeat, Tensor, everything, no_limits
 
 from ..sampling import SAMPLE, of_the_day
@@ -166,7 +166,8 @@ def check(part: Part, rng: np.random.Generator) -> bool:
     assert found.bound <= found.cost * (1 + 1e-9)
     assert solved_cost(part, found.plan) == pytest.approx(expected)
     assert optimise(part, everything(part), below=expected * (1 - 1e-6)).plan is None
-    left = narrowed(part, everything(part), expected * (1 + rng.random() * 0.1))
+    left = found.narrowed(expected * (1 + rng.random() * 0.1))
+    assert left is not None
     assert optimise(part, left).cost == pytest.approx(expected)
     return least(part, LAYOUTS) < expected - 1e-9
 

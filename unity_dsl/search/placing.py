@@ -18,7 +18,8 @@ from ..graph.typing import Configuration
 from .coarse import axis_domains, even_domain, whole_domain
 from .exact import Solved
 from .meaning import Impossible, Meaning
-from .optimise import TOLERANCE, Optimum, least_cost, narrowed, nowhere, optimise
+from .narrow import TOLERANCE
+from .optimise import Optimum, least_cost, nowhere, optimise
 from .part import Domains, Part, everything
 from .problem import Prices, Problem, build_problem, problem_over, register_layouts
 from .restriction import Restriction
@@ -45,17 +46,17 @@ def find_plan(model: Model, prices: Prices, restriction: Restriction, below: flo
     counted = build_problem(model, prices, restriction, Everything(symmetry))
     if below < np.inf and least_cost(counted.part, everything(counted.part)) >= below:
         return None
-    even, best = _solve(counted, beside=symmetry.trivial, enough=0.0 if symmetry.trivial else CLOSE)
+    even, best = _solve(counted, beside=symmetry.trivial, precision=0.0 if symmetry.trivial else CLOSE)
     if symmetry.trivial:
         return counted, best
     try:
         return _place(_Placing(model, prices, restriction, counted), even, best)
     except Impossible:  # pins that tell axes apart leave no renaming of this plan
         told = build_problem(model, prices, restriction, Everything(no_symmetry(prices.mesh)))
-        return told, _solve(told, beside=True, enough=0.0)[1]
+        return told, _solve(told, beside=True, precision=0.0)[1]
 
 
-def _solve(problem: Problem, beside: bool, enough: float) -> tuple[Optimum, Optimum]:
+def _solve(problem: Problem, beside: bool, precision: float) -> tuple[Optimum, Optimum]:
     """A good plan with all mesh axes doing the same, or with nothing divided; and the best plan, which is improved by
     what is `beside` it where it is not proved to be that.
     """
@@ -64,7 +65,7 @@ def _solve(problem: Problem, beside: bool, enough: float) -> tuple[Optimum, Opti
     if first.plan is None:
         first = optimise(problem.part, whole.intersected(whole_domain(problem)))
     near = partial(axis_domains, problem) if beside else nowhere
-    best = optimise(problem.part, whole, near, first.cost, enough)
+    best = optimise(problem.part, whole, near, first.cost, precision)
     if best.plan is None:
         best = replace(best, plan=first.plan)
     assert best.plan is not None, "every operator has an option, and every layout converts to any other"
@@ -83,9 +84,9 @@ class _Placing:
     def build(self, scope: Scope) -> Problem:
         return build_problem(self.model, self.prices, self.restriction, scope)
 
-    def solve(self, scope: Scope, below: float = np.inf, enough: float = 0.0) -> Found:
+    def solve(self, scope: Scope, below: float = np.inf, precision: float = 0.0) -> Found:
         problem = self.build(scope)
-        return problem, optimise(problem.part, everything(problem.part), below=below, enough=enough)
+        return problem, optimise(problem.part, everything(problem.part), below=below, precision=precision)
 
     def raised(self, best: Optimum) -> Optimum:
         """The best plan of orbits, with a bound that is worth a proof."""
@@ -105,8 +106,8 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     if not best.exact and TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
         best = placing.raised(best)
     if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
-        left = narrowed(counted.part, everything(counted.part), found.cost)
-        if 0 < left.count <= MOST_PLACED * left.variables:
+        left = best.narrowed(found.cost, MOST_PLACED)
+        if left is not None and not left.empty:
             wider = _tell_apart(placing, left)
             better = optimise(wider.part, everything(wider.part), partial(axis_domains, wider), found.cost)
             best = replace(best, bound=max(best.bound, better.bound))
