@@ -71,7 +71,7 @@ class ConversionPrices:
         extents = cut_extents(shape, self.mesh)
         numbers = np.array([table.number.get(layout, table.in_order) for layout in layouts], dtype=np.int64)
         if (numbers < table.in_order).all():
-            return self._of_extents(extents).at((numbers[:, None], numbers[None, :]))
+            return self._of_extents(extents).at((numbers[:, None], numbers))
         windows = Windows(layouts, table, self.mesh)
         before = np.tile(windows.left, (len(layouts), 1))
         before[:, windows.held] = windows.entered[windows.entry]
