@@ -10,7 +10,7 @@ import numpy as np
 
 from ..graph.graph import Graph, Model, Node, Segment, Series, Value
 from ..graph.layout import Mesh
-from ..graph.typing import Theorems, TypedOperator
+from ..graph.typing import Theorems
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import UPDATE_PASSES, held_fraction, local_price
