@@ -27,7 +27,9 @@ from .scope import Everything, Neighbours, Renamings, Scope, Selection
 from .symmetry import no_symmetry, symmetry_of
 
 WORTHWHILE = 1e-3
-"""Of the cost: a round of improvement that gains less is the last."""
+"""Of the cost: a round of improvement that gains less is the last, and none that can gain no more is begun."""
+PRECISION = 1e-4
+"""Of the cost: plans that are cheaper by less are not looked for in such a round."""
 HOPELESS = 0.01
 """Of the bound: plans this far above it are not proved optimal by what the bound excludes."""
 MOST_PLACED = 16
@@ -84,7 +86,7 @@ class _Placing:
 
     def solve(self, scope: Scope, below: float = np.inf) -> Found:
         problem = self.build(scope)
-        return problem, optimise(problem.part, everything(problem.part), below=below)
+        return problem, optimise(problem.part, everything(problem.part), below=below, precision=PRECISION)
 
 
 def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
@@ -93,8 +95,8 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     problem, found = placing.solve(Renamings(_select(counted, [best])))
     if found.plan is None:
         raise Impossible("", None, None)
-    if found.cost > best.bound * (1 + TOLERANCE):
-        problem, found = _descend(placing, problem, found, even)
+    if found.cost > best.bound * (1 + WORTHWHILE):
+        problem, found = _descend(placing, problem, found, even, best.bound)
     if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
         left = best.narrowed(found.cost, MOST_PLACED)
         if left is not None and not left.empty:
@@ -118,7 +120,7 @@ def _tell_apart(placing: _Placing, left: Domains) -> Problem:
         selection = selection.with_layouts(ways)
 
 
-def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum) -> Found:
+def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum, bound: float) -> Found:
     """Better and better plans, each differing from one before along one mesh axis for every operator."""
     selection = _select(problem, [found]).united(_select(placing.counted, [even]))
     while True:
@@ -126,7 +128,7 @@ def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum)
         if better.plan is None:
             break
         gain, problem, found = 1 - better.cost / found.cost, nearby, better
-        if gain < WORTHWHILE:
+        if gain < WORTHWHILE or found.cost <= bound * (1 + WORTHWHILE):
             break
         selection = _select(problem, [found])
     if even.cost < found.cost:
