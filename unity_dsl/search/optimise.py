@@ -19,13 +19,20 @@ from .part import Domains, Part, no_limits
 from .peel import peel
 from .simplify import Simplified, simplify
 
-_FRACTIONS = tuple(4.0**-power for power in range(7))
-"""Of the gap between the best plan and the bound: what is tried to be eliminated."""
+_STEP = 4.0
+_FIRST = _STEP**-3
+_LAST = _STEP**-6
+"""Of the gap between the best plan and the bound: what is tried to be eliminated first, where all of it is not sure to
+be possible; so many times more or less after that; and at least. A plan that is found within a part of the gap is the
+best one, and found for less than in all of it.
+"""
+_SURE = 300
+"""Values of a domain that is eliminated for sure, as far as is known before any is."""
 _LIKELY = 24
 _FEW = 1000
 """Values of a variable that has a choice, on average, or of all together: many such domains can be eliminated, and few
 larger ones."""
-_AT_ONCE = 1 << 22
+_AT_ONCE = 1 << 23
 """Entries of tables that are made without a bound, where a domain has few values."""
 _ROUNDS = 3
 """Bounds of one domain that are taken for a proof. Where it takes more, the tables are hopelessly large mostly."""
@@ -73,12 +80,14 @@ class Optimum:
 class _Best:
     """The best plan known so far. Plans that are cheaper by less than `precision` of the cost need not be found.
 
-    `too_many` are the fewest values of a domain whose tables were too large.
+    `managed` are the most values of a domain that was eliminated, `too_many` the fewest of one whose tables were too
+    large.
     """
 
     plan: Solved | None = None
     cost: float = np.inf
     precision: float = 0.0
+    managed: int = _SURE
     too_many: float = np.inf
 
     def offer(self, solver: Solver) -> None:
@@ -170,19 +179,38 @@ def _descend(now: Bounded, best: _Best) -> float:
     least, gap = now.bound.least, now.gap(best.cost)
     if gap <= max(abs(least) * TOLERANCE * 2, best.precision * best.cost):
         return least + min(gap, abs(least) * TOLERANCE * 2)
-    for fraction in _FRACTIONS if gap < np.inf else ():
-        near = now.bound.within(now.domains, gap * fraction).agreed(now.part)
-        if near.empty:
-            return least + gap * fraction
-        likely = near.count <= max(_LIKELY * near.open, _FEW) and near.count < best.too_many
-        if likely and _attempt(now, near, gap * fraction, best):
-            return least + gap * fraction
-    return least
+    if not gap < np.inf:
+        return least
+    room = gap
+    while room > gap * _FIRST and _near(now, room).count > best.managed:
+        room /= _STEP
+    while not _eliminate(now, room, best):
+        room /= _STEP
+        if room < gap * _LAST:
+            return least
+    while least + room < best.cost:
+        wider = min(room * _STEP, now.gap(best.cost))
+        if not _eliminate(now, wider, best):
+            break
+        room = wider
+    return least + room
+
+
+def _eliminate(now: Bounded, gap: float, best: _Best) -> bool:
+    """Takes the best plan that costs at most `gap` above the bound. Whether that is likely to be possible, and is."""
+    near = _near(now, gap)
+    likely = near.count <= max(_LIKELY * near.open, _FEW) and near.count < best.too_many
+    return near.empty or (likely and _attempt(now, near, gap, best))
+
+
+def _near(now: Bounded, gap: float) -> Domains:
+    """What plans that cost at most `gap` above the bound may have, or more."""
+    return now.bound.within(now.domains, gap).agreed(now.part)
 
 
 def _attempt(now: Bounded, near: Domains, gap: float, best: _Best) -> bool:
-    """Takes the best plan that costs at most `gap` above the bound, if the tables are small enough; or else the best of
-    those whose iterations do the same.
+    """Takes the best plan that costs at most `gap` above the bound, if the tables are small enough; or else, where none
+    is known, the best of those whose iterations do the same.
     """
     with suppress(TooLarge):
         limits = limit_holdings(now.part, now.bound, near, gap)
@@ -190,9 +218,10 @@ def _attempt(now: Bounded, near: Domains, gap: float, best: _Best) -> bool:
             return True
         try:
             best.offer(Solver(now.part, near, limits))
+            best.managed = max(best.managed, near.count)
             return True
         except TooLarge:
-            if now.part.repeats:
+            if now.part.repeats and best.plan is None:
                 best.offer(Solver(now.part, near, limits, steadily=True))
     best.too_many = min(best.too_many, near.count)
     return False

@@ -27,9 +27,11 @@ from .scope import Everything, Neighbours, Renamings, Scope, Selection
 from .symmetry import no_symmetry, symmetry_of
 
 WORTHWHILE = 1e-3
-"""Of the cost: a round of improvement that gains less is the last."""
+"""Of the cost: a round of improvement that gains less is the last, and none that can gain no more is begun."""
+PRECISION = 1e-4
+"""Of the cost: plans that are cheaper by less are not looked for in such a round."""
 CLOSE = 5e-4
-"""Of the cost: a plan this near to its bound is gone on with. It is proved to be the best where that may prove more."""
+"""Of the cost: a plan of orbits this near to its bound is placed, and only proved where that may prove more."""
 HOPELESS = 0.01
 """Of the bound: plans this far above it are not proved optimal by what the bound excludes."""
 MOST_PLACED = 16
@@ -84,9 +86,9 @@ class _Placing:
     def build(self, scope: Scope) -> Problem:
         return build_problem(self.model, self.prices, self.restriction, scope)
 
-    def solve(self, scope: Scope, below: float = np.inf, precision: float = 0.0) -> Found:
+    def solve(self, scope: Scope, below: float = np.inf) -> Found:
         problem = self.build(scope)
-        return problem, optimise(problem.part, everything(problem.part), below=below, precision=precision)
+        return problem, optimise(problem.part, everything(problem.part), below=below, precision=PRECISION)
 
     def raised(self, best: Optimum) -> Optimum:
         """The best plan of orbits, with a bound that is worth a proof."""
@@ -101,8 +103,8 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     problem, found = placing.solve(Renamings(_select(counted, [best])))
     if found.plan is None:
         raise Impossible("", None, None)
-    if found.cost > best.bound * (1 + TOLERANCE):
-        problem, found = _descend(placing, problem, found, even)
+    if found.cost > best.bound * (1 + WORTHWHILE):
+        problem, found = _descend(placing, problem, found, even, best.bound)
     if not best.exact and TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
         best = placing.raised(best)
     if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
@@ -128,15 +130,15 @@ def _tell_apart(placing: _Placing, left: Domains) -> Problem:
         selection, before = selection.with_layouts(ways), spaces
 
 
-def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum) -> Found:
+def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum, bound: float) -> Found:
     """Better and better plans, each differing from one before along one mesh axis for every operator."""
     selection = _select(problem, [found]).united(_select(placing.counted, [even]))
     while True:
-        nearby, better = placing.solve(Neighbours(selection), found.cost, CLOSE)
+        nearby, better = placing.solve(Neighbours(selection), found.cost)
         if better.plan is None:
             break
         gain, problem, found = 1 - better.cost / found.cost, nearby, better
-        if gain < WORTHWHILE:
+        if gain < WORTHWHILE or found.cost <= bound * (1 + WORTHWHILE):
             break
         selection = _select(problem, [found])
     if even.cost < found.cost:
