@@ -15,7 +15,7 @@ import numpy as np
 
 from .elimination import Table
 from .exact import Solved
-from .holding import always, unary
+from .holding import always, possible, unary
 from .part import Domains, Layouts, Part, Port, Tensor
 from .sharing import MOST_READERS, SharedCost
 
@@ -115,10 +115,7 @@ class _Contraction:
             made, read = (port.layouts[np.isfinite(self.costs[port.variable])] for port in _ends(tensor))
             rows, axis = (tensor.linked[:, read], 1) if end is tensor.produced else (tensor.linked[made], 0)
             return np.asarray(rows.min(axis=axis, initial=np.inf), dtype=np.float64)
-        said = []
-        for port in _ends(tensor):
-            said.append(np.full(port.count, np.inf))
-            said[-1][port.layouts[np.isfinite(self.costs[port.variable])]] = 0.0
+        said = [possible(self.costs, port) for port in _ends(tensor)]
         least = SharedCost(tensor.direct, tensor.cheapest).least(said[0], [*said[1:], *always(tensor)])
         return least[next(number for number, port in enumerate(_ends(tensor)) if port is end)]
 

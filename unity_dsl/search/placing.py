@@ -17,7 +17,8 @@ from ..graph.layout import Layout
 from ..graph.typing import Configuration
 from .coarse import axis_domains, even_domain, whole_domain
 from .exact import Solved
-from .meaning import Impossible, Meaning
+from .holding import crowded_tensor
+from .meaning import Crowded, Impossible, Meaning
 from .narrow import TOLERANCE
 from .optimise import Optimum, least_cost, nowhere, optimise
 from .part import Domains, Part, everything
@@ -60,7 +61,7 @@ def find_plan(model: Model, prices: Prices, restriction: Restriction, below: flo
 
 def _solve(problem: Problem, beside: bool, precision: float) -> tuple[Optimum, Optimum]:
     """A good plan with all mesh axes doing the same, or with nothing divided; and the best plan, which is improved by
-    what is `beside` it where it is not proved to be that.
+    what is `beside` it where it is not proved to be that. Raises Crowded where there is none.
     """
     whole = everything(problem.part)
     first = optimise(problem.part, whole.intersected(even_domain(problem)))
@@ -70,7 +71,8 @@ def _solve(problem: Problem, beside: bool, precision: float) -> tuple[Optimum, O
     best = optimise(problem.part, whole, near, first.cost, precision)
     if best.plan is None:
         best = replace(best, plan=first.plan)
-    assert best.plan is not None, "every operator has an option, and every layout converts to any other"
+    if best.plan is None:  # every layout converts to any other, but few are held at once
+        raise Crowded(crowded_tensor(problem.part))
     return first, best
 
 
