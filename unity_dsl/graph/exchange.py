@@ -277,12 +277,22 @@ def received_fractions(source: LayoutCodes, target: LayoutCodes, mesh: Mesh) -> 
     puts_down = (target.kind == PARTIAL) & (source.kind < PARTIAL)
     takes = ~(puts_down[:, None, :] & (coordinates > 0)).any(axis=2)
     wanted = own = np.ones((len(source), mesh.size))
-    for dim in range(max((*source.kind.flat, *target.kind.flat), default=0) + 1 - SHARD):
-        low, high = _blocks(target, dim, mesh, coordinates)
-        first, last = _blocks(source, dim, mesh, coordinates)
-        wanted = wanted * (high - low)
-        own = own * np.maximum(np.minimum(high, last) - np.maximum(low, first), 0.0)
+    for dim in range(max(int(codes.kind.max(initial=0)) for codes in (source, target)) + 1 - SHARD):
+        example, which = _alike(source, target, dim)
+        low, high = _blocks(target.at(example), dim, mesh, coordinates)
+        first, last = _blocks(source.at(example), dim, mesh, coordinates)
+        wanted = wanted * (high - low)[which]
+        own = own * np.maximum(np.minimum(high, last) - np.maximum(low, first), 0.0)[which]
     return np.asarray(np.where(takes, wanted * terms[:, None] - own, 0.0).max(axis=1))
+
+
+def _alike(source: LayoutCodes, target: LayoutCodes, dim: int) -> tuple[Numbers, Numbers]:
+    """A pair for all that cut a dimension in the same way, and which of these every pair is like: there are few."""
+    places = [np.where(codes.kind == SHARD + dim, codes.place + 1, 0) for codes in (source, target)]
+    axes = source.kind.shape[1]
+    number = np.hstack(places) @ (axes + 1) ** np.arange(2 * axes, dtype=np.int64)
+    _, example, which = np.unique(number, return_index=True, return_inverse=True)
+    return example, which.reshape(-1)
 
 
 def _blocks(layouts: LayoutCodes, dim: int, mesh: Mesh, coordinates: Numbers) -> tuple[Fractions, Fractions]:
