@@ -120,6 +120,7 @@ class _Pair:
     extent: int
     mesh: Mesh
     library: Library
+    _held: dict[object, Indices] = field(default_factory=dict, compare=False, repr=False)
 
     def gives(self, here: tuple[int, ...], there: tuple[int, ...]) -> Indices:
         """Per element whether the device at `there` is the one that gives it to the one at `here`.
@@ -189,10 +190,12 @@ class _Pair:
         return np.where(np.any(holds, axis=0), np.argmax(holds, axis=0), -1)
 
     def _holds(self, layout: Layout, place: tuple[int, ...]) -> Indices:
-        held = held_indices(layout, self.dim, self.extent, self.mesh, place, self.library)
-        found = np.zeros(self.extent, dtype=bool)
-        found[held[held >= 0]] = True
-        return found
+        key = layout, *(place[axis] for axis in layout.nesting(self.dim))
+        if key not in self._held:
+            held = held_indices(layout, self.dim, self.extent, self.mesh, place, self.library)
+            self._held[key] = np.zeros(self.extent, dtype=bool)
+            self._held[key][held[held >= 0]] = True
+        return self._held[key]
 
 
 @dataclass
@@ -231,8 +234,10 @@ class Received:
             taken, kept = self._dimension(source, target, dim, extent)
             everything *= taken / extent
             own *= kept / extent
-        takes = [_receives(source, target, self.mesh.coordinates(rank)) for rank in range(self.mesh.size)]
-        return float(np.max(np.where(takes, everything - own, 0.0)))
+        if target.where(Partial):
+            takes = [_receives(source, target, self.mesh.coordinates(rank)) for rank in range(self.mesh.size)]
+            return float(np.max(np.where(takes, everything - own, 0.0)))
+        return float(np.max(everything - own))
 
     def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> Indices:
         """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices]."""
