@@ -26,8 +26,8 @@ _LAST = _STEP**-6
 be possible; so many times more or less after that; and at least. A plan that is found within a part of the gap is the
 best one, and found for less than in all of it.
 """
-_SURE = 300
-"""Values of a domain that is eliminated for sure, as far as is known before any is."""
+_SURE = 400
+"""Choices of a domain that is eliminated for sure, as far as is known before any is."""
 _LIKELY = 24
 _FEW = 1000
 """Values of a variable that has a choice, on average, or of all together: many such domains can be eliminated, and few
@@ -68,7 +68,7 @@ class Optimum:
         """
         part, known = self.searched.part, [earlier for earlier in self.rounds if cost <= earlier.cost]
         left = (known[-1] if known else bounded(part, self.searched.domains)).narrowed(cost)
-        if left.open and left.count - left.variables > (most - 1) * left.open:
+        if _choices(left) > (most - 1) * left.open:
             return None
         peeled = self.searched.peeled
         wide = self.searched.widened(left).agreed(peeled.part)
@@ -80,7 +80,7 @@ class Optimum:
 class _Best:
     """The best plan known so far. Plans that are cheaper by less than `precision` of the cost need not be found.
 
-    `managed` are the most values of a domain that was eliminated, `too_many` the fewest of one whose tables were too
+    `managed` are the most choices of a domain that was eliminated, `too_many` the fewest of one whose tables were too
     large.
     """
 
@@ -182,7 +182,7 @@ def _descend(now: Bounded, best: _Best) -> float:
     if not gap < np.inf:
         return least
     room = gap
-    while room > gap * _FIRST and _near(now, room).count > best.managed:
+    while room > gap * _FIRST and _choices(_near(now, room)) > best.managed:
         room /= _STEP
     while not _eliminate(now, room, best):
         room /= _STEP
@@ -199,13 +199,18 @@ def _descend(now: Bounded, best: _Best) -> float:
 def _eliminate(now: Bounded, gap: float, best: _Best) -> bool:
     """Takes the best plan that costs at most `gap` above the bound. Whether that is likely to be possible, and is."""
     near = _near(now, gap)
-    likely = near.count <= max(_LIKELY * near.open, _FEW) and near.count < best.too_many
+    likely = near.count <= max(_LIKELY * near.open, _FEW) and _choices(near) < best.too_many
     return near.empty or (likely and _attempt(now, near, gap, best))
 
 
 def _near(now: Bounded, gap: float) -> Domains:
     """What plans that cost at most `gap` above the bound may have, or more."""
     return now.bound.within(now.domains, gap).agreed(now.part)
+
+
+def _choices(domains: Domains) -> int:
+    """How many values there are besides one of each variable."""
+    return domains.count - domains.variables
 
 
 def _attempt(now: Bounded, near: Domains, gap: float, best: _Best) -> bool:
@@ -218,10 +223,10 @@ def _attempt(now: Bounded, near: Domains, gap: float, best: _Best) -> bool:
             return True
         try:
             best.offer(Solver(now.part, near, limits))
-            best.managed = max(best.managed, near.count)
+            best.managed = max(best.managed, _choices(near))
             return True
         except TooLarge:
             if now.part.repeats and best.plan is None:
                 best.offer(Solver(now.part, near, limits, steadily=True))
-    best.too_many = min(best.too_many, near.count)
+    best.too_many = min(best.too_many, _choices(near))
     return False
