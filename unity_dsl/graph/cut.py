@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import mul
 
 import numpy as np
 
 from ..index.library import Library
 from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, ParallelDecl, Read, Size
 from .layout import Attributes, Layout, Mesh, Overlap, Window
+from .layout_codes import Numbers
 
 Indices = np.ndarray
 """Global positions along one dimension, in local order; -1 stands for a filled position outside the tensor."""
@@ -98,9 +98,9 @@ class Span:
     start: tuple[int, ...]
     end: tuple[int, ...]
 
-    def at(self, attributes: Attributes) -> tuple[int, int]:
-        values = (1, *(value for _, value in attributes))
-        start, end = (sum(map(mul, form, values)) for form in (self.start, self.end))
+    def at(self, values: Numbers) -> tuple[Numbers, Numbers]:
+        """Both, for rows of values of the attributes."""
+        start, end = (form[0] + values @ np.array(form[1:], dtype=np.int64) for form in (self.start, self.end))
         return start, end
 
 

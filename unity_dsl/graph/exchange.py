@@ -120,6 +120,7 @@ class _Pair:
     extent: int
     mesh: Mesh
     library: Library
+    _held: dict[object, Indices] = field(default_factory=dict, compare=False, repr=False)
 
     def gives(self, here: tuple[int, ...], there: tuple[int, ...]) -> Indices:
         """Per element whether the device at `there` is the one that gives it to the one at `here`.
@@ -189,10 +190,12 @@ class _Pair:
         return np.where(np.any(holds, axis=0), np.argmax(holds, axis=0), -1)
 
     def _holds(self, layout: Layout, place: tuple[int, ...]) -> Indices:
-        held = held_indices(layout, self.dim, self.extent, self.mesh, place, self.library)
-        found = np.zeros(self.extent, dtype=bool)
-        found[held[held >= 0]] = True
-        return found
+        key = layout, *(place[axis] for axis in layout.nesting(self.dim))
+        if key not in self._held:
+            held = held_indices(layout, self.dim, self.extent, self.mesh, place, self.library)
+            self._held[key] = np.zeros(self.extent, dtype=bool)
+            self._held[key][held[held >= 0]] = True
+        return self._held[key]
 
 
 @dataclass
@@ -231,8 +234,10 @@ class Received:
             taken, kept = self._dimension(source, target, dim, extent)
             everything *= taken / extent
             own *= kept / extent
-        takes = [_receives(source, target, self.mesh.coordinates(rank)) for rank in range(self.mesh.size)]
-        return float(np.max(np.where(takes, everything - own, 0.0)))
+        if target.where(Partial):
+            takes = [_receives(source, target, self.mesh.coordinates(rank)) for rank in range(self.mesh.size)]
+            return float(np.max(np.where(takes, everything - own, 0.0)))
+        return float(np.max(everything - own))
 
     def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> Indices:
         """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices]."""
@@ -277,12 +282,22 @@ def received_fractions(source: LayoutCodes, target: LayoutCodes, mesh: Mesh) -> 
     puts_down = (target.kind == PARTIAL) & (source.kind < PARTIAL)
     takes = ~(puts_down[:, None, :] & (coordinates > 0)).any(axis=2)
     wanted = own = np.ones((len(source), mesh.size))
-    for dim in range(max((*source.kind.flat, *target.kind.flat), default=0) + 1 - SHARD):
-        low, high = _blocks(target, dim, mesh, coordinates)
-        first, last = _blocks(source, dim, mesh, coordinates)
-        wanted = wanted * (high - low)
-        own = own * np.maximum(np.minimum(high, last) - np.maximum(low, first), 0.0)
+    for dim in range(max(int(codes.kind.max(initial=0)) for codes in (source, target)) + 1 - SHARD):
+        example, which = _alike(source, target, dim)
+        low, high = _blocks(target.at(example), dim, mesh, coordinates)
+        first, last = _blocks(source.at(example), dim, mesh, coordinates)
+        wanted = wanted * (high - low)[which]
+        own = own * np.maximum(np.minimum(high, last) - np.maximum(low, first), 0.0)[which]
     return np.asarray(np.where(takes, wanted * terms[:, None] - own, 0.0).max(axis=1))
+
+
+def _alike(source: LayoutCodes, target: LayoutCodes, dim: int) -> tuple[Numbers, Numbers]:
+    """A pair for all that cut a dimension in the same way, and which of these every pair is like: there are few."""
+    places = [np.where(codes.kind == SHARD + dim, codes.place + 1, 0) for codes in (source, target)]
+    axes = source.kind.shape[1]
+    number = np.hstack(places) @ (axes + 1) ** np.arange(2 * axes, dtype=np.int64)
+    _, example, which = np.unique(number, return_index=True, return_inverse=True)
+    return example, which.reshape(-1)
 
 
 def _blocks(layouts: LayoutCodes, dim: int, mesh: Mesh, coordinates: Numbers) -> tuple[Fractions, Fractions]:

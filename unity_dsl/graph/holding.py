@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import chain
 from math import prod
 
 import numpy as np
@@ -24,6 +25,7 @@ from ..index.window import Reach, Windowed, windowed
 from ..syntax.ast import ParallelDecl
 from .cut import Cut, bijective, cut_at, free_attributes, linear_span
 from .layout import PARTITION, Attributes, Mesh, Window
+from .layout_codes import Numbers
 
 MOST = 128
 """Attributes are tried up to this total."""
@@ -195,16 +197,21 @@ def window_attributes(declaration: ParallelDecl, size: int, reach: Reach) -> Att
     How far an op reaches beyond a slice does not depend on the slice, so they do for any number of devices.
     """
     most = min(MOST, max(0, -reach.low) + max(0, reach.high - reach.step + 1))
-    choices = _choices(declaration, most)
-    if (span := linear_span(declaration, reach.step * size)) is not None:
-        choices = (found for found in choices if _covers(span.at(found), 1, size, reach))
-    return next((found for found in choices if held_window(declaration, 1, size, reach, found)), None)
+    span = linear_span(declaration, reach.step * size)
+    for values in _choices(declaration, most):
+        if span is not None:
+            values = values[_covers(*span.at(values), 1, size, reach)]
+        for found in _named(declaration, values):
+            if held_window(declaration, 1, size, reach, found):
+                return found
+    return None
 
 
-def _covers(span: tuple[int, int], degree: int, size: int, reach: Reach) -> bool:
+def _covers(
+    start: Numbers | int, end: Numbers | int, degree: int, size: int, reach: Reach
+) -> np.ndarray | np.bool_ | bool:
     """Whether all that the first of so many devices reads lies within what it holds."""
-    start, end = span
-    return start <= reach.low and end > reach.step * (size // degree - 1) + reach.high
+    return (start <= reach.low) & (end > reach.step * (size // degree - 1) + reach.high)
 
 
 @lru_cache(maxsize=16384)
@@ -224,7 +231,7 @@ def held_window(
     expected = start + extent // degree * np.arange(degree)[:, None] + np.arange(cut.held)[None, :]
     if not np.array_equal(positions, expected):
         return None
-    if not _covers((start, start + cut.held), degree, size, reach):
+    if not _covers(start, start + cut.held, degree, size, reach):
         return None
     outside = start < 0 or expected[-1, -1] >= extent
     return None if outside and not cut.filled else (start, cut.held)
@@ -242,7 +249,8 @@ def merged_attributes(declaration: ParallelDecl, degree: int, major: int, size: 
         return None
     whole = np.arange(major * size * minor).reshape(major, degree, size // degree * minor)
     wanted = whole.transpose(1, 0, 2).reshape(degree, -1)
-    for attributes in _choices(declaration, size // degree * minor):
+    choices = _choices(declaration, size // degree * minor)
+    for attributes in chain.from_iterable(_named(declaration, values) for values in choices):
         cut = cut_at(declaration, degree, whole.size, attributes)
         if cut is not None and np.array_equal(_positions(cut, degree), wanted):
             return attributes
@@ -262,23 +270,22 @@ def _positions(cut: Cut, degree: int) -> np.ndarray:
         return cut.positions(degree)
 
 
-def _choices(declaration: ParallelDecl, most: int) -> Iterator[Attributes]:
-    """Values of the free attributes, by increasing total."""
-    names = free_attributes(declaration)
-    for total in range(most + 1 if names else 1):
-        for values in _parts(total, len(names)):
-            yield tuple(zip(names, values, strict=True))
+def _choices(declaration: ParallelDecl, most: int) -> Iterator[Numbers]:
+    """Values of the free attributes, in rows, those of one total at a time, by increasing total."""
+    count = len(free_attributes(declaration))
+    for total in range(most + 1 if count else 1):
+        yield _parts(total, count)
 
 
-def _parts(total: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write a total as that many whole numbers, in order."""
+def _parts(total: int, count: int) -> Numbers:
+    """Every way to write a total as that many whole numbers, in order. Shape [ways, count]."""
     if count == 0:
-        if total == 0:
-            yield ()
-        return
-    if count == 1:
-        yield (total,)
-        return
-    for first in range(total + 1):
-        for rest in _parts(total - first, count - 1):
-            yield (first, *rest)
+        return np.zeros((1 if total == 0 else 0, 0), dtype=np.int64)
+    first = np.indices((total + 1,) * (count - 1)).reshape(count - 1, (total + 1) ** (count - 1))
+    last = total - first.sum(axis=0)
+    return np.asarray(np.vstack((first, last)).T[last >= 0])
+
+
+def _named(declaration: ParallelDecl, values: Numbers) -> Iterator[Attributes]:
+    names = free_attributes(declaration)
+    return (tuple(zip(names, row, strict=True)) for row in values.tolist())

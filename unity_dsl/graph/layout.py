@@ -215,7 +215,7 @@ class Layout:
         """The mesh axes along which the tensor has one of these kinds."""
         return tuple(axis for axis, found in enumerate(self.kinds) if isinstance(found, kinds))
 
-    @property
+    @cached_property
     def overlaps(self) -> bool:
         """Whether some element is held by several devices of a mesh axis in different places."""
         return any(isinstance(kind, Window | Overlap) for kind in self.kinds)

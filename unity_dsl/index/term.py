@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import TypeGuard
 
 from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, Read, Reduce, Select, Size, Uniform
@@ -37,10 +38,10 @@ def with_children(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
     """The same node over other subterms, given as `children` lists them."""
     match expr:
         case Apply():
-            return replace(expr, arguments=parts)
+            return Apply(expr.function, parts, span=expr.span)
         case Read(_, index, fill):
             size = len(index)
-            return replace(expr, index=parts[:size], fill=None if fill is None else parts[size])
+            return Read(expr.tensor, parts[:size], None if fill is None else parts[size], span=expr.span)
         case Select():
             condition, then, otherwise = parts
             return replace(expr, condition=condition, then=then, otherwise=otherwise)
@@ -65,9 +66,10 @@ def walk(expr: Expr) -> Iterator[Expr]:
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Apply `change` to every node, subterms first."""
     parts = children(expr)
-    changed = tuple(rewrite(part, change) for part in parts)
-    same = all(new is old for new, old in zip(changed, parts, strict=True))
-    return change(expr if same else with_children(expr, changed))
+    if not parts:
+        return change(expr)
+    changed = tuple([rewrite(part, change) for part in parts])
+    return change(expr if all(map(is_, changed, parts)) else with_children(expr, changed))
 
 
 def substitute(expr: Expr, mapping: Mapping[str, Expr]) -> Expr:

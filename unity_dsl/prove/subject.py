@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 
-from ..index.instance import Dim, Equation, Instance, Operand
+from ..index.instance import Dim, Equation, Instance, Kind, Operand
 from ..index.notation import condition_text, equation_text
 from ..index.solving import mentions_rank
 from ..index.term import COMPARISONS, free_axes, rewrite, walk
@@ -59,7 +59,23 @@ def generalise(
     return replace(_symbolic(renamed, declared or instance.operator), axes=axes)
 
 
+@lru_cache(maxsize=16384)
+def subject_of(kind: Kind, apart: tuple[str, ...], declared: OperatorDecl | None) -> Subject:
+    """As `generalise`, found once for all instances of a kind; without a declaration attributes keep their numbers."""
+    joining = tuple(axis for axis in apart if axis in _joining(kind))
+    if joining != apart:
+        return subject_of(kind, joining, declared)
+    return generalise(kind.instance, apart, declared=declared, numbers=declared is None)
+
+
 # ---------------------------------------------------------------------------------------------- axes side by side
+
+
+@lru_cache(maxsize=4096)
+def _joining(kind: Kind) -> frozenset[str]:
+    """The axes that stand beside another somewhere: whether one is in `apart` matters for these alone."""
+    pairs = (pair for operand in _operands(kind.instance) for pair in _neighbours(operand.dims))
+    return frozenset(chain.from_iterable(pairs)) - _declared(kind.instance.operator)
 
 
 def _pairs(instance: Instance, apart: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ from ..index.notation import fact_text
 from ..index.term import walk
 from ..index.window import windowed
 from ..prove.answer import Answer, Proved
-from ..prove.subject import Subject, generalise
+from ..prove.subject import Subject, subject_of
 from ..prove.window import window_text
 from ..syntax.ast import Apply, Expr, FactDecl, OperatorDecl
 from .theorem_file import TheoremFile, shipped_theorems
@@ -58,12 +58,12 @@ class Claim:
         """The subject for any numbers of the attributes; what an op holds depends on them."""
         if self.held:
             return self.at_numbers
-        return generalise(self.instance, self._apart, declared=self.operator)
+        return subject_of(self.instance.kind, self._apart, self.operator)
 
     @cached_property
     def at_numbers(self) -> Subject:
         """The subject for the numbers that the attributes have."""
-        return generalise(self.instance, self._apart, numbers=True)
+        return subject_of(self.instance.kind, self._apart, None)
 
     @property
     def _apart(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class Claim:
         role = self.role
         if isinstance(role, Along):
             role = Along(subject.axes.get(role.axis, role.axis), role.by)
-        parts = [subject.text, repr(role), repr(self.same), *_declarations(subject.instance, role, library)]
+        parts = [subject.text, repr(role), repr(self.same), *_declarations(self.instance.kind, role, library)]
         if self.held and isinstance(role, Along):
             parts += ["held", window_text(subject, role.axis, role.by, library)]
         self._keys[subject.text] = sha256("\n\n".join(parts).encode()).hexdigest()
@@ -173,13 +173,19 @@ def claims_about(instance: Instance, gradients: Sequence[bool], library: Library
     return known[key]
 
 
-def _declarations(instance: Instance, role: Role, library: Library) -> Iterator[str]:
+def _declarations(kind: Kind, role: Role, library: Library) -> Iterator[str]:
     """The text of every element function that a proof may meet, of the facts about these, and of the op that cuts."""
-    values = [equation.value for equation in (*instance.equations, *instance.evaluation)]
-    yield from reached_texts(frozenset(name for value in values for name in _functions(value, library)), library)
+    yield from reached_texts(_applied(kind, library), library)
     if isinstance(role, Along) and role.by != PARTITION:
         span = library.parallels[role.by].span
         yield role.by if span is None else span.text
+
+
+@lru_cache(maxsize=16384)
+def _applied(kind: Kind, library: Library) -> frozenset[str]:
+    """The element functions in the equations of an instance, and so of every subject made of it."""
+    values = [equation.value for equation in (*kind.instance.equations, *kind.instance.evaluation)]
+    return frozenset(name for value in values for name in _functions(value, library))
 
 
 @cache

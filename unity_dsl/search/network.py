@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -96,10 +97,23 @@ class _Side:
         self.keys = keys[:, 0] if keys.shape[1] == 1 else keys
         self._count = count
 
+    @cached_property
+    def _groups(self) -> tuple[Keys, Keys] | None:
+        """The values in the order of their keys, and where in these each key begins; None if each has its own."""
+        flat = self.keys.ravel()
+        order = np.argsort(flat, kind="stable")
+        starts = np.flatnonzero(np.diff(flat[order], prepend=-1))
+        return None if self.keys.ndim == 1 and len(starts) == len(flat) else (order, starts)
+
     def collapse(self, costs: Table) -> Table:
         """Cheapest value of each key."""
         result = np.full(self._count, np.inf)
-        np.minimum.at(result, self.keys, costs if self.keys.ndim == 1 else costs[:, None])
+        if self._groups is None:
+            result[self.keys] = costs
+        elif self.keys.size:
+            order, starts = self._groups
+            values = order // (self.keys.size // len(self.keys))
+            result[self.keys.ravel()[order[starts]]] = np.minimum.reduceat(costs[values], starts)
         return result
 
     def expand(self, costs: Table) -> Table:

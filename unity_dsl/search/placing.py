@@ -17,11 +17,12 @@ from ..graph.layout import Layout
 from ..graph.typing import Configuration
 from .coarse import axis_domains, even_domain, whole_domain
 from .exact import Solved
-from .meaning import Impossible, Meaning
+from .holding import crowded_tensor
+from .meaning import Crowded, Impossible, Meaning
 from .narrow import TOLERANCE
 from .optimise import Optimum, least_cost, nowhere, optimise
 from .part import Domains, Part, everything
-from .problem import Prices, Problem, build_problem
+from .problem import Prices, Problem, build_problem, problem_over, register_layouts
 from .restriction import Restriction
 from .scope import Everything, Neighbours, Renamings, Scope, Selection
 from .symmetry import no_symmetry, symmetry_of
@@ -30,6 +31,8 @@ WORTHWHILE = 1e-3
 """Of the cost: a round of improvement that gains less is the last, and none that can gain no more is begun."""
 PRECISION = 1e-4
 """Of the cost: plans that are cheaper by less are not looked for in such a round."""
+CLOSE = 5e-4
+"""Of the cost: a plan of orbits this near to its bound is placed, and only proved where that may prove more."""
 HOPELESS = 0.01
 """Of the bound: plans this far above it are not proved optimal by what the bound excludes."""
 MOST_PLACED = 16
@@ -46,29 +49,30 @@ def find_plan(model: Model, prices: Prices, restriction: Restriction, below: flo
     counted = build_problem(model, prices, restriction, Everything(symmetry))
     if below < np.inf and least_cost(counted.part, everything(counted.part)) >= below:
         return None
-    even, best = _solve(counted, beside=symmetry.trivial)
+    even, best = _solve(counted, beside=symmetry.trivial, precision=0.0 if symmetry.trivial else CLOSE)
     if symmetry.trivial:
         return counted, best
     try:
         return _place(_Placing(model, prices, restriction, counted), even, best)
     except Impossible:  # pins that tell axes apart leave no renaming of this plan
         told = build_problem(model, prices, restriction, Everything(no_symmetry(prices.mesh)))
-        return told, _solve(told, beside=True)[1]
+        return told, _solve(told, beside=True, precision=0.0)[1]
 
 
-def _solve(problem: Problem, beside: bool) -> tuple[Optimum, Optimum]:
+def _solve(problem: Problem, beside: bool, precision: float) -> tuple[Optimum, Optimum]:
     """A good plan with all mesh axes doing the same, or with nothing divided; and the best plan, which is improved by
-    what is `beside` it where it is not proved to be that.
+    what is `beside` it where it is not proved to be that. Raises Crowded where there is none.
     """
     whole = everything(problem.part)
     first = optimise(problem.part, whole.intersected(even_domain(problem)))
     if first.plan is None:
         first = optimise(problem.part, whole.intersected(whole_domain(problem)))
     near = partial(axis_domains, problem) if beside else nowhere
-    best = optimise(problem.part, whole, near, first.cost)
+    best = optimise(problem.part, whole, near, first.cost, precision)
     if best.plan is None:
         best = replace(best, plan=first.plan)
-    assert best.plan is not None, "every operator has an option, and every layout converts to any other"
+    if best.plan is None:  # every layout converts to any other, but few are held at once
+        raise Crowded(crowded_tensor(problem.part))
     return first, best
 
 
@@ -88,6 +92,12 @@ class _Placing:
         problem = self.build(scope)
         return problem, optimise(problem.part, everything(problem.part), below=below, precision=PRECISION)
 
+    def raised(self, best: Optimum) -> Optimum:
+        """The best plan of orbits, with a bound that is worth a proof."""
+        part = self.counted.part
+        found = optimise(part, everything(part), below=best.cost)
+        return replace(found, bound=max(found.bound, best.bound), plan=found.plan or best.plan)
+
 
 def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     """The best renaming of the best plan, or a better plan if there may be one. Raises Impossible if it has none."""
@@ -97,6 +107,8 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
         raise Impossible("", None, None)
     if found.cost > best.bound * (1 + WORTHWHILE):
         problem, found = _descend(placing, problem, found, even, best.bound)
+    if not best.exact and TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
+        best = placing.raised(best)
     if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
         left = best.narrowed(found.cost, MOST_PLACED)
         if left is not None and not left.empty:
@@ -111,13 +123,13 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
 
 def _tell_apart(placing: _Placing, left: Domains) -> Problem:
     """The problem over the layouts of some orbits, and of those by way of which they convert for less."""
-    selection = _selected(placing.counted, left)
+    selection, before = _selected(placing.counted, left), None
     while True:
-        problem = placing.build(Renamings(selection))
-        ways = problem.spaces.ways_left_out()
+        spaces = register_layouts(placing.model, placing.prices, Renamings(selection))
+        ways = spaces.ways_left_out(placing.counted.spaces.kinds, before)
         if not ways:
-            return problem
-        selection = selection.with_layouts(ways)
+            return problem_over(spaces, placing.model, placing.prices, placing.restriction)
+        selection, before = selection.with_layouts(ways), spaces
 
 
 def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum, bound: float) -> Found:

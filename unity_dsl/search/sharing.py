@@ -20,8 +20,12 @@ from .elimination import Table
 Numbers = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
+MOST_READERS = 6
+"""Readers that are looked at together: every set of them is."""
 _AT_ONCE = 1 << 20
 """Entries of an intermediate result."""
+_IN_CACHE = 1 << 15
+"""The same, where it is small enough to be made once for many."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class SharedCost:
 
     def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
         """The least total with each produced layout. Shape [layouts]."""
-        choices = _Choices(self, root, np.stack(readers))
+        choices = _Merged.of(root, readers).choices(self)
         return np.asarray((choices.rest + choices.served).min(axis=0))
 
     def least(self, root: Table, readers: Sequence[Table]) -> list[Table]:
@@ -65,14 +69,16 @@ class SharedCost:
 
         `root` and `readers` are what a layout costs there besides. An infinite one is excluded.
         """
-        return _Choices(self, root, np.stack(readers)).least()
+        merged = _Merged.of(root, readers)
+        return merged.told_apart(merged.choices(self).least())
 
     def within(self, room: float, root: Table, readers: Sequence[Table]) -> Iterator[Numbers]:
         """The choices of layouts, produced and further ones, that cost at most `room`. Shape [choices, 3] each.
 
         Where fewer than two further ones are held the produced one is repeated; further ones are read by somebody.
         """
-        choices = _Choices(self, root, np.stack(readers))
+        merged = _Merged.of(root, readers)
+        choices = merged.choices(self)
         useful: Mask = np.asarray(np.isfinite(np.stack(readers)).any(axis=0))
         rows = np.flatnonzero((choices.rest + choices.served).min(axis=0) <= room)
         near: Mask = useful & (choices.nearest_pairs(rows.tolist()) <= room)
@@ -80,10 +86,56 @@ class SharedCost:
         for low in range(0, len(rows), step):
             some = slice(low, low + step)
             held = held_from(rows[some], useful, near[some])
-            cost = root[held[:, 0]] + price_held(self.direct, self.cheapest, held)
-            for reader in readers:
+            cost = merged.root[held[:, 0]] + price_held(self.direct, self.cheapest, held)
+            for reader in merged.readers:
                 cost = cost + reader[held].min(axis=1)
             yield held[np.isfinite(cost) & (cost <= room)]
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """Readers that can take one layout only, and the same, count as one; of the only one produced, as none.
+
+    `group[r]` is what reader r has become, -1 for none.
+    """
+
+    root: Table
+    readers: Table
+    group: tuple[int, ...]
+
+    @classmethod
+    def of(cls, root: Table, readers: Sequence[Table]) -> _Merged:
+        produced = _only(root)
+        known: dict[int, int] = {}
+        merged: list[Table] = []
+        group = []
+        for reader in readers:
+            layout = _only(reader)
+            if layout is not None and layout == produced:
+                root = root + reader
+                group.append(-1)
+            elif layout in known:
+                merged[known[layout]] = merged[known[layout]] + reader
+                group.append(known[layout])
+            else:
+                if layout is not None:
+                    known[layout] = len(merged)
+                group.append(len(merged))
+                merged.append(reader)
+        return cls(root, np.stack(merged) if merged else np.zeros((0, len(root))), tuple(group))
+
+    def choices(self, cost: SharedCost) -> _Choices:
+        return _Choices(cost, self.root, self.readers)
+
+    def told_apart(self, least: list[Table]) -> list[Table]:
+        """The least totals at the root and at each of the readers, from those at the root and at the merged ones."""
+        return [least[0], *(least[1 + number] for number in self.group)]
+
+
+def _only(costs: Table) -> int | None:
+    """The only layout that is not excluded, if it is."""
+    possible = np.flatnonzero(np.isfinite(costs))
+    return int(possible[0]) if len(possible) == 1 else None
 
 
 class _Choices:
@@ -199,17 +251,14 @@ def _from(prices: Table, costs: Table) -> Table:
 
 def _to(prices: Table, costs: Table) -> Table:
     """`result[s, j]`: the least of costs[s, i] + prices[i, j]."""
-    result = np.full_like(costs, np.inf)
-    sums = np.empty_like(prices)
-    for row, least in zip(costs, result, strict=True):
-        possible = np.isfinite(row)
-        if possible.all():
-            np.add(row[:, None], prices, out=sums)
-            np.min(sums, axis=0, out=least)
-        elif possible.any():
-            some = sums[: np.count_nonzero(possible)]
-            np.add(row[possible, None], prices[possible], out=some)
-            np.min(some, axis=0, out=least)
+    possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
+    if len(possible) < costs.shape[1]:
+        prices, costs = prices[possible], costs[:, possible]
+    result = np.empty((len(costs), prices.shape[1]))
+    step = max(1, _IN_CACHE // max(prices.size, 1))
+    for low in range(0, len(costs), step):
+        some = slice(low, low + step)
+        np.min(costs[some, :, None] + prices, axis=1, out=result[some], initial=np.inf)
     return result
 
 

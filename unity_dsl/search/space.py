@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -115,6 +115,10 @@ ConversionTable = dict[tuple[object, ...], Conversions]
 """By shape, bytes, whether there is a gradient, and the layouts in their order with what they count as."""
 
 
+TensorKind = tuple[tuple[int, ...], int, bool]
+"""Shape, bytes and whether there is a gradient: what conversions of a tensor depend on."""
+
+
 class Spaces:
     """The spaces of all tensors of a model on a mesh. `found` are conversions known from other models."""
 
@@ -124,7 +128,7 @@ class Spaces:
         self.found = found
         self.scope = scope
         self._spaces: dict[tuple[int, ...], Space] = {}
-        self._conversions: dict[tuple[tuple[int, ...], int, bool], Conversions] = {}
+        self._conversions: dict[TensorKind, Conversions] = {}
 
     def of(self, value: Value) -> Space:
         if value.shape not in self._spaces:
@@ -132,27 +136,43 @@ class Spaces:
         return self._spaces[value.shape]
 
     def conversions(self, value: Value) -> Conversions:
-        key = value.shape, value.bytes, value.needs_gradient
-        if key not in self._conversions:
-            space = self.of(value)
-            everywhere = (*key, space.symmetry, *space.layouts)
-            if everywhere not in self.found:
-                self.found[everywhere] = _conversions(space, value)
-            self._conversions[key] = self.found[everywhere]
-        return self._conversions[key]
+        return self._of_kind((value.shape, value.bytes, value.needs_gradient))
 
-    def ways_left_out(self) -> dict[tuple[int, ...], frozenset[Layout]]:
-        """By shape, the layouts that the scope leaves out and by way of which some conversion would cost less."""
-        known: dict[tuple[int, ...], list[tuple[int, bool, Table]]] = {}
-        for (shape, count, needs_gradient), found in self._conversions.items():
-            known.setdefault(shape, []).append((count, needs_gradient, found.cheapest))
-        ways = {shape: frozenset(_ways_left_out(self._spaces[shape], of_shape)) for shape, of_shape in known.items()}
+    def _of_kind(self, kind: TensorKind) -> Conversions:
+        if kind not in self._conversions:
+            shape, count, needs_gradient = kind
+            space = self._spaces[shape]
+            everywhere = (*kind, space.symmetry, *space.layouts)
+            if everywhere not in self.found:
+                self.found[everywhere] = _conversions(space, count, needs_gradient)
+            self._conversions[kind] = self.found[everywhere]
+        return self._conversions[kind]
+
+    @property
+    def kinds(self) -> Collection[TensorKind]:
+        """Of the tensors whose conversions were asked for."""
+        return self._conversions.keys()
+
+    def ways_left_out(
+        self, kinds: Iterable[TensorKind], before: Spaces | None
+    ) -> dict[tuple[int, ...], frozenset[Layout]]:
+        """By shape, the layouts that the scope leaves out and by way of which tensors of some kinds would convert for
+        less. There are none of a shape that has the layouts it had `before` others had what was left out then.
+        """
+        known: dict[tuple[int, ...], list[TensorKind]] = {}
+        for kind in kinds:
+            known.setdefault(kind[0], []).append(kind)
+        ways = {}
+        for shape, of_shape in known.items():
+            space = self._spaces[shape]
+            if before is None or space.layouts != before._spaces[shape].layouts:
+                ways[shape] = frozenset(_ways_left_out(space, [(kind, self._of_kind(kind)) for kind in of_shape]))
         return {shape: layouts for shape, layouts in ways.items() if layouts}
 
 
-def _conversions(space: Space, value: Value) -> Conversions:
-    there, back = _both_ways(space.tables, value.bytes)
-    direct = space.least(there + back if value.needs_gradient else there)
+def _conversions(space: Space, count: int, needs_gradient: bool) -> Conversions:
+    there, back = _both_ways(space.tables, count)
+    direct = space.least(there + back if needs_gradient else there)
     leaving = space.least(there)[:, space.invariant]
     return Conversions(direct, two_hops(direct, space.without_windows), leaving)
 
@@ -162,14 +182,14 @@ def _both_ways(tables: PriceTables, count: int) -> tuple[Table, Table]:
     return tables.forward(count) + TIE * tables.steps, tables.backward(count)
 
 
-def _ways_left_out(space: Space, known: Iterable[tuple[int, bool, Table]]) -> Iterator[Layout]:
-    """`known` are bytes, whether there is a gradient, and what conversions cost by way of what the scope has."""
+def _ways_left_out(space: Space, known: Iterable[tuple[TensorKind, Conversions]]) -> Iterator[Layout]:
+    """`known` is what conversions cost by way of what the scope has."""
     table, size = move_table(divisors(space.shape, space.prices.mesh), space.prices.mesh), len(space.layouts)
     left_out = [layout for layout in table.layouts[: table.in_order] if not space.has(layout)]
     tables = space.prices.between([*space.layouts, *left_out], space.shape)
-    for count, needs_gradient, cheapest in known:
+    for (_, count, needs_gradient), found in known:
         there, back = _both_ways(tables, count)
-        direct, worth = there + back if needs_gradient else there, cheapest * (1 - _ROUNDING) - 2 * TIE
+        direct, worth = there + back if needs_gradient else there, found.cheapest * (1 - _ROUNDING) - 2 * TIE
         for middle, layout in enumerate(left_out, size):
             if (direct[:size, middle, None] + direct[None, middle, :size] < worth).any():
                 yield layout

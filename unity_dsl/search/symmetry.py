@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement, permutations, product
 from typing import TypeVar
 
@@ -37,8 +37,16 @@ class Symmetry:
         """The same for layouts that differ by a renaming, or by the order of axes that cut one dimension."""
         if self.trivial:
             return layout
+        if (known := self._orbits.get(layout)) is not None:
+            return known
         kinds = without_places(layout)
-        return tuple(tuple(sorted(kinds[axis] for axis in group)) for group in self.groups)
+        found = tuple(tuple(sorted(kinds[axis] for axis in group)) for group in self.groups)
+        return self._orbits.setdefault(layout, found)
+
+    @cached_property
+    def _orbits(self) -> dict[Layout, Orbit]:
+        """Those found before: models have few layouts, which are asked for again and again."""
+        return {}
 
     def canonical(self, configuration: Configuration) -> Configuration:
         """The one configuration that stands for those that differ by a renaming."""
@@ -79,6 +87,7 @@ class Symmetry:
         return found
 
 
+@lru_cache(maxsize=65536)
 def without_places(layout: Layout) -> tuple[tuple[object, ...], ...]:
     """The kinds without the nesting, which differs between axes that cut the same dimension."""
     return tuple(
@@ -97,6 +106,7 @@ def _role(role: Role) -> tuple[str, str]:
     return type(role).__name__, str(role)
 
 
+@lru_cache(maxsize=64)
 def symmetry_of(mesh: Mesh) -> Symmetry:
     """Axes of equal degree and level may trade places."""
     groups: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -106,6 +116,7 @@ def symmetry_of(mesh: Mesh) -> Symmetry:
     return Symmetry(tuple(groups.values()))
 
 
+@lru_cache(maxsize=64)
 def no_symmetry(mesh: Mesh) -> Symmetry:
     """Every axis is told apart."""
     return Symmetry(tuple((axis,) for axis in range(len(mesh.axes))))
