@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from unity_dsl.search import elimination, exact
+from unity_dsl.search import optimise as module
 from unity_dsl.search.exact import Solved, Solver
 from unity_dsl.search.holding import two_hops
 from unity_dsl.search.optimise import optimise
@@ -155,12 +156,22 @@ def some_domain(rng: np.random.Generator, part: Part) -> Domains:
 
 
 def check(part: Part, rng: np.random.Generator) -> bool:
-    """The optimum is what trying everything finds. Whether more than two held layouts would have been cheaper."""
+    """The optimum is what trying everything finds, at once or by bounds. Whether more than two held layouts would have
+    been cheaper.
+    """
     expected = least(part, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        if rng.random() < 0.7:
+            patch.setattr(module, "AT_ONCE", 0)
+        check_optimum(part, rng, expected)
+    return expected < np.inf and least(part, LAYOUTS) < expected - 1e-9
+
+
+def check_optimum(part: Part, rng: np.random.Generator, expected: float) -> None:
     found = optimise(part, everything(part), [some_domain(rng, part)])
     if found.plan is None:
         assert expected == np.inf
-        return False
+        return
     assert found.exact
     assert found.cost == pytest.approx(expected)
     assert found.bound <= found.cost * (1 + 1e-9)
@@ -169,7 +180,11 @@ def check(part: Part, rng: np.random.Generator) -> bool:
     left = found.narrowed(expected * (1 + rng.random() * 0.1))
     assert left is not None
     assert optimise(part, left).cost == pytest.approx(expected)
-    return least(part, LAYOUTS) < expected - 1e-9
+    precision = rng.random() * 0.3
+    rough = optimise(part, everything(part), below=expected * (1 + rng.random()) + 1, precision=precision)
+    assert rough.cost * (1 - precision) <= expected + 1e-6
+    assert rough.bound <= expected + 1e-6
+    assert not rough.exact or rough.cost == pytest.approx(expected)
 
 
 def test_shared_conversions() -> None:

@@ -32,7 +32,7 @@ _LIKELY = 24
 _FEW = 1000
 """Values of a variable that has a choice, on average, or of all together: many such domains can be eliminated, and few
 larger ones."""
-_AT_ONCE = 1 << 23
+AT_ONCE = 1 << 23
 """Entries of tables that are made without a bound, where a domain has few values."""
 _ROUNDS = 3
 """Bounds of one domain that are taken for a proof. Where it takes more, the tables are hopelessly large mostly."""
@@ -152,7 +152,7 @@ def _search(part: Part, domains: Domains, best: _Best, rounds: list[Bounded]) ->
         return best.cost, True
     if domains.count <= max(_FEW, domains.variables):
         with suppress(TooLarge):
-            best.offer(Solver(part, domains, no_limits(part), most=_AT_ONCE))
+            best.offer(Solver(part, domains, no_limits(part), most=AT_ONCE))
             return best.cost, True
     now, proved = bounded(part, domains), -np.inf
     if best.cost == np.inf:
