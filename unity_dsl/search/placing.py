@@ -28,7 +28,9 @@ from .scope import Everything, Neighbours, Renamings, Scope, Selection
 from .symmetry import no_symmetry, symmetry_of
 
 WORTHWHILE = 1e-3
-"""Of the cost: a round of improvement that gains less is the last, and none that can gain no more is begun."""
+"""Of the cost: a round of improvement that can gain no more is not begun."""
+LAST = 0.02
+"""Of the cost: a round that gains less is the last. The next gains a twentieth of that, as far as is known."""
 PRECISION = 1e-4
 """Of the cost: plans that are cheaper by less are not looked for in such a round."""
 CLOSE = 5e-4
@@ -140,7 +142,7 @@ def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum,
         if better.plan is None:
             break
         gain, problem, found = 1 - better.cost / found.cost, nearby, better
-        if gain < WORTHWHILE or found.cost <= bound * (1 + WORTHWHILE):
+        if gain < LAST or found.cost <= bound * (1 + WORTHWHILE):
             break
         selection = _select(problem, [found])
     if even.cost < found.cost:
