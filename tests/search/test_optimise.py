@@ -8,11 +8,12 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from unity_dsl.search import elimination
-from unity_dsl.search.exact import Solved
+from unity_dsl.search import elimination, exact
+from unity_dsl.search import optimise as module
+from unity_dsl.search.exact import Solved, Solver
 from unity_dsl.search.holding import two_hops
-from unity_dsl.search.optimise import narrowed, optimise
-from unity_dsl.search.part import Domains, Part, Port, Repeat, Tensor, everything
+from unity_dsl.search.optimise import optimise
+from unity_dsl.search.part import Domains, Part, Port, Repeat, Tensor, everything, no_limits
 
 from ..sampling import SAMPLE, of_the_day
 
@@ -96,9 +97,9 @@ def layouts_at(ports: tuple[Port, ...], values: tuple[int, ...]) -> tuple[int, .
     return tuple(int(port.layouts[values[port.variable]]) for port in ports)
 
 
-def least(part: Part, most: int) -> float:
+def least(part: Part, most: int, steadily: bool = False) -> float:
     """By trying everything; of a body, once per pair of layouts at its ends."""
-    tables = [repeat_table(repeat, most) for repeat in part.repeats]
+    tables = [repeat_table(repeat, most, steadily) for repeat in part.repeats]
     best = np.inf
     for values in assignments(part):
         cost = own_cost(part, values, most)
@@ -109,12 +110,14 @@ def least(part: Part, most: int) -> float:
     return best
 
 
-def repeat_table(repeat: Repeat, most: int) -> dict[tuple[tuple[int, ...], ...], float]:
+def repeat_table(repeat: Repeat, most: int, steadily: bool) -> dict[tuple[tuple[int, ...], ...], float]:
     body = repeat.body
     once: dict[tuple[tuple[int, ...], ...], float] = {}
     for values in assignments(body):
         ends = tuple(layouts_at(ports, values) for ports in (body.entries, body.exits, body.captured))
         once[ends] = min(once.get(ends, np.inf), own_cost(body, values, most))
+    if steadily:
+        return {ends: cost * repeat.count for ends, cost in once.items() if ends[0] == ends[1]}
     total = once
     for _ in range(repeat.count - 1):
         longer: dict[tuple[tuple[int, ...], ...], float] = {}
@@ -153,20 +156,35 @@ def some_domain(rng: np.random.Generator, part: Part) -> Domains:
 
 
 def check(part: Part, rng: np.random.Generator) -> bool:
-    """The optimum is what trying everything finds. Whether more than two held layouts would have been cheaper."""
+    """The optimum is what trying everything finds, at once or by bounds. Whether more than two held layouts would have
+    been cheaper.
+    """
     expected = least(part, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        if rng.random() < 0.7:
+            patch.setattr(module, "AT_ONCE", 0)
+        check_optimum(part, rng, expected)
+    return expected < np.inf and least(part, LAYOUTS) < expected - 1e-9
+
+
+def check_optimum(part: Part, rng: np.random.Generator, expected: float) -> None:
     found = optimise(part, everything(part), [some_domain(rng, part)])
     if found.plan is None:
         assert expected == np.inf
-        return False
+        return
     assert found.exact
     assert found.cost == pytest.approx(expected)
     assert found.bound <= found.cost * (1 + 1e-9)
     assert solved_cost(part, found.plan) == pytest.approx(expected)
     assert optimise(part, everything(part), below=expected * (1 - 1e-6)).plan is None
-    left = narrowed(part, everything(part), expected * (1 + rng.random() * 0.1))
+    left = found.narrowed(expected * (1 + rng.random() * 0.1))
+    assert left is not None
     assert optimise(part, left).cost == pytest.approx(expected)
-    return least(part, LAYOUTS) < expected - 1e-9
+    precision = rng.random() * 0.3
+    rough = optimise(part, everything(part), below=expected * (1 + rng.random()) + 1, precision=precision)
+    assert rough.cost * (1 - precision) <= expected + 1e-6
+    assert rough.bound <= expected + 1e-6
+    assert not rough.exact or rough.cost == pytest.approx(expected)
 
 
 def test_shared_conversions() -> None:
@@ -186,6 +204,39 @@ def test_repeats_and_captured_values() -> None:
         rng = np.random.default_rng(seed)
         body = random_part(rng, int(rng.integers(3, 6)), body=True)
         check(random_part(rng, int(rng.integers(2, 5)), repeat=body), rng)
+
+
+def test_iterations_that_all_do_the_same() -> None:
+    found = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        body = random_part(rng, int(rng.integers(3, 6)), body=True)
+        part = random_part(rng, int(rng.integers(2, 4)), repeat=body)
+        solver = Solver(part, everything(part), no_limits(part), steadily=True)
+        expected = least(part, 2, steadily=True)
+        assert float(solver.table) == pytest.approx(expected)
+        if expected < np.inf:
+            solved = solver.solution()
+            assert solved_cost(part, solved) == pytest.approx(expected)
+            assert len(set(solved.repeats[0])) == 1
+            found += 1
+    assert found > 10
+
+
+def test_powers_that_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then iterations that all do the same are found, and never called optimal without proof."""
+    monkeypatch.setattr(exact, "LARGEST_POWER", 0)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        body = random_part(rng, int(rng.integers(3, 6)), body=True)
+        part = random_part(rng, int(rng.integers(2, 4)), repeat=body)
+        expected = least(part, 2)
+        found = optimise(part, everything(part))
+        assert found.bound <= expected + 1e-6
+        assert found.cost >= expected - 1e-6
+        assert not found.exact or found.cost == pytest.approx(expected)
+        if found.plan is not None:
+            assert solved_cost(part, found.plan) == pytest.approx(found.cost)
 
 
 def test_tables_that_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .elimination import Table, TooLarge
-from .holding import MOST_HELD, conversion_link, unary
+from .holding import MOST_HELD, always, conversion_link, unary
 from .network import Hub, Link, Mask, Network, Relaxation, Shares
 from .part import Domains, Layouts, Limits, Part, Port, Tensor
-from .sharing import SharedCost
+from .sharing import MOST_READERS, SharedCost
 
 _MOST = 1 << 20
 """Prices that are looked at for one message of a hub: with more layouts, fewer readers are joined."""
-_MOST_READERS = 6
 
 
 @dataclass(frozen=True)
@@ -135,10 +134,8 @@ def _hubs(tensor: Tensor, domains: Domains, groups: int | None) -> tuple[Layouts
     layouts = np.unique(np.concatenate(used)) if tensor.leaving is None else np.arange(len(tensor.direct))
     square = np.ix_(layouts, layouts)
     direct, cheapest = tensor.direct[square], tensor.cheapest[square]
-    always = [np.where(layouts == layout, 0.0, np.inf) for layout in tensor.fixed]
-    always += [] if tensor.leaving is None else [tensor.leaving]
-    readers: list[Port | Table] = [*reads, *always]
-    most = int(np.clip(np.log2(_MOST / len(layouts) ** 2), 2, _MOST_READERS))
+    readers: list[Port | Table] = [*reads, *(cost[layouts] for cost in always(tensor))]
+    most = int(np.clip(np.log2(_MOST / len(layouts) ** 2), 2, MOST_READERS))
     count = groups or -(-len(readers) // most)
     hubs = []
     for group in (readers[i::count] for i in range(count)):

@@ -1,5 +1,7 @@
 """Variables that only one or two others depend on, taken out of a part: nothing but a table is left of each.
 
+Before that, tensors of which one end at most has a choice: their price becomes part of that end's cost.
+
 What reads one tensor and makes one with one reader (a normalisation, an activation) becomes a price by the layouts
 before and after it; what hangs on one other variable (a statistic that is kept) becomes part of that one's cost.
 """
@@ -13,8 +15,9 @@ import numpy as np
 
 from .elimination import Table
 from .exact import Solved
-from .holding import unary
+from .holding import always, possible, unary
 from .part import Domains, Layouts, Part, Port, Tensor
+from .sharing import MOST_READERS, SharedCost
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,16 @@ class Contracted:
     removed: tuple[_Removed, ...]
     bodies: tuple[Contracted, ...]
 
+    def widened(self, left: Domains, before: Domains) -> Domains:
+        """Of the part before: what is `left` of the part's domains, and of what was taken out what it had `before`."""
+        gone = {removed.variable for removed in self.removed}
+        masks = [
+            old if number in gone else mask
+            for number, (mask, old) in enumerate(zip(left.masks, before.masks, strict=True))
+        ]
+        inner = zip(self.bodies, left.bodies, before.bodies, strict=True)
+        return Domains(masks, [body.widened(own, old) for body, own, old in inner])
+
     def restored(self, solved: Solved) -> Solved:
         """The plan of the part before, of the same cost."""
         values = list(solved.values)
@@ -80,14 +93,31 @@ class _Contraction:
         self.around: list[set[int]] = [set() for _ in self.costs]
         self.fixed = {port.variable for port in _borders(part)}
         self.removed: list[_Removed] = []
+        settled = [np.isfinite(cost).sum() == 1 for cost in self.costs]
         for tensor in part.tensors:
-            if tensor.reads or tensor.shared:
+            open_ends = [port for port in _ends(tensor) if not settled[port.variable]]
+            if not tensor.reads and not tensor.shared:
+                self._charge(tensor.produced, unary(tensor))
+            elif len(open_ends) > 1 or len(tensor.reads) + len(tensor.fixed) > MOST_READERS:
                 self._add(tensor)
+                self.fixed |= {port.variable for port in _ends(tensor)} if tensor.shared else set()
             else:
-                port = tensor.produced
-                self.costs[port.variable] = self.costs[port.variable] + unary(tensor)[port.layouts]
-            if tensor.shared:
-                self.fixed |= {port.variable for port in _ends(tensor)}
+                end = open_ends[0] if open_ends else tensor.produced
+                self._charge(end, self._settled(tensor, end))
+
+    def _charge(self, port: Port, cost: Table) -> None:
+        """Adds a cost by layout to that of the variable that decides it."""
+        self.costs[port.variable] = self.costs[port.variable] + cost[port.layouts]
+
+    def _settled(self, tensor: Tensor, end: Port) -> Table:
+        """The tensor's price by the layout at one end, no other having a choice."""
+        if not tensor.shared:
+            made, read = (port.layouts[np.isfinite(self.costs[port.variable])] for port in _ends(tensor))
+            rows, axis = (tensor.linked[:, read], 1) if end is tensor.produced else (tensor.linked[made], 0)
+            return np.asarray(rows.min(axis=axis, initial=np.inf), dtype=np.float64)
+        said = [possible(self.costs, port) for port in _ends(tensor)]
+        least = SharedCost(tensor.direct, tensor.cheapest).least(said[0], [*said[1:], *always(tensor)])
+        return least[next(number for number, port in enumerate(_ends(tensor)) if port is end)]
 
     def _add(self, tensor: Tensor) -> None:
         number = len(self.tensors)

@@ -61,11 +61,16 @@ class Elimination:
         return found
 
 
-def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]], kept: Sequence[int] = ()) -> list[int]:
+def elimination_order(
+    sizes: Sequence[int],
+    scopes: Sequence[tuple[int, ...]],
+    kept: Sequence[int] = (),
+    most: int = LARGEST_WORK,
+) -> list[int]:
     """The variables that are not kept, each time the one whose joint table is the smallest, the first of equals.
 
     A variable of one value is in no table. Raises TooLarge, before any table is made, where one would be or all
-    together would.
+    together would have more than `most` entries.
     """
     around = _neighbours(len(sizes), [_open(scope, sizes, kept) for scope in scopes])
     remaining = set(range(len(sizes))) - set(kept)
@@ -82,7 +87,7 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]], k
         near = around[variable] - {variable}
         work += entries
         table = entries // max(1, sizes[variable])
-        if table > LARGEST_TABLE or work > LARGEST_WORK or len(near) >= _MOST_DIMENSIONS:
+        if table > LARGEST_TABLE or work > most or len(near) >= _MOST_DIMENSIONS:
             raise TooLarge(max(table, work))
         for other in near:
             around[other] = (around[other] | near) - {variable}
@@ -92,12 +97,17 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]], k
     return order
 
 
-def eliminate(sizes: Sequence[int], factors: Sequence[Factor], kept: Sequence[int] = ()) -> Elimination:
-    """Minimise the sum of factors over every variable that is not kept. Raises TooLarge."""
+def eliminate(
+    sizes: Sequence[int], factors: Sequence[Factor], kept: Sequence[int] = (), order: Sequence[int] | None = None
+) -> Elimination:
+    """Minimise the sum of factors over every variable that is not kept, in an `order` that was found for their scopes.
+    Raises TooLarge where there is none.
+    """
     factors = [_without_settled(factor, sizes, kept) for factor in factors]
     constant = sum(float(factor.table) for factor in factors if not factor.scope)
     live = dict(enumerate(factor for factor in factors if factor.scope))
-    order = elimination_order(sizes, [factor.scope for factor in live.values()], kept)
+    if order is None:
+        order = elimination_order(sizes, [factor.scope for factor in live.values()], kept)
     having: list[set[int]] = [set() for _ in sizes]
     for number, factor in live.items():
         for variable in factor.scope:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
 from math import prod
 
 import numpy as np
 
-from .elimination import Factor, Table, TooLarge, eliminate, elimination_order
+from .elimination import LARGEST_WORK, Elimination, Factor, Table, TooLarge, eliminate, elimination_order
 from .holding import add_tensors
 from .network import Network
 from .part import Domains, Layouts, Limits, Part, Port, Repeat
 
 LARGEST_POWER = 1 << 27
 """Sums in the squarings of a body's table; beyond it `TooLarge` is raised."""
+_AT_ONCE = 1 << 15
+"""Entries of tables that are squared together."""
 
 
 @dataclass(frozen=True)
@@ -26,42 +29,74 @@ class Solved:
 
 
 class Solver:
-    """Exact minimum of a part on domains. `table` is the cost by ports, `solution` a plan that attains an entry."""
+    """Exact minimum of a part on domains. `table` is the cost by ports, `solution` a plan that attains an entry.
 
-    def __init__(self, part: Part, domains: Domains, limits: Limits, steadily: bool = False) -> None:
-        """Raises TooLarge, where it can before any table is made. See Powers for `steadily`."""
+    Tables are made when they are asked for.
+    """
+
+    def __init__(
+        self, part: Part, domains: Domains, limits: Limits, steadily: bool = False, most: int = LARGEST_WORK
+    ) -> None:
+        """Raises TooLarge, before any table is made: where all together would have more than `most` entries, of a part
+        or a body. If `steadily`, all iterations of a repeat do the same.
+        """
         self.part = part
-        self.domains = domains
         self.kept_values = [np.flatnonzero(mask) for mask in domains.masks]
-        network = Network()
+        self._network = Network()
         for cost, name, mask in zip(part.costs, part.names, domains.masks, strict=True):
-            network.add(cost[mask], name)
-        add_tensors(part, domains, network, limits.held)
-        repeats = [
-            [domains.inside(port) for port in (*repeat.initial, *repeat.results, *repeat.captured)]
-            for repeat in part.repeats
+            self._network.add(cost[mask], name)
+        add_tensors(part, domains, self._network, limits.held)
+        self._borders = _borders(part, domains, steadily)
+        self.layouts = list(map(_common, self._borders))
+        self._sizes = [*self._network.sizes, *map(len, self.layouts)]
+        self.kept = list(range(len(self._network.sizes), len(self._sizes)))
+        self._matches = [
+            (port, Port(variable, choices, port.count))
+            for border, variable, choices in zip(self._borders, self.kept, self.layouts, strict=True)
+            for port in border
         ]
-        borders = [domains.inside(port) for port in (*part.entries, *part.exits, *part.captured)]
-        self.layouts = [np.unique(port.layouts) for port in borders]
-        sizes = [*network.sizes, *map(len, self.layouts)]
-        self.kept = list(range(len(network.sizes), len(sizes)))
-        scopes: list[tuple[int, ...]] = [(link.first, link.second) for link in network.links]
-        scopes += [tuple(dict.fromkeys(port.variable for port in ports)) for ports in repeats]
-        scopes += [(port.variable, variable) for port, variable in zip(borders, self.kept, strict=True)]
-        elimination_order(sizes, scopes, self.kept)
+        self._repeated = [
+            self._ports(repeat, body, domains, steadily)
+            for repeat, body in zip(part.repeats, domains.bodies, strict=True)
+        ]
+        scopes: list[tuple[int, ...]] = [(link.first, link.second) for link in self._network.links]
+        scopes += [_scope(pair) for pair in self._matches]
+        scopes += list(map(_scope, self._repeated))
+        self._order = elimination_order(self._sizes, scopes, self.kept, most)
         self.bodies = [
-            Solver(repeat.body, body, limit, steadily)
+            Solver(repeat.body, body, limit, steadily, most)
             for repeat, body, limit in zip(part.repeats, domains.bodies, limits.bodies, strict=True)
         ]
-        self.powers = [Powers(repeat, body, steadily) for repeat, body in zip(part.repeats, self.bodies, strict=True)]
-        factors = network.factors()
-        for ports, powers in zip(repeats, self.powers, strict=True):
+        kind = Steady if steadily else Powers
+        self.powers = [kind(repeat, body) for repeat, body in zip(part.repeats, self.bodies, strict=True)]
+
+    def _ports(self, repeat: Repeat, body: Domains, domains: Domains, steadily: bool) -> list[Port]:
+        """What a repeat's table is about: if `steadily`, variables for what is carried all the time, and no ends."""
+        initial, results, captured = (
+            list(map(domains.inside, ports)) for ports in (repeat.initial, repeat.results, repeat.captured)
+        )
+        if not steadily:
+            return [*initial, *results, *captured]
+        states = []
+        for border, first, last in zip(_borders(repeat.body, body, steadily), initial, results, strict=False):
+            states.append(Port(len(self._sizes), _common(border), first.count))
+            self._sizes.append(len(states[-1].layouts))
+            self._matches += [(first, states[-1]), (last, states[-1])]
+        return [*states, *captured]
+
+    @cached_property
+    def elimination(self) -> Elimination:
+        factors = self._network.factors()
+        for ports, powers in zip(self._repeated, self.powers, strict=True):
             factors.append(_port_factor(ports, powers.table, powers.layouts))
-        for port, variable, choices in zip(borders, self.kept, self.layouts, strict=True):
-            match = np.where(port.layouts[:, None] == choices[None, :], 0.0, np.inf)
-            factors.append(Factor((port.variable, variable), match))
-        self.elimination = eliminate(sizes, factors, self.kept)
-        self.table: Table = self.elimination.table
+        for first, second in self._matches:
+            match = np.where(first.layouts[:, None] == second.layouts[None, :], 0.0, np.inf)
+            factors.append(Factor((first.variable, second.variable), match))
+        return eliminate(self._sizes, factors, self.kept, self._order)
+
+    @property
+    def table(self) -> Table:
+        return self.elimination.table
 
     def solution(self, ports: Sequence[int] = ()) -> Solved:
         """The plan of least cost, given the layouts at the ports. Deterministic: ties go to the first value."""
@@ -81,9 +116,25 @@ class Solver:
         return Solved(values, tuple(repeats))
 
 
+def _borders(part: Part, domains: Domains, steadily: bool) -> list[tuple[Port, ...]]:
+    """The ports of a body, together those that have the same layout: what is carried, if all iterations do the same."""
+    entries, exits, captured = (list(map(domains.inside, p)) for p in (part.entries, part.exits, part.captured))
+    carried = list(zip(entries, exits, strict=True)) if steadily else [(port,) for port in (*entries, *exits)]
+    return [*carried, *((port,) for port in captured)]
+
+
+def _common(ports: Sequence[Port]) -> Layouts:
+    """The layouts that all of some ports have."""
+    return reduce(np.intersect1d, [np.unique(port.layouts) for port in ports])
+
+
+def _scope(ports: Sequence[Port]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(port.variable for port in ports))
+
+
 def _port_factor(ports: Sequence[Port], table: Table, layouts: Sequence[Layouts]) -> Factor:
     """A table over layouts as a table over the variables that decide them; a variable may decide several."""
-    scope = tuple(dict.fromkeys(port.variable for port in ports))
+    scope = _scope(ports)
     index = []
     for port, choices in zip(ports, layouts, strict=True):
         place = np.searchsorted(choices, port.layouts)
@@ -95,12 +146,28 @@ def _port_factor(ports: Sequence[Port], table: Table, layouts: Sequence[Layouts]
     return Factor(scope, padded[tuple(index)] if index else table)
 
 
+class Steady:
+    """A body executed several times, all iterations doing the same: a multiple of its table."""
+
+    def __init__(self, repeat: Repeat, body: Solver) -> None:
+        self.repeat = repeat
+        self.body = body
+        self.layouts = tuple(body.layouts)
+
+    @property
+    def table(self) -> Table:
+        return self.body.table * self.repeat.count
+
+    def solution(self, initial: Sequence[int], results: Sequence[int], captured: Sequence[int]) -> tuple[Solved, ...]:
+        """The plan of each iteration, given the layouts at both ends, which are the same."""
+        return (self.body.solution((*initial, *captured)),) * self.repeat.count
+
+
 class Powers:
     """A body executed several times: powers of its table in the (min, +) semiring, over the carried layouts."""
 
-    def __init__(self, repeat: Repeat, body: Solver, steadily: bool) -> None:
-        """Raises TooLarge. If all iterations `steadily` do the same, a power is a multiple of the diagonal."""
-        self.steadily = steadily
+    def __init__(self, repeat: Repeat, body: Solver) -> None:
+        """Raises TooLarge."""
         self.repeat = repeat
         self.body = body
         carried = len(repeat.initial)
@@ -108,22 +175,28 @@ class Powers:
         self.states = [np.union1d(entry, exit_) for entry, exit_ in zip(*ends, strict=True)]
         captured = body.layouts[2 * carried :]
         self.layouts = (*self.states, *self.states, *captured)
-        table = np.full(tuple(map(len, self.layouts)), np.inf)
-        table[np.ix_(*(np.searchsorted(a, b) for a, b in zip(self.layouts, body.layouts, strict=True)))] = body.table
         self.count = prod(len(state) for state in self.states)
         work = prod(map(len, captured)) * self.count**3 * repeat.count.bit_length()
-        if work > LARGEST_POWER and not steadily:
+        if work > LARGEST_POWER:
             raise TooLarge(work)
-        self.step = np.moveaxis(table.reshape(self.count, self.count, -1), -1, 0)
-        powered = np.stack(
-            [_multiple(step, repeat.count) if steadily else power(step, repeat.count) for step in self.step]
-        )
-        self.table = np.moveaxis(powered, 0, -1).reshape(table.shape)
+
+    @cached_property
+    def step(self) -> Table:
+        """Shape [captured, states, states]."""
+        table = np.full(tuple(map(len, self.layouts)), np.inf)
+        places = (np.searchsorted(a, b) for a, b in zip(self.layouts, self.body.layouts, strict=True))
+        table[np.ix_(*places)] = self.body.table
+        return np.ascontiguousarray(np.moveaxis(table.reshape(self.count, self.count, -1), -1, 0))
+
+    @cached_property
+    def table(self) -> Table:
+        some = max(1, _AT_ONCE // self.count**2)
+        blocks = [self.step[low : low + some] for low in range(0, len(self.step), some)]
+        powered = np.concatenate([power(block, self.repeat.count) for block in blocks])
+        return np.moveaxis(powered, 0, -1).reshape(tuple(map(len, self.layouts)))
 
     def solution(self, initial: Sequence[int], results: Sequence[int], captured: Sequence[int]) -> tuple[Solved, ...]:
         """The plan of each iteration, given the layouts at both ends. Where it costs nothing a layout is kept."""
-        if self.steadily:
-            return (self.body.solution((*initial, *results, *captured)),) * self.repeat.count
         step = self.step[self._number(captured, self.layouts[2 * len(self.states) :])]
         ahead = [np.full(self.count, np.inf)]
         ahead[0][self._number(results, self.states)] = 0.0
@@ -154,12 +227,8 @@ class Powers:
         return tuple(int(choices[place]) for choices, place in zip(self.states, places, strict=True))
 
 
-def _multiple(step: Table, count: int) -> Table:
-    return np.where(np.eye(len(step), dtype=bool), step * count, np.inf)
-
-
 def power(step: Table, count: int) -> Table:
-    """The count-th power of a square table in the (min, +) semiring, by repeated squaring."""
+    """The count-th power of square tables in the (min, +) semiring, by repeated squaring. Shape [..., n, n]."""
     result: Table | None = None
     while True:
         if count & 1:
@@ -172,7 +241,9 @@ def power(step: Table, count: int) -> Table:
 
 
 def _product(left: Table, right: Table) -> Table:
-    result = np.full((left.shape[0], right.shape[1]), np.inf)
-    for middle in range(left.shape[1]):
-        np.minimum(result, left[:, middle, None] + right[None, middle, :], out=result)
+    result = np.full(left.shape, np.inf)
+    sums = np.empty_like(result)
+    for middle in range(left.shape[-1]):
+        np.add(left[..., :, middle, None], right[..., None, middle, :], out=sums)
+        np.minimum(result, sums, out=result)
     return result

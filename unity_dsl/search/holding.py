@@ -10,7 +10,7 @@ import numpy as np
 from .elimination import Table, TooLarge
 from .network import Link, Network
 from .part import Domains, Layouts, Part, Port, Tensor
-from .sharing import held_from, price_held
+from .sharing import MOST_READERS, SharedCost, held_from, price_held
 
 MOST_HELD = 1 << 18
 """Choices of held layouts of one tensor that are written out; beyond it `TooLarge` is raised."""
@@ -77,6 +77,33 @@ def with_returns(tensor: Tensor, held: Layouts, prices: Table) -> Table:
     if tensor.leaving is not None:
         prices = prices + tensor.leaving[held].min(axis=1)
     return prices
+
+
+def always(tensor: Tensor) -> list[Table]:
+    """Costs by layout of readers that are no variables: those that always ask for one, and leaving the program."""
+    layouts = np.arange(len(tensor.direct))
+    costs = [np.where(layouts == layout, 0.0, np.inf) for layout in tensor.fixed]
+    return [*costs, *([] if tensor.leaving is None else [tensor.leaving])]
+
+
+def crowded_tensor(part: Part) -> str:
+    """The name of a tensor that cannot be held in all layouts that its readers ask for, or nothing if none is found."""
+    for tensor in part.tensors:
+        produced, *reads = (possible(part.costs, port) for port in (tensor.produced, *tensor.reads))
+        # Readers that may ask for the same layouts can ask for the same one.
+        readers = {cost.tobytes(): cost for cost in (*reads, *always(tensor))}
+        if tensor.shared and len(readers) <= MOST_READERS:
+            cost = SharedCost(tensor.direct, tensor.cheapest)
+            if not np.isfinite(cost.least_produced(produced, list(readers.values()))).any():
+                return tensor.name
+    return next((name for repeat in part.repeats if (name := crowded_tensor(repeat.body))), "")
+
+
+def possible(costs: Sequence[Table], port: Port) -> Table:
+    """0 for the layouts that a port may have, infinite for others, of the costs of all variables."""
+    found = np.full(port.count, np.inf)
+    found[port.layouts[np.isfinite(costs[port.variable])]] = 0.0
+    return found
 
 
 def unary(tensor: Tensor) -> Table:

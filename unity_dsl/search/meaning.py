@@ -20,6 +20,13 @@ class Impossible(Exception):
         self.options = options
 
 
+class Crowded(Impossible):
+    """The readers of the value at `path` ask for more layouts than it can have at once; of some value, if it is ""."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, None, None)
+
+
 @dataclass(frozen=True)
 class Stored:
     """A weight or buffer that one operator reads: where it is kept is part of that operator's choice.

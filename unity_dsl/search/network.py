@@ -98,19 +98,22 @@ class _Side:
         self._count = count
 
     @cached_property
-    def _groups(self) -> tuple[Keys, Keys, Keys]:
-        """The keys that some value has, the values by key, and where in these each key begins."""
+    def _groups(self) -> tuple[Keys, Keys] | None:
+        """The values in the order of their keys, and where in these each key begins; None if each has its own."""
         flat = self.keys.ravel()
         order = np.argsort(flat, kind="stable")
         starts = np.flatnonzero(np.diff(flat[order], prepend=-1))
-        return flat[order[starts]], order // (self.keys.size // max(len(self.keys), 1) or 1), starts
+        return None if self.keys.ndim == 1 and len(starts) == len(flat) else (order, starts)
 
     def collapse(self, costs: Table) -> Table:
         """Cheapest value of each key."""
         result = np.full(self._count, np.inf)
-        found, values, starts = self._groups
-        if len(found):
-            result[found] = np.minimum.reduceat(costs[values], starts)
+        if self._groups is None:
+            result[self.keys] = costs
+        elif self.keys.size:
+            order, starts = self._groups
+            values = order // (self.keys.size // len(self.keys))
+            result[self.keys.ravel()[order[starts]]] = np.minimum.reduceat(costs[values], starts)
         return result
 
     def expand(self, costs: Table) -> Table:

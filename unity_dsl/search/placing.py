@@ -17,8 +17,10 @@ from ..graph.layout import Layout
 from ..graph.typing import Configuration
 from .coarse import axis_domains, even_domain, whole_domain
 from .exact import Solved
-from .meaning import Impossible, Meaning
-from .optimise import TOLERANCE, Optimum, least_cost, narrowed, nowhere, optimise
+from .holding import crowded_tensor
+from .meaning import Crowded, Impossible, Meaning
+from .narrow import TOLERANCE
+from .optimise import Optimum, least_cost, nowhere, optimise
 from .part import Domains, Part, everything
 from .problem import Prices, Problem, build_problem, problem_over, register_layouts
 from .restriction import Restriction
@@ -26,7 +28,11 @@ from .scope import Everything, Neighbours, Renamings, Scope, Selection
 from .symmetry import no_symmetry, symmetry_of
 
 WORTHWHILE = 1e-3
-"""Of the cost: a round of improvement that gains less is the last."""
+"""Of the cost: a round of improvement that gains less is the last, and none that can gain no more is begun."""
+PRECISION = 1e-4
+"""Of the cost: plans that are cheaper by less are not looked for in such a round."""
+CLOSE = 5e-4
+"""Of the cost: a plan of orbits this near to its bound is placed, and only proved where that may prove more."""
 HOPELESS = 0.01
 """Of the bound: plans this far above it are not proved optimal by what the bound excludes."""
 MOST_PLACED = 16
@@ -43,29 +49,30 @@ def find_plan(model: Model, prices: Prices, restriction: Restriction, below: flo
     counted = build_problem(model, prices, restriction, Everything(symmetry))
     if below < np.inf and least_cost(counted.part, everything(counted.part)) >= below:
         return None
-    even, best = _solve(counted, beside=symmetry.trivial)
+    even, best = _solve(counted, beside=symmetry.trivial, precision=0.0 if symmetry.trivial else CLOSE)
     if symmetry.trivial:
         return counted, best
     try:
         return _place(_Placing(model, prices, restriction, counted), even, best)
     except Impossible:  # pins that tell axes apart leave no renaming of this plan
         told = build_problem(model, prices, restriction, Everything(no_symmetry(prices.mesh)))
-        return told, _solve(told, beside=True)[1]
+        return told, _solve(told, beside=True, precision=0.0)[1]
 
 
-def _solve(problem: Problem, beside: bool) -> tuple[Optimum, Optimum]:
+def _solve(problem: Problem, beside: bool, precision: float) -> tuple[Optimum, Optimum]:
     """A good plan with all mesh axes doing the same, or with nothing divided; and the best plan, which is improved by
-    what is `beside` it where it is not proved to be that.
+    what is `beside` it where it is not proved to be that. Raises Crowded where there is none.
     """
     whole = everything(problem.part)
     first = optimise(problem.part, whole.intersected(even_domain(problem)))
     if first.plan is None:
         first = optimise(problem.part, whole.intersected(whole_domain(problem)))
     near = partial(axis_domains, problem) if beside else nowhere
-    best = optimise(problem.part, whole, near, first.cost)
+    best = optimise(problem.part, whole, near, first.cost, precision)
     if best.plan is None:
         best = replace(best, plan=first.plan)
-    assert best.plan is not None, "every operator has an option, and every layout converts to any other"
+    if best.plan is None:  # every layout converts to any other, but few are held at once
+        raise Crowded(crowded_tensor(problem.part))
     return first, best
 
 
@@ -83,7 +90,13 @@ class _Placing:
 
     def solve(self, scope: Scope, below: float = np.inf) -> Found:
         problem = self.build(scope)
-        return problem, optimise(problem.part, everything(problem.part), below=below)
+        return problem, optimise(problem.part, everything(problem.part), below=below, precision=PRECISION)
+
+    def raised(self, best: Optimum) -> Optimum:
+        """The best plan of orbits, with a bound that is worth a proof."""
+        part = self.counted.part
+        found = optimise(part, everything(part), below=best.cost)
+        return replace(found, bound=max(found.bound, best.bound), plan=found.plan or best.plan)
 
 
 def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
@@ -92,11 +105,13 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     problem, found = placing.solve(Renamings(_select(counted, [best])))
     if found.plan is None:
         raise Impossible("", None, None)
-    if found.cost > best.bound * (1 + TOLERANCE):
-        problem, found = _descend(placing, problem, found, even)
+    if found.cost > best.bound * (1 + WORTHWHILE):
+        problem, found = _descend(placing, problem, found, even, best.bound)
+    if not best.exact and TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
+        best = placing.raised(best)
     if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
-        left = narrowed(counted.part, everything(counted.part), found.cost)
-        if 0 < left.count <= MOST_PLACED * left.variables:
+        left = best.narrowed(found.cost, MOST_PLACED)
+        if left is not None and not left.empty:
             wider = _tell_apart(placing, left)
             better = optimise(wider.part, everything(wider.part), partial(axis_domains, wider), found.cost)
             best = replace(best, bound=max(best.bound, better.bound))
@@ -117,7 +132,7 @@ def _tell_apart(placing: _Placing, left: Domains) -> Problem:
         selection, before = selection.with_layouts(ways), spaces
 
 
-def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum) -> Found:
+def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum, bound: float) -> Found:
     """Better and better plans, each differing from one before along one mesh axis for every operator."""
     selection = _select(problem, [found]).united(_select(placing.counted, [even]))
     while True:
@@ -125,7 +140,7 @@ def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum)
         if better.plan is None:
             break
         gain, problem, found = 1 - better.cost / found.cost, nearby, better
-        if gain < WORTHWHILE:
+        if gain < WORTHWHILE or found.cost <= bound * (1 + WORTHWHILE):
             break
         selection = _select(problem, [found])
     if even.cost < found.cost:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..graph.graph import Graph, Model, Node, Segment, Series, Value
 from ..graph.layout import Mesh
-from ..graph.typing import Theorems, TypedOperator
+from ..graph.typing import Theorems
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import UPDATE_PASSES, held_fraction, local_price
@@ -219,13 +219,13 @@ class _Builder:
     def _add_stored(self) -> None:
         """A weight with one reader is part of the reader's choice; any other, and what is updated, is a variable."""
         readers = Counter(_reads(self.graph))
+        nodes = (step for step in self.graph.steps if isinstance(step, Node))
+        of_nodes = {value.name for node in nodes for value in node.arguments}
         updated = {update.buffer.name for update in self.graph.updates}
         for value in stored_values(self.graph):
             layouts = self.context.storage(self.prefix + value.name, value)
             seconds = self.context.keeping(value, layouts)
-            nodes = (step for step in self.graph.steps if isinstance(step, Node))
-            alone = readers[value.name] == 1 and any(value in node.arguments for node in nodes)
-            if not alone or value.name in updated:
+            if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
                 self.choose(value, layouts, seconds)
                 continue
             reached = seconds[:, None] + self.context.spaces.conversions(value).cheapest[layouts]
@@ -234,7 +234,7 @@ class _Builder:
     def _add_node(self, node: Node) -> None:
         path = node_path(self.prefix, node)
         every = self.context.options(node, self.prefix, self.weights)
-        options = every.chosen([self._allowed(path, node, typed) for typed in every.typed])
+        options = self._allowed(path, node, every)
         if not options.typed:
             raise Impossible(path, node, every)
         whole = all(value.name in self.meaning.free for value in node.arguments)
@@ -266,16 +266,18 @@ class _Builder:
                 asked = self.context.spaces.of(update.value).numbers(layouts[number] for number in kept.layouts)
                 self.reads.setdefault(update.value.name, []).append(self._port(kept.variable, update.value, asked))
 
-    def _allowed(self, path: str, node: Node, typed: TypedOperator) -> bool:
+    def _allowed(self, path: str, node: Node, every: Options) -> Options:
+        """The options that the restriction leaves."""
         restriction, symmetry = self.context.restriction, self.context.scope.symmetry
         wanted = restriction.configurations.get(path)
-        if wanted is not None and symmetry.canonical(typed.configuration) != symmetry.canonical(wanted):
-            return False
-        pins = (restriction.produced.get(self.prefix + value.name) for value in node.results)
-        return all(
-            pin is None or symmetry.orbit(pin) == symmetry.orbit(layout)
-            for pin, layout in zip(pins, typed.results, strict=True)
-        )
+        if wanted is not None:
+            same = symmetry.canonical(wanted)
+            every = every.chosen([symmetry.canonical(typed.configuration) == same for typed in every.typed])
+        for number, value in enumerate(node.results):
+            if (pin := restriction.produced.get(self.prefix + value.name)) is not None:
+                orbit = symmetry.orbit(pin)
+                every = every.chosen([symmetry.orbit(typed.results[number]) == orbit for typed in every.typed])
+        return every
 
     def _left_whole(self, node: Node, options: Options) -> bool:
         """Whether every device computes all of an operator on values without gradient: where that is cheap."""

@@ -20,6 +20,8 @@ from .elimination import Table
 Numbers = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
+MOST_READERS = 6
+"""Readers that are looked at together: every set of them is."""
 _AT_ONCE = 1 << 20
 """Entries of an intermediate result."""
 _IN_CACHE = 1 << 15

@@ -20,7 +20,7 @@ from .assemble import assemble
 from .conversion_prices import ConversionPrices
 from .cost import plan_cost
 from .joined_mesh import joined_mesh
-from .meaning import Impossible, Meaning
+from .meaning import Crowded, Impossible, Meaning
 from .memory import memory_warnings, predict_memory
 from .optimise import Optimum
 from .pin import Pin, apply_pins, matching, why_not_produced
@@ -216,7 +216,12 @@ def _searchable(mesh: Mesh, pins: Mapping[str, Pin]) -> tuple[Mesh, Mapping[str,
 def _explained(
     reason: Impossible, restriction: Restriction, model: Model, mesh: Mesh, library: Library, strategy: str
 ) -> InputError:
-    """Which pin, or the strategy, leaves nothing of an operator, and why."""
+    """Which pin, or the strategy, leaves nothing of an operator or a value, and why."""
+    if isinstance(reason, Crowded):
+        found = next((place for place in places(model) if place.path == reason.path), None)
+        value = f"`{reason.path}`" if reason.path else "a value"
+        text = f"as pinned, the readers of {value} ask for more than three layouts at once"
+        return fail("E311", text, found.value.span if found is not None else None)
     makers: list[Place] = [
         place
         for place in places(model)
@@ -244,7 +249,8 @@ def _describe(best: Optimum, graph: PlannedGraph, mesh: Mesh) -> Sequence[str]:
     notes = [found]
     full = sum(len(planned.materialised) == 2 for part in _graphs(graph) for planned in part.values.values())
     if full:
-        notes.append(f"{full} values are held in two further layouts, the most that is considered")
+        values = "1 value is" if full == 1 else f"{full} values are"
+        notes.append(f"{values} held in two further layouts, the most that is considered")
     if mesh.size > 1 and not any(_divides(part) for part in _graphs(graph)):
         notes.append("no operator is divided: at these sizes communication would cost more than it saves")
     return notes

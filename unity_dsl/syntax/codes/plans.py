@@ -56,6 +56,11 @@ PLANS: dict[str, Code] = {
         "no such strategy",
         "Strategies restrict which plans are considered; `unityc list strategies` names them. `auto` has no limits.",
     ),
+    "E311": Code(
+        "pins that ask for too many layouts of a value",
+        "A value is produced in one layout, and at most two more are made of it. Here its readers are pinned so that "
+        "they ask for more than these three: leave one of them open, or pin it to a layout that another has.",
+    ),
     "E401": Code(
         "out/ cannot be written",
         "The folder of the program could not be made or written to; the message repeats what the system said. Nothing "
