@@ -227,7 +227,7 @@ class _Walk:
             here[going] = end
             going = going.compress(end != targets.take(going))
         total, returned = there.closed(), back.closed()
-        return PriceTables(*total[:2], *returned[:2], total[2] + returned[2])
+        return PriceTables(total[0], total[1], returned[0], returned[1], total[2] + returned[2])
 
 
 _MERGED = np.array([kind not in (StepKind.EXCHANGE, StepKind.ALL_TO_ALL, StepKind.MASK) for kind in STEP_KINDS])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
-from ..graph.layout import Invariant, Layout, Mesh
+from ..graph.layout import Invariant, Layout, Mesh, invariant
 from ..graph.typing import Configuration, Role, Uniformly
 from .symmetry import Symmetry, no_symmetry, symmetry_of, without_places
 
@@ -76,12 +77,12 @@ class Renamings:
         self.symmetry = no_symmetry(selection.mesh)
         self._selection = selection
         self._renamings = symmetry_of(selection.mesh)
-        self._orbits = {
-            shape: {self._renamings.orbit(layout) for layout in layouts} for shape, layouts in selection.layouts.items()
-        }
+        self._whole = frozenset({self._renamings.orbit(invariant(selection.mesh))})
+        orbit = self._renamings.orbit
+        self._orbits = {shape: self._whole.union(map(orbit, layouts)) for shape, layouts in selection.layouts.items()}
 
     def holds(self, shape: tuple[int, ...], layout: Layout) -> bool:
-        return _whole(layout) or self._renamings.orbit(layout) in self._orbits.get(shape, ())
+        return self._renamings.orbit(layout) in self._orbits.get(shape, self._whole)
 
     def choices(self, path: str, roles: Sequence[Sequence[Role]]) -> Iterable[Configuration]:
         return _in_order((c for one in self._selection.of(path) for c in self._renamings.placements(one)), roles)
@@ -96,13 +97,14 @@ class Neighbours:
     def __init__(self, selection: Selection) -> None:
         self.symmetry = no_symmetry(selection.mesh)
         self._selection = selection
-        self._near = {
-            shape: {near for layout in layouts for near in _with_gaps(without_places(layout))}
-            for shape, layouts in selection.layouts.items()
+        self._whole = invariant(selection.mesh)
+        self._near: dict[tuple[int, ...], frozenset[Hashable]] = {
+            shape: frozenset().union(*map(_with_gaps, layouts)) for shape, layouts in selection.layouts.items()
         }
 
     def holds(self, shape: tuple[int, ...], layout: Layout) -> bool:
-        return _whole(layout) or not self._near.get(shape, set()).isdisjoint(_with_gaps(without_places(layout)))
+        near = self._near.get(shape)
+        return layout == self._whole or (near is not None and not near.isdisjoint(_with_gaps(layout)))
 
     def choices(self, path: str, roles: Sequence[Sequence[Role]]) -> Iterable[Configuration]:
         found = (
@@ -117,14 +119,11 @@ class Neighbours:
         return "neighbours", self._selection.of(path)
 
 
-def _whole(layout: Layout) -> bool:
-    return all(isinstance(kind, Invariant) for kind in layout.kinds)
-
-
-def _with_gaps(kinds: Sequence[Hashable]) -> Iterator[Hashable]:
+@lru_cache(maxsize=65536)
+def _with_gaps(layout: Layout) -> frozenset[Hashable]:
     """What the other axes do, for every axis."""
-    for axis in range(len(kinds)):
-        yield (axis, *kinds[:axis], *kinds[axis + 1 :])
+    kinds = without_places(layout)
+    return frozenset((axis, *kinds[:axis], *kinds[axis + 1 :]) for axis in range(len(kinds)))
 
 
 def _in_order(found: Iterable[Configuration], roles: Sequence[Sequence[Role]]) -> list[Configuration]:

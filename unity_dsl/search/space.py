@@ -51,10 +51,12 @@ class Space:
                     self._add(renamed)
 
     def _add(self, layout: Layout) -> None:
+        if layout in self._number:
+            return
         number = self._orbits.setdefault(self.symmetry.orbit(layout), len(self.layouts))
         if number == len(self.layouts):
             self.layouts.append(layout)
-        self._number.setdefault(layout, number)
+        self._number[layout] = number
 
     def number(self, layout: Layout) -> int:
         """Raises KeyError for a layout that the tensor cannot have."""

@@ -73,6 +73,8 @@ class Symmetry:
         """The layouts that renamings make of one. Where axes cut a dimension alike they are nested in mesh order, if
         they were; where one op cuts what another left, they keep their places.
         """
+        if self.trivial:
+            return (layout,)
         in_order = _alike(layout) and layout == nest(layout.kinds)
         moved = (Layout(kinds) for kinds in self.placements(layout.kinds))
         return dict.fromkeys(nest(found.kinds) if in_order else found for found in moved)
