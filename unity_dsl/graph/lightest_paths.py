@@ -112,7 +112,7 @@ class _Ways:
         limit = lightest + _SLACK
         chosen = np.full(lightest.shape, -1, dtype=np.int64)
         for number, end, weight in reversed(self.steps):
-            np.copyto(chosen[: len(end)], number, where=lightest[end] + weight <= limit[: len(end)])
+            np.copyto(chosen[: len(end)], number, where=lightest.take(end, axis=0) + weight <= limit[: len(end)])
         chosen[self.row[targets], np.arange(len(targets))] = -1
         return chosen[self.row]
 

@@ -217,17 +217,17 @@ class _Walk:
         """Of the paths from each source to the target beside it."""
         here = sources.copy()
         there, back = _Sum(self.there, len(here)), _Sum(self.back, len(here), reverse=True)
+        first, ends = self.paths.first.reshape(-1), self.paths.moves.target
         going = np.flatnonzero(here != targets)
         while len(going):
-            move = self.paths.first[here[going], targets[going]]
+            move = first.take(here.take(going) * len(self.paths.first) + targets.take(going))
             there.add(going, move)
             back.add(going, move)
-            here[going] = self.paths.moves.target[move]
-            going = going[here[going] != targets[going]]
-        everywhere = np.arange(len(here))
-        there.close(everywhere)
-        back.close(everywhere)
-        return PriceTables(there.latency, there.per_byte, back.latency, back.per_byte, there.steps + back.steps)
+            end = ends.take(move)
+            here[going] = end
+            going = going.compress(end != targets.take(going))
+        total, returned = there.closed(), back.closed()
+        return PriceTables(*total[:2], *returned[:2], total[2] + returned[2])
 
 
 _MERGED = np.array([kind not in (StepKind.EXCHANGE, StepKind.ALL_TO_ALL, StepKind.MASK) for kind in STEP_KINDS])
@@ -235,51 +235,78 @@ _MERGED = np.array([kind not in (StepKind.EXCHANGE, StepKind.ALL_TO_ALL, StepKin
 
 class _Steps:
     """The steps of all moves in one direction, with the fractions held before, and what they cost: exchanges have a
-    price of their own. Steps of one `sort` merge; those that merge with none have -1.
+    price of their own. Steps of one `sort` merge; those that merge with none have -1, and so has the move -1.
+
+    `alone` has, by move, latency and price per byte of its step and what it counts. Shape [3, moves].
     """
 
     def __init__(self, moves: Moves, steps: StepArrays, held: Table, kept: Table, tariff: _Tariff) -> None:
         self.kind, self.group, self.held = steps.kind, moves.group, held
-        self.sort = np.where(_MERGED[steps.kind], steps.kind + len(STEP_KINDS) * steps.dim, -1)
+        self.real = steps.kind >= 0
+        self.sort = np.append(np.where(_MERGED[steps.kind], steps.kind + len(STEP_KINDS) * steps.dim, -1), -1)
         self.latency, self.per_byte = tariff.latency, tariff.per_byte
-        self.own = np.zeros((2, len(self.kind)))
+        own = np.zeros((2, len(self.kind)))
         rows = np.flatnonzero(self.kind == EXCHANGE)
-        self.own[:, rows] = tariff.exchange(self.group[rows], steps.received[rows], held[rows] + kept[rows])
+        own[:, rows] = tariff.exchange(self.group[rows], steps.received[rows], held[rows] + kept[rows])
+        latency, per_byte = self.price(self.kind, self.group, held)
+        alone = latency + own[0], per_byte + own[1], np.where(IS_LOCAL[self.kind], 0.1, 1.0)
+        self.alone = np.hstack([alone, np.zeros((3, 1))])
+
+    def price(self, kind: Numbers, group: Numbers, held: Table) -> tuple[Table, Table]:
+        """Latency and price per byte of steps that are no exchanges."""
+        return self.latency[kind, group], self.per_byte[kind, group] * held
 
 
 class _Sum:
     """Prices of paths so far. The last step is open: the next may merge with it. In `reverse` a later one is done
     first, so the fraction that a merged step starts from is the later one's.
+
+    `move` is the one that began the open step, `last` the last that was merged with it, `group` that of all of these.
     """
 
     def __init__(self, steps: _Steps, paths: int, reverse: bool = False) -> None:
         self.source = steps
         self.reverse = reverse
-        self.latency, self.per_byte, self.steps, self.held = np.zeros((4, paths))
-        self.move, self.sort = np.full((2, paths), -1)
+        self.sums = np.zeros((3, paths))
+        self.move, self.last = np.full((2, paths), -1)
         self.group = np.zeros(paths, dtype=np.int64)
 
     def add(self, paths: Numbers, moves: Numbers) -> None:
         """The next move of each of these paths."""
-        real = self.source.kind[moves] >= 0
-        paths, moves = paths[real], moves[real]
-        sort = self.source.sort[moves]
-        joined = (sort >= 0) & (sort == self.sort[paths])
-        more, which = paths[joined], moves[joined]
-        self.group[more] |= self.source.group[which]
-        if self.reverse:
-            self.held[more] = self.source.held[which]
-        new = ~joined
-        paths, moves = paths[new], moves[new]
-        self.close(paths)
-        self.move[paths], self.sort[paths] = moves, sort[new]
-        self.group[paths], self.held[paths] = self.source.group[moves], self.source.held[moves]
+        source = self.source
+        real = source.real.take(moves)
+        if not real.all():
+            paths, moves = paths.compress(real), moves.compress(real)
+        sort, begun = source.sort.take(moves), self.move.take(paths)
+        joined = (sort >= 0) & (sort == source.sort.take(begun, mode="wrap"))
+        if joined.any():
+            more, which, first = paths.compress(joined), moves.compress(joined), begun.compress(joined)
+            before = np.where(self.last.take(more) == first, source.group.take(first), self.group.take(more))
+            self.group[more] = before | source.group.take(which)
+            self.last[more] = which
+            new = ~joined
+            paths, moves, begun = paths.compress(new), moves.compress(new), begun.compress(new)
+        self._close(paths, begun)
+        self.move[paths] = moves
+        self.last[paths] = moves
 
-    def close(self, paths: Numbers) -> None:
+    def closed(self) -> Table:
+        """Latency, price per byte and what the steps count, of every path. Shape [3, paths]."""
+        self._close(np.arange(self.sums.shape[1]), self.move)
+        return self.sums
+
+    def _close(self, paths: Numbers, move: Numbers) -> None:
         """Adds the price of each path's open step."""
-        paths = paths[self.move[paths] >= 0]
-        move, group = self.move[paths], self.group[paths]
-        kind, own = self.source.kind[move], self.source.own[:, move]
-        self.latency[paths] += self.source.latency[kind, group] + own[0]
-        self.per_byte[paths] += self.source.per_byte[kind, group] * self.held[paths] + own[1]
-        self.steps[paths] += np.where(IS_LOCAL[kind], 0.1, 1.0)
+        open_ = move >= 0
+        if not open_.all():
+            paths, move = paths.compress(open_), move.compress(open_)
+        if not len(paths):
+            return
+        last = self.last.take(paths)
+        prices = self.source.alone.take(move, axis=1)
+        merged = np.flatnonzero(last != move)
+        begin = (last if self.reverse else move).take(merged)
+        group = self.group.take(paths.take(merged))
+        prices[:2, merged] = self.source.price(self.source.kind.take(begin), group, self.source.held.take(begin))
+        for total, price in zip(self.sums, prices, strict=True):
+            total[paths] = total.take(paths) + price
