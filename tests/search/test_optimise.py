@@ -12,7 +12,7 @@ from unity_dsl.search import elimination, exact
 from unity_dsl.search import optimise as module
 from unity_dsl.search.exact import Solved, Solver
 from unity_dsl.search.holding import two_hops
-from unity_dsl.search.optimise import optimise
+from unity_dsl.search.optimise import optimise, raised
 from unity_dsl.search.part import Domains, Part, Port, Repeat, Tensor, everything, no_limits
 
 from ..sampling import SAMPLE, of_the_day
@@ -184,7 +184,12 @@ def check_optimum(part: Part, rng: np.random.Generator, expected: float) -> None
     rough = optimise(part, everything(part), below=expected * (1 + rng.random()) + 1, precision=precision)
     assert rough.cost * (1 - precision) <= expected + 1e-6
     assert rough.bound <= expected + 1e-6
-    assert not rough.exact or rough.cost == pytest.approx(expected)
+    best = rough if rough.exact else raised(rough)
+    assert best.exact
+    assert best.cost == pytest.approx(expected)
+    assert best.bound <= expected + 1e-6
+    assert best.plan is not None
+    assert solved_cost(part, best.plan) == pytest.approx(expected)
 
 
 def test_shared_conversions() -> None:

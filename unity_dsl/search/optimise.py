@@ -117,6 +117,15 @@ def optimise(
     return found if exact else _improved(part, domains, near, found)
 
 
+def raised(found: Optimum) -> Optimum:
+    """The optimum of the same domain, after bounds that are worth a proof: the search goes on where it ended."""
+    now, best, rounds = found.rounds[-1], _Best(cost=found.cost), list(found.rounds)
+    left = now.left(best.cost)
+    bound, exact = (best.cost, True) if left.empty else _raise(now.on(left, best.cost), best, rounds)
+    plan = found.plan if best.plan is None else found.searched.restored(best.plan)
+    return Optimum(plan, best.cost, max(found.bound, min(bound, best.cost)), exact, found.searched, tuple(rounds))
+
+
 def _improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimum:
     """Takes the best plan near the best one, until there is no better one."""
     before = np.inf
@@ -150,13 +159,19 @@ def _search(part: Part, domains: Domains, best: _Best, rounds: list[Bounded]) ->
     domains = domains.agreed(part)
     if domains.empty:
         return best.cost, True
-    if domains.count <= max(_FEW, domains.variables):
+    if _choices(domains) <= _FEW:
         with suppress(TooLarge):
             best.offer(Solver(part, domains, no_limits(part), most=AT_ONCE))
             return best.cost, True
-    now, proved = bounded(part, domains), -np.inf
+    now = bounded(part, domains)
     if best.cost == np.inf:
         _begin(now, best)
+    return _raise(now, best, rounds)
+
+
+def _raise(now: Bounded, best: _Best, rounds: list[Bounded]) -> tuple[float, bool]:
+    """As `_search`, from a bound on. Raises it by more sweeps of what is left."""
+    proved, most = -np.inf, len(rounds) + _ROUNDS
     while True:
         raised = not rounds or now.bound.least - rounds[-1].bound.least > WORTHWHILE * now.gap(best.cost)
         rounds.append(now)
@@ -166,7 +181,7 @@ def _search(part: Part, domains: Domains, best: _Best, rounds: list[Bounded]) ->
         left = now.left(best.cost)
         if left.empty:
             return best.cost, True
-        if len(rounds) == _ROUNDS or not (raised or now.shrinks(left)):
+        if len(rounds) == most or not (raised or now.shrinks(left)):
             return proved, False
         now = now.on(left, best.cost)
 

@@ -20,7 +20,7 @@ from .exact import Solved
 from .holding import crowded_tensor
 from .meaning import Crowded, Impossible, Meaning
 from .narrow import TOLERANCE
-from .optimise import Optimum, least_cost, nowhere, optimise
+from .optimise import Optimum, least_cost, nowhere, optimise, raised
 from .part import Domains, Part, everything
 from .problem import Prices, Problem, build_problem, problem_over, register_layouts
 from .restriction import Restriction
@@ -94,12 +94,6 @@ class _Placing:
         problem = self.build(scope)
         return problem, optimise(problem.part, everything(problem.part), below=below, precision=PRECISION)
 
-    def raised(self, best: Optimum) -> Optimum:
-        """The best plan of orbits, with a bound that is worth a proof."""
-        part = self.counted.part
-        found = optimise(part, everything(part), below=best.cost)
-        return replace(found, bound=max(found.bound, best.bound), plan=found.plan or best.plan)
-
 
 def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     """The best renaming of the best plan, or a better plan if there may be one. Raises Impossible if it has none."""
@@ -110,7 +104,7 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     if found.cost > best.bound * (1 + WORTHWHILE):
         problem, found = _descend(placing, problem, found, even, best.bound)
     if not best.exact and TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
-        best = placing.raised(best)
+        best = raised(best)
     if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
         left = best.narrowed(found.cost, MOST_PLACED)
         if left is not None and not left.empty:
