@@ -104,7 +104,9 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     if found.cost > best.bound * (1 + WORTHWHILE):
         problem, found = _descend(placing, problem, found, even, best.bound)
     if not best.exact and TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
-        best = raised(best)
+        before, best = best, raised(best)
+        if best.cost < before.cost:
+            problem, found = _renamed(placing, best, problem, found)
     if TOLERANCE < found.cost / best.bound - 1 < HOPELESS:
         left = best.narrowed(found.cost, MOST_PLACED)
         if left is not None and not left.empty:
@@ -139,11 +141,13 @@ def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum,
         if gain < LAST or found.cost <= bound * (1 + WORTHWHILE):
             break
         selection = _select(problem, [found])
-    if even.cost < found.cost:
-        nearby, better = placing.solve(Renamings(_select(placing.counted, [even])), found.cost)
-        if better.plan is not None:
-            return nearby, better
-    return problem, found
+    return _renamed(placing, even, problem, found) if even.cost < found.cost else (problem, found)
+
+
+def _renamed(placing: _Placing, orbits: Optimum, problem: Problem, found: Optimum) -> Found:
+    """The best renaming of a plan of orbits, if it costs less than what was found."""
+    renamed, better = placing.solve(Renamings(_select(placing.counted, [orbits])), found.cost)
+    return (problem, found) if better.plan is None else (renamed, better)
 
 
 def _select(problem: Problem, found: Sequence[Optimum]) -> Selection:
