@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -216,6 +217,9 @@ class Relaxation:
             [*range(len(network.costs)), *self.joints],
             key=lambda entry: self._rank(entry) if isinstance(entry, _Joint) else self.rank[entry],
         )
+        variables = range(len(network.costs))
+        self._receivers = [(self._beyond(variable, False), self._beyond(variable, True)) for variable in variables]
+        self._parts = [max(1, *(len(edges) + len(joints) for edges, joints in both)) for both in self._receivers]
         self._drop_impossible()
 
     def adopt(self, before: Relaxation, kept: Sequence[Mask]) -> None:
@@ -225,7 +229,7 @@ class Relaxation:
         for old_joint, joint in zip(before.joints, self.joints, strict=True):
             joint.moved = [m[kept[side.variable]] for m, side in zip(old_joint.moved, old_joint.ends, strict=True)]
         for variable in range(len(self.network.costs)):
-            share = self.settled(variable) / self._parts(variable)
+            share = self.settled(variable) / self._parts[variable]
             for joint, end, _ in self.joined[variable]:
                 joint.said[end] = joint.ends[end].collapse(share - joint.moved[end])
 
@@ -236,16 +240,18 @@ class Relaxation:
     def _drop_impossible(self) -> None:
         """Makes values infinite that go together with no value of a linked variable, until none is left."""
         costs = self.network.costs
-        waiting = set(range(len(costs)))
-        while waiting:
-            variable = min(waiting)
+        waiting, queue = set(range(len(costs))), list(range(len(costs)))
+        while queue:
+            variable = heappop(queue)
             waiting.remove(variable)
             for edge, end, _ in self.incident[variable]:
                 other = edge.ends[1 - end].variable
                 reached = np.isfinite(edge.cheapest(end, costs[variable]))
                 if (np.isfinite(costs[other]) & ~reached).any():
                     costs[other] = np.where(reached, costs[other], np.inf)
-                    waiting.add(other)
+                    if other not in waiting:
+                        waiting.add(other)
+                        heappush(queue, other)
 
     def settled(self, variable: int) -> Table:
         """The variable's cost with what its links have moved to it."""
@@ -266,18 +272,16 @@ class Relaxation:
                     self._send(entry, forward)
 
     def _send(self, variable: int, forward: bool) -> None:
-        rank = self.rank[variable]
-        chosen = [entry for entry in self.incident[variable] if (entry[2] > rank) == forward]
-        joined = [entry for entry in self.joined[variable] if (entry[2] > rank) == forward]
-        if not chosen and not joined:
+        edges, joints = self._receivers[variable][forward]
+        if not edges and not joints:
             return
-        share = self.settled(variable) / self._parts(variable)
-        for edge, end, _ in chosen:
+        share = self.settled(variable) / self._parts[variable]
+        for edge, end in edges:
             message = edge.cheapest(end, share - edge.moved[end])
             least = message.min()
             if np.isfinite(least):
                 edge.moved[1 - end] = np.minimum(message - least, _FARTHEST)
-        for joint, end, _ in joined:
+        for joint, end in joints:
             joint.said[end] = joint.ends[end].collapse(share - joint.moved[end])
 
     def _send_joint(self, joint: _Joint, forward: bool) -> None:
@@ -287,11 +291,12 @@ class Relaxation:
         if chosen:
             joint.send(chosen, max(1, sum(later), len(later) - sum(later)))
 
-    def _parts(self, variable: int) -> int:
+    def _beyond(self, variable: int, forward: bool) -> tuple[list[tuple[_Edge, int]], list[tuple[_Joint, int]]]:
+        """The links and hubs that come after a variable, or before it, with the end that it is."""
         rank = self.rank[variable]
-        others = [entry[2] for entry in (*self.incident[variable], *self.joined[variable])]
-        later = sum(other > rank for other in others)
-        return max(1, later, len(others) - later)
+        edges = [(edge, end) for edge, end, other in self.incident[variable] if (other > rank) == forward]
+        joints = [(joint, end) for joint, end, other in self.joined[variable] if (other > rank) == forward]
+        return edges, joints
 
     def shares(self) -> Shares:
         """A variable gives a share of its settled cost to each of them that comes before it and keeps the rest."""
@@ -299,7 +304,7 @@ class Relaxation:
         every: list[_Edge | _Joint] = [*self.edges, *self.joints]
         given = {id(part): [-moved for moved in part.moved] for part in every}
         for variable in range(len(self.network.costs)):
-            settled, parts, rank = self.settled(variable), self._parts(variable), self.rank[variable]
+            settled, parts, rank = self.settled(variable), self._parts[variable], self.rank[variable]
             entries = (*self.incident[variable], *self.joined[variable])
             earlier = [entry for entry in entries if entry[2] < rank]
             for part, end, _ in earlier:

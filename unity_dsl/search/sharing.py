@@ -134,8 +134,8 @@ class _Merged:
 
 def _only(costs: Table) -> int | None:
     """The only layout that is not excluded, if it is."""
-    possible = np.flatnonzero(np.isfinite(costs))
-    return int(possible[0]) if len(possible) == 1 else None
+    possible = np.isfinite(costs)
+    return int(possible.argmax()) if np.count_nonzero(possible) == 1 else None
 
 
 class _Choices:
