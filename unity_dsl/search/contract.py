@@ -17,7 +17,7 @@ from .elimination import Table
 from .exact import Solved
 from .holding import always, possible, unary
 from .part import Domains, Layouts, Part, Port, Tensor
-from .sharing import MOST_READERS, SharedCost
+from .sharing import MOST_READERS, SharedCost, min_plus
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class _Side:
     other: Port
     own_keys: Layouts
     cost: Table
+    source: tuple[int, bool]
+    """The same for links that cost the same: that the price table is this object, and whether the own keys are rows."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class _Contraction:
         self.around: list[set[int]] = [set() for _ in self.costs]
         self.fixed = {port.variable for port in _borders(part)}
         self.removed: list[_Removed] = []
+        self.tables: dict[object, Table] = {}
         settled = [np.isfinite(cost).sum() == 1 for cost in self.costs]
         for tensor in part.tensors:
             open_ends = [port for port in _ends(tensor) if not settled[port.variable]]
@@ -150,8 +153,8 @@ class _Contraction:
         tensor = self.tensors[number]
         made, (read,) = tensor.produced, tensor.reads
         if made.variable == variable:
-            return _Side(read, made.layouts, tensor.linked)
-        return _Side(made, read.layouts, tensor.linked.T)
+            return _Side(read, made.layouts, tensor.linked, (id(tensor.linked), True))
+        return _Side(made, read.layouts, tensor.linked.T, (id(tensor.linked), False))
 
     def _remove(self, variable: int, sides: list[_Side]) -> None:
         costs = self.costs[variable]
@@ -159,21 +162,31 @@ class _Contraction:
         for number in list(self.around[variable]):
             for port in _ends(self.tensors[number]):
                 self.around[port.variable].discard(number)
-        possible = np.flatnonzero(np.isfinite(costs))
-        rows = [side.cost[side.own_keys[possible]] for side in sides]
         first, second = sides[0].other, sides[-1].other
         if first.variable == second.variable:
-            total = costs[possible, None]
-            for side, row in zip(sides, rows, strict=True):
-                total = total + row[:, side.other.layouts]
-            self.costs[first.variable] = self.costs[first.variable] + total.min(axis=0, initial=np.inf)
-            return
-        table = np.full((rows[0].shape[1], rows[1].shape[1]), np.inf)
-        used = np.unique(first.layouts[np.isfinite(self.costs[first.variable])])
-        weighted = rows[1] + costs[possible, None]
-        for key in used.tolist():
-            table[key] = (rows[0][:, key, None] + weighted).min(axis=0, initial=np.inf)
-        self._add(Tensor(self.part.names[variable], first, (second,), table, table))
+            total = costs[:, None]
+            for side in sides:
+                total = total + side.cost[side.own_keys][:, side.other.layouts]
+            self.costs[first.variable] = self.costs[first.variable] + total.min(axis=0)
+        else:
+            table = self._table(costs, sides[0], sides[1])
+            self._add(Tensor(self.part.names[variable], first, (second,), table, table))
+
+    def _table(self, costs: Table, first: _Side, second: _Side) -> Table:
+        """What a variable of two links costs at least, by the layouts that the others have. Copies share it."""
+        sides = first, second
+        used = [np.unique(side.other.layouts[np.isfinite(self.costs[side.other.variable])]) for side in sides]
+        places = [(side.own_keys.tobytes(), keys.tobytes()) for side, keys in zip(sides, used, strict=True)]
+        key = costs.tobytes(), first.source, second.source, *places
+        if key not in self.tables:
+            own = np.flatnonzero(np.isfinite(costs))
+            before, after = (
+                side.cost[np.ix_(side.own_keys[own], keys)] for side, keys in zip(sides, used, strict=True)
+            )
+            table = np.full((first.cost.shape[1], second.cost.shape[1]), np.inf)
+            table[np.ix_(*used)] = min_plus(before.T, after + costs[own, None])
+            self.tables[key] = table
+        return self.tables[key]
 
 
 def _ends(tensor: Tensor) -> tuple[Port, ...]:

@@ -157,7 +157,7 @@ class _Choices:
     @cached_property
     def made(self) -> Table:
         """A layout made for a set, by the layout it is made of."""
-        return _from(self.cost.direct, self.taken)
+        return min_plus(self.taken, self.cost.direct.T)
 
     @cached_property
     def rest(self) -> Table:
@@ -167,8 +167,8 @@ class _Choices:
     @cached_property
     def served(self) -> Table:
         """What serving a set costs by further layouts, by the produced one."""
-        once = _from(self.cost.cheapest, self.taken)
-        after = _from(self.cost.direct, self._joined(self.taken, self.made))
+        once = min_plus(self.taken, self.cost.cheapest.T)
+        after = min_plus(self._joined(self.taken, self.made), self.cost.direct.T)
         beside = self._joined(self.made, self.made)
         served = np.minimum(np.minimum(once, after), beside)
         served[0] = 0.0
@@ -203,13 +203,13 @@ class _Choices:
 
     def least(self) -> list[Table]:
         total = self.rest + self.served
-        before = _to(self.cost.direct, self.rest)
+        before = min_plus(self.rest, self.cost.direct)
         # A further layout: the only one, beside another, or the first of two in a row; then the second in a row.
         options = [
-            _to(self.cost.cheapest, self.rest),
-            _to(self.cost.direct, self._completed(self.rest, self.made)),
+            min_plus(self.rest, self.cost.cheapest),
+            min_plus(self._completed(self.rest, self.made), self.cost.direct),
             self._completed(before, self.made),
-            _to(self.cost.direct, self._completed(before, self.taken)),
+            min_plus(self._completed(before, self.taken), self.cost.direct),
         ]
         further = np.minimum.reduce(options) + self.taken
         found = [np.asarray(total.min(axis=0))]
@@ -244,13 +244,8 @@ def price_held(direct: Table, cheapest: Table, held: Numbers) -> Table:
     return np.asarray(np.where(second == root, cheapest[root, first], both), dtype=np.float64)
 
 
-def _from(prices: Table, costs: Table) -> Table:
-    """`result[s, i]`: the least of prices[i, j] + costs[s, j]."""
-    return _to(prices.T, costs)
-
-
-def _to(prices: Table, costs: Table) -> Table:
-    """`result[s, j]`: the least of costs[s, i] + prices[i, j]."""
+def min_plus(costs: Table, prices: Table) -> Table:
+    """The product in the (min, +) semiring, `result[s, j]` the least of costs[s, i] + prices[i, j]."""
     possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
     if len(possible) < costs.shape[1]:
         prices, costs = prices[possible], costs[:, possible]
