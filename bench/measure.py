@@ -32,12 +32,14 @@ def hardware() -> dict[str, str | int]:
 def time_command(command: Sequence[str], repetitions: int, warmup: int = 1) -> dict[str, float | int]:
     """Wall-clock seconds of a command in fresh processes; the first runs only warm the disk cache.
 
+    Python keeps the bytecode of what it imports, as it does for users, also where the caller has switched that off.
     Raises CalledProcessError when the command fails: a benchmark never reports the time of a failure.
     """
     times = []
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     for _ in range(warmup + repetitions):
         start = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True, env=environment)
         times.append(time.perf_counter() - start)
     kept = times[warmup:]
     rounded = {"median": median(kept), "least": min(kept), "most": max(kept)}
