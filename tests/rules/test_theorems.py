@@ -20,7 +20,7 @@ from unity_dsl.machine.machine import load_machine
 from unity_dsl.prove import sharding
 from unity_dsl.prove.answer import Answer, NotProved, Proved
 from unity_dsl.prove.sharding import prove_linearity
-from unity_dsl.prove.subject import generalise
+from unity_dsl.prove.subject import generalise, subject_of
 from unity_dsl.resources import folder
 from unity_dsl.rules import theorems as module
 from unity_dsl.rules.keeping import asked_claims, keep, shipped_instances
@@ -347,3 +347,16 @@ def test_uniformly_needs_no_theorem() -> None:
 
 def test_the_shipped_file_stands_beside_the_rules() -> None:
     assert Path(folder("rules") / "configurations.json").is_file()
+
+
+def test_what_an_op_holds_is_said_of_the_sizes_that_an_instance_has() -> None:
+    """Pools of one kind whose windows differ with their sizes: the claims are the same whichever was seen first."""
+    found: dict[int, set[tuple[tuple[str, ...], ...]]] = {42: set(), 3: set()}
+    for order in ((42, 3), (3, 42)):
+        subject_of.cache_clear()
+        for side in order:
+            instance = make("avg_pool2d", (8, 16, side, side), size=3, stride=2, pad_h=1, pad_w=1)
+            held = [one for one in asked_claims([instance], LIBRARY) if one.claim.held]
+            found[side].add(tuple(one.keys for one in held))
+            assert held and all(one.claim.general is one.claim.at_numbers for one in held)
+    assert [len(keys) for keys in found.values()] == [1, 1] and found[42] != found[3]

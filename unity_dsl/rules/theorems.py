@@ -26,7 +26,7 @@ from ..index.notation import fact_text
 from ..index.term import walk
 from ..index.window import windowed
 from ..prove.answer import Answer, Proved
-from ..prove.subject import Subject, subject_of
+from ..prove.subject import Subject, generalise, subject_of
 from ..prove.window import window_text
 from ..syntax.ast import Apply, Expr, FactDecl, OperatorDecl
 from .theorem_file import TheoremFile, shipped_theorems
@@ -62,7 +62,9 @@ class Claim:
 
     @cached_property
     def at_numbers(self) -> Subject:
-        """The subject for the numbers that the attributes have."""
+        """The subject for the numbers that the attributes have; the sizes of this instance say what an op holds."""
+        if self.held:
+            return generalise(self.instance, self._apart, numbers=True)
         return subject_of(self.instance.kind, self._apart, None)
 
     @property
