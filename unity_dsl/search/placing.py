@@ -87,18 +87,14 @@ class _Placing:
     restriction: Restriction
     counted: Problem
 
-    def build(self, scope: Scope) -> Problem:
-        return build_problem(self.model, self.prices, self.restriction, scope)
-
     def solve(self, scope: Scope, below: float = np.inf) -> Found:
-        problem = self.build(scope)
+        problem = build_problem(self.model, self.prices, self.restriction, scope)
         return problem, optimise(problem.part, everything(problem.part), below=below, precision=PRECISION)
 
 
 def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
     """The best renaming of the best plan, or a better plan if there may be one. Raises Impossible if it has none."""
-    counted = placing.counted
-    problem, found = placing.solve(Renamings(_select(counted, [best])))
+    problem, found = placing.solve(Renamings(_select(placing.counted, [best])))
     if found.plan is None:
         raise Impossible("", None, None)
     if found.cost > best.bound * (1 + WORTHWHILE):
