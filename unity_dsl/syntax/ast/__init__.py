@@ -6,20 +6,7 @@ Spans never take part in equality, so that structural comparison of terms is com
 
 from __future__ import annotations
 
-from .expressions import (
-    Apply,
-    DeviceName,
-    Expr,
-    Name,
-    Number,
-    Read,
-    Reduce,
-    ReductionKind,
-    Select,
-    Size,
-    Ties,
-    Uniform,
-)
+from .expressions import Apply, DeviceName, Expr, Name, Number, Read, Reduce, ReductionKind, Select, Size, Ties, Uniform
 from .models import (
     Assign,
     Binary,
