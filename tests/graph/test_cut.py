@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unity_dsl.graph.cut import bijective, cut_at
-from unity_dsl.index.library import Library, library_of, library_sources
+from unity_dsl.graph.declared_slices import bijective, cut_at
+from unity_dsl.index.declarations.library import Library, library_of, library_sources
 from unity_dsl.syntax.span import Source
 
 OPERATORS = """

@@ -108,7 +108,7 @@ def test_what_is_declared_is_listed_and_not_proved(compile_program: Compile, tmp
 
 def test_the_small_example_drops_tokens_and_with_room_for_all_it_drops_none() -> None:
     """What the agreement of examples/mixtral_8x7b.udl with its module says something about."""
-    from unity_dsl.index.library import load_library
+    from unity_dsl.index.declarations.library import load_library
 
     expected = run_reference("mixtral_8x7b", load_library())
     sizes = {key: int(value) for key, value in expected.model.parameters.items()}

@@ -11,7 +11,7 @@ import pytest
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.index.library import library_sources
+from unity_dsl.index.declarations.library import library_sources
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.span import Source
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unity_dsl.emit.compare import load_program
+from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
 
 Compile = Callable[..., Path]

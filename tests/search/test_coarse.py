@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unity_dsl.graph.layout import Shard
-from unity_dsl.index.library import Library
+from unity_dsl.index.declarations.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.rules.theorems import ShardingTheorems
 from unity_dsl.search.coarse import whole_domain
@@ -12,8 +12,8 @@ from unity_dsl.search.optimise import optimise
 from unity_dsl.search.part import everything
 from unity_dsl.search.pin import apply_pins
 from unity_dsl.search.problem import build_problem, prices_on
+from unity_dsl.search.problem_scope import Everything
 from unity_dsl.search.restriction import Restriction, places
-from unity_dsl.search.scope import Everything
 from unity_dsl.search.symmetry import no_symmetry
 
 from .conftest import FOUR, Build

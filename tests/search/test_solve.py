@@ -12,7 +12,7 @@ import pytest
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import Plan, PlannedSegment
-from unity_dsl.index.library import Library
+from unity_dsl.index.declarations.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.rules.theorems import ShardingTheorems
@@ -21,8 +21,8 @@ from unity_dsl.search.optimise import optimise
 from unity_dsl.search.part import everything
 from unity_dsl.search.placing import find_plan
 from unity_dsl.search.problem import build_problem, prices_on
+from unity_dsl.search.problem_scope import Everything
 from unity_dsl.search.restriction import Restriction
-from unity_dsl.search.scope import Everything
 from unity_dsl.search.solve import search
 from unity_dsl.search.symmetry import no_symmetry
 

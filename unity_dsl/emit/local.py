@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
-from ..graph.holding import HeldWindow
+from ..graph.halo import HeldWindow
 from ..graph.layout import PARTITION, Mesh
 from ..graph.local_call import local_call
 from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
-from ..index.classify import gradient_free
-from ..index.instance import Equation, Instance, Operand
-from ..index.library import Library
-from ..index.native import TRAINING, asks_for_training
+from ..index.axes.axis_classes import gradient_free
+from ..index.declarations.library import Library
+from ..index.equations.instance import Equation, Instance, Operand
+from ..index.evaluation.native_calls import TRAINING, asks_for_training
 from ..syntax.ast import NativeCall, NativeSteps, ReductionKind, Size, Ties
 from .cuts import Cut, global_positions
+from .index_space import Space, native_text
 from .names import Names
 from .piece import INTEGER, Piece, Sort, align, number, permute, reshape
-from .space import Space, native_text
 from .sums import Sum, reduced
 
 

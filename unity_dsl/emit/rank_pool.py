@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
-    from .check import CheckReport
+    from .program_check import CheckReport
 
 GRACE = 5.0
 """Seconds that the other ranks get to end after one has failed: they normally see its connections close."""
@@ -106,7 +106,7 @@ class RankPool:
 
     def check(self, out: Path, ranks: int | None = None, steps: int = 3, seed: int = 0) -> CheckReport:
         """`emit.check.check` on these ranks."""
-        from .check import check
+        from .program_check import check
 
         return check(out, ranks, steps, seed, pool=self)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..index.library import Library
+from ..index.declarations.library import Library
 from ..prove.answer import Proved
 from ..syntax.diagnostic import fail
 from ..syntax.span import Source
 from .certificate import AGAIN, Certificate, certificates_path, certify, read_certificates, stale_reason
-from .check import load_rules
 from .rulebook import Verdict
+from .wellformed import load_rules
 
 
 def check_certificates(path: Path, source: Source, library: Library) -> Mapping[str, Certificate]:

@@ -12,20 +12,14 @@ from itertools import groupby
 
 import numpy as np
 
-from ..graph.conversion import (
-    Conversion,
-    convert,
-    cut_extents,
-    divisors,
-    move_table,
-)
+from ..graph.conversion import Conversion, convert, cut_extents, divisors, move_table
 from ..graph.exchange import Received
 from ..graph.layout import PARTITION, Cut, Layout, Mesh
 from ..graph.layout_codes import SHARD, Numbers
 from ..graph.lightest_paths import LightestPaths, lightest_paths
 from ..graph.moves import EXCHANGE, IS_LOCAL, STEP_KINDS, Moves, StepArrays
 from ..graph.step import LOCAL_STEPS, Step, StepKind
-from ..index.library import Library
+from ..index.declarations.library import Library
 from ..machine.machine import Machine
 from ..machine.price import Price, held_fraction, price_exchange, price_steps
 from .elimination import Table

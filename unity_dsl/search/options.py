@@ -12,11 +12,11 @@ import numpy.typing as npt
 from ..graph.graph import Node
 from ..graph.layout import Invariant, Layout, Mesh, Replicate
 from ..graph.typing import ProvedRoles, Theorems, TypedOperator, Uniformly
-from ..index.library import Library
+from ..index.declarations.library import Library
 from ..machine.machine import Machine
 from ..machine.price import price_operators
 from .elimination import Table
-from .scope import Scope
+from .problem_scope import Scope
 
 _TIE = 1e-14
 """Seconds by which a Replicate is worse than an Invariant of equal price."""
