@@ -13,6 +13,7 @@ from .. import __version__
 from ..graph.plan import Plan
 from ..index.declarations.library import Library
 from ..syntax.diagnostic import InputError, fail
+from ..syntax.read import read_bytes
 from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
 from .program import render_model, render_parallel, write_down
 from .proofs import list_declared, list_theorems
@@ -73,9 +74,11 @@ def edited_files(out: Path) -> list[str]:
 def _differs(path: Path, recorded: str) -> bool:
     """Whether a file is there and is not what was written. A file the user removed may be written again."""
     try:
-        return digest(path.read_bytes()) != recorded
+        return digest(read_bytes(path)) != recorded
     except FileNotFoundError:
         return False
+    except OSError:
+        return True
 
 
 def _earlier_files(files: Mapping[str, str], out: Path, force: bool) -> set[str]:
