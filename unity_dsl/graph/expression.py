@@ -19,6 +19,10 @@ from .parameters import Numeric, calculate, fold, whole
 from .view_pattern import bind, lost_axes
 
 
+MOST_PARTS = 1_000
+"""Of a split: each is an operator and has a name."""
+
+
 @dataclass(frozen=True)
 class Program:
     """What is the same everywhere in a model. `dtype` is that of what an operator without float operands returns."""
@@ -66,6 +70,7 @@ class Keeper:
 class Draft:
     """A graph that is being built, `around` the one that a body stands in. `keeper` stores what is declared in it, if
     it does not itself; names inside the paths of `shared` may be claimed. `modules` are what paths lie inside of.
+    `iterations` is how often the repeats around it execute it.
     """
 
     names: Names
@@ -78,6 +83,7 @@ class Draft:
     paths: dict[str, Span | None] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
     keeper: Keeper | None = None
+    iterations: int = 1
     shared: set[str] = field(default_factory=set)
 
     def graph(self) -> Graph:
@@ -337,6 +343,9 @@ def _split(place: Place, expr: Call, targets: Sequence[str]) -> tuple[Value, ...
     operand = tensor(place, expr.arguments[0])
     dim = fold(given["dim"], place.scope.numbers)
     parts = whole(given["parts"], place.scope.numbers, "`parts`")
+    if parts > MOST_PARTS:
+        message = f"`split` into {parts} parts, {MOST_PARTS} is the limit"
+        raise fail("E226", message, given["parts"].span or expr.span, help="`scan` goes over positions")
     rank = len(operand.shape)
     if dim != int(dim) or not -rank <= dim < rank:
         raise fail("E214", f"`split`: dim = {dim} is not one of the {rank} dimensions of `{operand.name}`", expr.span)

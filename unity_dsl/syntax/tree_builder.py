@@ -16,6 +16,9 @@ from .token_lines import Layout, is_word, token_span
 
 T = TypeVar("T")
 
+LARGEST = 2**63 - 1
+"""Of whole numbers: sizes and indices are 64-bit in every program."""
+
 
 class Builder:
     """One method per rule of the grammar, named after it; `build` dispatches. Trees keep brackets and keywords."""
@@ -56,6 +59,9 @@ class Builder:
         value = int(token) if token.isdigit() else float(token)
         if abs(value) == float("inf"):
             raise fail("E019", f"`{token}` is too large", self.at(token), help="infinity is written `inf`")
+        if isinstance(value, int) and value > LARGEST:
+            help = f"as a real number it is written `{float(value)!r}`"
+            raise fail("E019", f"`{token}` does not fit 64 bits", self.at(token), help=help)
         return -value if negative else value
 
     def distinct(self, names: Iterable[Token], what: str) -> None:
