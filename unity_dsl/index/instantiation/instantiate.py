@@ -129,6 +129,8 @@ def _build(site: Site, names: Frame, binding: Binding | None) -> Instance:
     merged = None if binding is None else dims_of(binding.target)
     equations = _equations(site, names, inputs, operator.statements, sizes, local, merged)
     evaluation = _equations(site, names, inputs, operator.evaluation, sizes, local, merged)
+    if [(e.target, e.value) for e in evaluation] == [(e.target, e.value) for e in equations]:
+        evaluation = ()
     targets = {equation.target.name: equation.target for equation in equations}
     instance = Instance(
         operator,
