@@ -18,7 +18,6 @@ from .name_scope import Names, Scope
 from .parameters import Numeric, calculate, fold, whole
 from .view_pattern import bind, lost_axes
 
-
 MOST_PARTS = 1_000
 """Of a split: each is an operator and has a name."""
 

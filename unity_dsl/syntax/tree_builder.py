@@ -9,15 +9,13 @@ from typing import Any, TypeVar
 from lark import Token, Tree
 
 from .ast import Apply, Expr, Name, Number
+from .ast.expressions import LARGEST_INTEGER
 from .diagnostic import Label, fail
 from .grammar import Node
 from .span import Source, Span
 from .token_lines import Layout, is_word, token_span
 
 T = TypeVar("T")
-
-LARGEST = 2**63 - 1
-"""Of whole numbers: sizes and indices are 64-bit in every program."""
 
 
 class Builder:
@@ -59,7 +57,7 @@ class Builder:
         value = int(token) if token.isdigit() else float(token)
         if abs(value) == float("inf"):
             raise fail("E019", f"`{token}` is too large", self.at(token), help="infinity is written `inf`")
-        if isinstance(value, int) and value > LARGEST:
+        if isinstance(value, int) and value > LARGEST_INTEGER:
             help = f"as a real number it is written `{float(value)!r}`"
             raise fail("E019", f"`{token}` does not fit 64 bits", self.at(token), help=help)
         return -value if negative else value

@@ -154,6 +154,6 @@ OPERATORS: dict[str, Code] = {
     "E131": Code(
         "an index without bounds",
         "Whether a read lies inside its tensor is decided from the least and greatest value of its index. Division "
-        "and remainder are by sizes or positive numbers.",
+        "and remainder are by sizes or positive numbers, and whole numbers are those of 64 bits.",
     ),
 }
