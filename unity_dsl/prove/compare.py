@@ -20,6 +20,7 @@ from fractions import Fraction
 from itertools import permutations
 
 from .arithmetic import Arithmetic
+from .arrangement import arranged
 from .form import (
     Atom,
     Element,
@@ -99,6 +100,8 @@ class Comparison:
         for factor, power in term.factors:
             name, index = self._place(factor, context)
             places += [(name if power > 0 else f"1/{name}", index)] * abs(power)
+        if len({name for name, _ in places}) < len(places):
+            return _Row(term.coefficient, term.bound, term.guards, arranged(places, term.bound, term.guards))
         return _Row(term.coefficient, term.bound, term.guards, tuple(sorted(places, key=lambda place: place[0])))
 
     def _place(self, factor: Atom, given: tuple[Guard, ...]) -> tuple[str, tuple[Poly, ...]]:
