@@ -17,7 +17,7 @@ import torch
 
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.typing import TypedOperator, type_operator
-from unity_dsl.index.declarations.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.evaluation.evaluate import evaluate
 from unity_dsl.index.evaluation.uniform import uniform

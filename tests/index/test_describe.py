@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from unity_dsl.index.cost.explanation import describe_function, describe_operator, describe_parallel
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 
 from .declare import declare
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unity_dsl.index.declarations.fact_trials import contradiction, sample
-from unity_dsl.index.declarations.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.term import free_axes
 from unity_dsl.index.equations.term_text import condition_text
 from unity_dsl.syntax.ast import Apply, FactDecl

@@ -9,11 +9,11 @@ import pytest
 
 from unity_dsl.index.axes.axis_classes import classify, gradient_free, linear_operands, local_native
 from unity_dsl.index.cost.work import backward_work, work
-from unity_dsl.index.declarations.library import Library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.gradients.adjoint import adjoint
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.index.instantiation.representative import small_instances
+from unity_dsl.index.library import Library
 
 from .declare import operator
 

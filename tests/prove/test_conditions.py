@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unity_dsl.index.declarations.library import Library, load_library
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.conditions.condition_grammar import atoms
 from unity_dsl.prove.conditions.condition_search import Evidence, Found, Undefined, _entails, find_condition

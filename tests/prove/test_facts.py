@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from unity_dsl.cli import explain_declaration
-from unity_dsl.index.declarations.library import Library, library_of, library_sources, load_library
+from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
 from unity_dsl.index.equations.term_text import fact_text
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import NotProved, Proved, Refuted
 from unity_dsl.prove.equality.fact_proofs import FactStatus, FactStatuses, fact_lines
 from unity_dsl.prove.functions.fact_laws import Use, laws_of

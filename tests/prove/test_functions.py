@@ -10,7 +10,7 @@ import mpmath
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from unity_dsl.index.declarations.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.prove.decision.integer_arithmetic import Arithmetic
 from unity_dsl.prove.decision.signs import Sign
 from unity_dsl.prove.functions.fact_laws import laws_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from unity_dsl.index.declarations.library import Library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Answer, NotProved, Proved
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.prove.sharding.halo_theorems import prove_holding

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.prove.cases import library, rule_of, rules_of
 from tests.prove.mutation import mutants
 from tests.sampling import SAMPLE, of_the_day
-from unity_dsl.index.declarations.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.prove.answer import NotProved, Refuted
 from unity_dsl.prove.normal_form.form import Unsupported
 from unity_dsl.prove.refutation.numeric_run import IllShaped, Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.ast import (
     Assign,
     Binary,

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, ParallelDecl, Read, Size
 from .layout import Attributes, Layout, Mesh, Overlap, Window
 from .layout_codes import Numbers

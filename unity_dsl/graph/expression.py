@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..index.declarations.library import Library
 from ..index.equations.instance import Instance
 from ..index.instantiation.instantiate import instantiate
 from ..index.instantiation.operand_shape import Binding, Shape
 from ..index.instantiation.view_call import takes_pattern
+from ..index.library import Library
 from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, Name, Number, OperatorDecl, View
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span

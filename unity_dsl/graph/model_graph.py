@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..index.declarations.library import Library
 from ..index.instantiation.operand_shape import shape_text
+from ..index.library import Library
 from ..syntax.ast import (
     Assign,
     BlockDecl,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..index.declarations.library import Library
 from ..index.equations.instance import Instance
 from ..index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from ..index.library import Library
 from ..prove.decision.integer_arithmetic import Arithmetic
 from ..prove.normal_form.form import Unsupported
 from ..prove.normal_form.polynomial import ONE, Poly, exact_number, number, product

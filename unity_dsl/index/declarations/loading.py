@@ -1,9 +1,8 @@
-"""All declarations in force: the shipped ones and the user's, each checked."""
+"""Reads the declarations in force, the shipped ones and the user's, and checks each."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +14,7 @@ from ...syntax.outline import outline
 from ...syntax.parse_ops import parse_operator, parse_ops
 from ...syntax.read import read_source
 from ...syntax.span import Source, Span
+from ..library import Library
 from .validate import check_function, check_operator, check_parallel
 
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
@@ -46,15 +46,6 @@ class Operators(Mapping[str, OperatorDecl]):
 
     def __len__(self) -> int:
         return len(self._found)
-
-
-@dataclass(frozen=True, eq=False)
-class Library:
-    """Declarations by name. Operators and parallel ops share one space of names, element functions have their own."""
-
-    operators: Mapping[str, OperatorDecl]
-    parallels: Mapping[str, ParallelDecl]
-    functions: Mapping[str, FunctionDecl]
 
 
 def load_library(extra: Sequence[Path] = ()) -> Library:
