@@ -20,6 +20,7 @@ from ..syntax.ast import (
     NativeArgument,
     NativeCall,
     NativeList,
+    NativeString,
     Number,
     Read,
     Select,
@@ -235,6 +236,8 @@ class Space:
                     piece = number(value)
                 case Name(name=name):
                     piece = aligned[name]
+                case NativeString(value=value):
+                    return repr(value)
                 case NativeCall():
                     return text(given)
                 case _:
@@ -261,6 +264,8 @@ def native_text(call: NativeCall, named: Mapping[str, str], sizes: Callable[[Siz
                 return name if name in LITERALS else named[name]
             case Size():
                 return str(sizes(given))
+            case NativeString(value=value):
+                return repr(value)
             case NativeList(items=items):
                 return f"[{', '.join(map(argument, items))}]"
             case NativeCall():
