@@ -85,5 +85,7 @@ def _signature(poly: Poly, indices: dict[Var, int], marked: Var | None = None) -
             case _:
                 return symbol_key(symbol)
 
-    parts = sorted(f"{c}{''.join(f'.{part}' for part in sorted(f'{text(s)}^{n}' for s, n in m))}" for m, c in poly.terms)
+    parts = sorted(
+        f"{c}{''.join(f'.{part}' for part in sorted(f'{text(s)}^{n}' for s, n in m))}" for m, c in poly.terms
+    )
     return "+".join(parts)
