@@ -174,10 +174,11 @@ def written_names(file: ModelFile) -> frozenset[str]:
     """Every name that the text gives to a tensor or a repeat, anywhere."""
     bodies = (file.model.body, *(block.body for block in file.blocks))
     inputs = (name for block in file.blocks for name in block.inputs)
-    return frozenset(inputs) | {name for body in bodies for name in _written(body)}
+    return frozenset(inputs) | {name for body in bodies for name in written(body)}
 
 
-def _written(statements: Iterable[ModelStatement]) -> Iterator[str]:
+def written(statements: Iterable[ModelStatement]) -> Iterator[str]:
+    """Every name that these statements and those inside them give to a tensor or a repeat."""
     for statement in statements:
         match statement:
             case Assign(targets=targets):
@@ -187,10 +188,10 @@ def _written(statements: Iterable[ModelStatement]) -> Iterator[str]:
             case Scan(name=name, slices=slices, body=body):
                 yield name
                 yield from (part.name for part in slices)
-                yield from _written(body)
+                yield from written(body)
             case Repeat(name=name, body=body) | Cond(name=name, body=body):
                 yield name
-                yield from _written(body)
+                yield from written(body)
             case Collect(name=name):
                 yield name
             case UpdateStatement() | Return() | Loss() | Output():

@@ -61,8 +61,7 @@ MODELS: dict[str, Code] = {
     ),
     "E211": Code(
         "a call that does not fit what is called",
-        "A block is called as the whole right side of an assignment, `f = ffn[hidden=64](x)`, because its weights are "
-        "named after what it is assigned to, with all of its inputs and only with parameters that it declares. "
+        "A block is called with all of its inputs and only with parameters that it declares, `ffn[hidden=64](x)`. "
         "`split` takes one tensor, `dim` and `parts`.",
     ),
     "E212": Code("a wrong number of results", "An assignment has as many names as its right side returns tensors."),
