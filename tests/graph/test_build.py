@@ -311,6 +311,17 @@ def test_the_name_of_a_block_in_an_expression_is_no_name_of_the_text() -> None:
     assert names[:5] == ["left.norm.gain", "norm_2.gain", "mix.w", "mix.norm.gain", "norm_3.gain"]
 
 
+def test_blocks_in_expressions_nest_no_deeper_than_can_be_written_out() -> None:
+    def nested(blocks: int) -> str:
+        first = "block f0(x)\n  return relu(x)\n"
+        calls = f"{'relu(' * 60}f{{}}(x){')' * 60}"
+        rest = [f"block f{i}(x)\n  return {calls.format(i - 1)}\n" for i in range(1, blocks)]
+        return "\n".join([first, *rest, body(f"y = f{blocks - 1}(x)")])
+
+    assert len(operators(build(nested(4)).graph)) == 3 * 60 + 3
+    assert fault(nested(5)) == "E226"
+
+
 def test_a_block_of_several_results_is_assigned_first() -> None:
     text = IN_EXPRESSIONS.replace("left, right = halves(x)", "left = halves(x)\n      right = left")
     assert fault(text) == "E212"

@@ -118,8 +118,8 @@ MODELS: dict[str, Code] = {
     "E225": Code("a tensor too large", "The number of elements does not fit what a 64-bit program can address."),
     "E226": Code(
         "a model too large",
-        "Blocks are written out where they are called. Blocks and repeats may be nested 32 deep, and all blocks "
-        "together may come to 20,000 operators, where the body of a repeat counts once.",
+        "Blocks are written out where they are called. Blocks and repeats may be nested 32 deep, calls in expressions "
+        "192 deep, and all blocks together may come to 20,000 operators, where the body of a repeat counts once.",
     ),
     "E230": Code(
         "an update of what is no buffer here",
