@@ -21,7 +21,7 @@ from . import __version__
 from .console import keep_interruptions, replace_file, show_diagnostic, show_lines
 
 if TYPE_CHECKING:
-    from .emit.check import CheckReport
+    from .emit.program_check import CheckReport
 
 DEBUG = "UNITY_DEBUG"
 
@@ -221,7 +221,7 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
     Same initial weights, same data: the loss, every gradient, and the parameters after some SGD steps are compared, in
     float64 (the test of correctness) and in float32. Exit code 1 where they differ.
     """
-    from .emit.check import check
+    from .emit.program_check import check
 
     report = check(out, ranks, steps=steps, seed=seed)
     if as_json:
@@ -274,9 +274,9 @@ def explain_command(name: str, ops: tuple[Path, ...]) -> None:
 
 def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one."""
-    from .index.describe import describe_function, describe_operator, describe_parallel
-    from .index.library import load_library
-    from .prove.facts import fact_lines
+    from .index.cost.explanation import describe_function, describe_operator, describe_parallel
+    from .index.declarations.loading import load_library
+    from .prove.equality.fact_proofs import fact_lines
     from .rules.sharding_table import statuses
     from .rules.theorems import ShardingTheorems
     from .syntax.codes import CODES
@@ -322,7 +322,7 @@ def list_command(kind: str, ops: tuple[Path, ...]) -> None:
 
 def list_operators(ops: Sequence[Path]) -> list[tuple[str, str]]:
     """Operators, then parallel ops, each with the first line of its doc comment."""
-    from .index.library import load_library
+    from .index.declarations.loading import load_library
 
     library = load_library(ops)
     operators = [(name, first_line(declaration.doc)) for name, declaration in library.operators.items()]

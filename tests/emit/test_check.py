@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unity_dsl.compile import Request, compile_model
-from unity_dsl.emit.check import TOLERANCE, CheckReport, check
+from unity_dsl.emit.program_check import TOLERANCE, CheckReport, check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.emit.write import write_program
 from unity_dsl.syntax.diagnostic import InputError
@@ -58,14 +58,14 @@ def largest(report: CheckReport) -> float:
 def test_a_right_program_passes(
     compiled: Callable[..., Path], pool: RankPool, devices: int, pins: tuple[str, ...], strategy: str
 ) -> None:
-    report = pool.check(compiled(devices, *pins, strategy=strategy))
+    report = check(compiled(devices, *pins, strategy=strategy), pool=pool)
     assert report.ok and largest(report) <= TOLERANCE and not report.recompiled and not report.edited
     assert report.ranks == devices
     assert 0 < report.float32_err < 1e-5 and 0 < report.float32_single_device_err < 1e-5
 
 
 def test_the_report_is_json_of_the_agreed_form(compiled: Callable[..., Path], pool: RankPool) -> None:
-    found = json.loads(json.dumps(pool.check(compiled(2)).to_json()))
+    found = json.loads(json.dumps(check(compiled(2), pool=pool).to_json()))
     assert list(found) == ["ok", "ranks", "loss_rel_err", "grad_rel_err", "param_rel_err", "worst", "float32"]
     assert list(found["float32"]) == ["err", "single_device_err"]
     assert found["ok"] is True and isinstance(found["worst"], str)
@@ -78,7 +78,7 @@ def test_another_number_of_ranks_is_compiled_from_the_plan_alone(
     out = compiled(2)
     (out.parent / "pair.udl").unlink()
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
-    report = pool.check(out, ranks)
+    report = check(out, ranks, pool=pool)
     assert report.ok and report.ranks == ranks and report.recompiled is (ranks != 2)
     assert before == {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
 
@@ -100,7 +100,7 @@ def edit(out: Path, pattern: str, replacement: str) -> None:
 def test_a_wrong_forward_is_found(compiled: Callable[..., Path], pool: RankPool) -> None:
     out = compiled(2, strategy="data_parallel")
     edit(out, r"torch\.tanh\(", "torch.sin(")
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert not report.ok and largest(report) > 1e-3 and report.edited == ("model.py",)
 
 
@@ -109,7 +109,7 @@ def test_a_wrong_gradient_is_found(compiled: Callable[..., Path], pool: RankPool
     out = compiled(2, strategy="data_parallel")
     path = out / "model.py"
     path.write_text(path.read_text() + _DOUBLE_GRADIENTS)
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert not report.ok and report.grad_rel_err > 0.5 and "gradient" in report.worst
 
 
@@ -130,7 +130,7 @@ def test_a_program_that_raises_is_told_with_its_trace(compiled: Callable[..., Pa
     out = compiled(2, strategy="data_parallel")
     edit(out, r"torch\.tanh\(", "torch.no_such_function(")
     with pytest.raises(InputError) as caught:
-        pool.check(out)
+        check(out, pool=pool)
     assert caught.value.diagnostic.code == "E406"
     assert "no_such_function" in caught.value.diagnostic.message and "Traceback" in caught.value.diagnostic.help
 

@@ -14,13 +14,14 @@ from tests.graph.simulation import decode, encode
 from unity_dsl.emit.collectives import Collectives, conversion_name
 from unity_dsl.emit.program import render_collectives, render_model, render_parallel, write_down
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.conversion import move_table
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, nest
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.graph.step import StepKind
-from unity_dsl.index.library import Library, library_of, library_sources, load_library
+from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.ast import ReductionKind
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from tests.fuzz.evaluate import losses
-from unity_dsl.emit.compare import load_program
 from unity_dsl.emit.names import ATTRIBUTES, Names, class_name, comment_text, docstring_text, is_plain_attribute
 from unity_dsl.emit.program import render_model, render_parallel, write_down
+from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.text import WIDTH, broken
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Model
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
-from unity_dsl.index.library import Library, load_library
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from unity_dsl.compile import Request, compile_model
-from unity_dsl.emit.compare import load_program
+from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.write import write_program
 
 from .started import Started, start

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
-from unity_dsl.index.library import Library, load_library
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.library import Library
 from unity_dsl.resources import folder
 from unity_dsl.syntax.codes import CODES
 from unity_dsl.syntax.diagnostic import InputError

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unity_dsl.graph.cut import bijective, cut_at
-from unity_dsl.index.library import Library, library_of, library_sources
+from unity_dsl.graph.declared_slices import bijective, cut_at
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.span import Source
 
 OPERATORS = """

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from unity_dsl.graph.cut import cut_at, cut_indices, held_indices
+from unity_dsl.graph.declared_slices import cut_at, cut_indices, held_indices
 from unity_dsl.graph.exchange import Received, transfers
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Overlap, Partial, Replicate, Shard, Window
 from unity_dsl.graph.layout import nest as nested

@@ -7,13 +7,13 @@ from itertools import product
 
 import pytest
 
-from unity_dsl.graph.cut import bijective, cut_indices, free_attributes, linear_span
-from unity_dsl.graph.holding import held_window, merged_attributes, only_holds, window_attributes
+from unity_dsl.graph.declared_slices import bijective, cut_indices, free_attributes, linear_span
+from unity_dsl.graph.halo import held_window, merged_attributes, only_holds, window_attributes
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.typing import Along, Linearly, TypedOperator, Uniformly, type_operator
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Binding, Shape, instantiate
-from unity_dsl.index.window import Reach
+from unity_dsl.index.axes.axis_windows import Reach
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
 
 from .overlapping import CYCLIC, HALO, STRIDED, library_with
 

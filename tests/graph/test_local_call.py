@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unity_dsl.graph.cut import held_indices
+from unity_dsl.graph.declared_slices import held_indices
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.local_call import LocalCall, local_call
 from unity_dsl.graph.typing import Along, TypedOperator, type_operator
-from unity_dsl.index.evaluate import evaluate
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Shape, instantiate
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 
 from .overlapping import library_with
 

@@ -22,10 +22,10 @@ from unity_dsl.graph.typing import (
     configurations,
     type_operator,
 )
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Binding, Shape, instantiate
-from unity_dsl.index.library import load_library
-from unity_dsl.index.representative import small_instances
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
+from unity_dsl.index.instantiation.representative import small_instances
 from unity_dsl.rules.theorems import ShardingTheorems
 from unity_dsl.syntax.ast import ReductionKind
 

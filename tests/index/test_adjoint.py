@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unity_dsl.index.adjoint import adjoint
-from unity_dsl.index.evaluate import evaluate
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Shape, instantiate
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.equations.term_text import equation_text
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.index.evaluation.uniform import uniform
+from unity_dsl.index.gradients.adjoint import adjoint
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.index.library import Library
-from unity_dsl.index.notation import equation_text
-from unity_dsl.index.uniform import uniform
 
 from .declare import declare
 from .operand_cases import Case, Random, any_shape, normal

@@ -7,11 +7,11 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 
-from unity_dsl.index.classify import AxisKind, classify, gradient_free, linear_operands, local_native
-from unity_dsl.index.derivative import dependents
-from unity_dsl.index.evaluate import evaluate, evaluate_all
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Binding, Shape, instantiate
+from unity_dsl.index.axes.axis_classes import AxisKind, classify, gradient_free, linear_operands, local_native
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.evaluation.evaluate import evaluate, evaluate_all
+from unity_dsl.index.gradients.derivative import dependents
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
 
 from .declare import declare

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.index.describe import describe_function, describe_operator, describe_parallel
+from unity_dsl.index.cost.explanation import describe_function, describe_operator, describe_parallel
 from unity_dsl.index.library import Library
 
 from .declare import declare

@@ -14,11 +14,12 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unity_dsl.index.evaluate import evaluate, evaluate_all
-from unity_dsl.index.instantiate import Binding, Shape, instantiate, instantiate_parallel
-from unity_dsl.index.library import Library, load_library
-from unity_dsl.index.shape import Factors
-from unity_dsl.index.uniform import uniform
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.evaluation.evaluate import evaluate, evaluate_all
+from unity_dsl.index.evaluation.uniform import uniform
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from unity_dsl.index.instantiation.operand_shape import Factors
+from unity_dsl.index.library import Library
 
 from .declare import declare
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unity_dsl.index.facts import contradiction, sample
-from unity_dsl.index.library import load_library
-from unity_dsl.index.notation import condition_text
-from unity_dsl.index.term import free_axes
+from unity_dsl.index.declarations.fact_trials import contradiction, sample
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.equations.term import free_axes
+from unity_dsl.index.equations.term_text import condition_text
 from unity_dsl.syntax.ast import Apply, FactDecl
 from unity_dsl.syntax.diagnostic import InputError
 

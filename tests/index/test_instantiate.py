@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from unity_dsl.index.instance import Equation, Instance
-from unity_dsl.index.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from unity_dsl.index.equations.instance import Equation, Instance
+from unity_dsl.index.equations.term import dim_index, walk
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from unity_dsl.index.library import Library
-from unity_dsl.index.term import dim_index, walk
 from unity_dsl.syntax.ast import Apply, Expr, Name, Number, Read, Reduce, ReductionKind, Select, Size, Uniform
 
 from .declare import operator, parallel

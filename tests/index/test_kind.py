@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unity_dsl.index.adjoint import adjoint
-from unity_dsl.index.classify import classify, gradient_free, linear_operands, local_native
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Shape, instantiate
+from unity_dsl.index.axes.axis_classes import classify, gradient_free, linear_operands, local_native
+from unity_dsl.index.cost.work import backward_work, work
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.gradients.adjoint import adjoint
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.index.instantiation.representative import small_instances
 from unity_dsl.index.library import Library
-from unity_dsl.index.representative import small_instances
-from unity_dsl.index.work import backward_work, work
 
 from .declare import operator
 

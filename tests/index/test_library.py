@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.index.evaluate import evaluate
-from unity_dsl.index.instantiate import Binding, Shape, instantiate, instantiate_parallel
-from unity_dsl.index.library import Library, library_of, load_library
+from unity_dsl.index.declarations.loading import library_of, load_library
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.codes import CODES
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.render import render
@@ -137,7 +138,7 @@ def test_shipped_operators_are_read_when_they_are_asked_for(tmp_path: Path, monk
     (tmp_path / "given").write_text(bad)
     with pytest.raises(InputError) as at_once:
         load_library([tmp_path / "given"])
-    monkeypatch.setattr("unity_dsl.index.library.folder", lambda _: tmp_path)
+    monkeypatch.setattr("unity_dsl.index.declarations.loading.folder", lambda _: tmp_path)
     library = load_library()
     assert list(library.operators) == ["relu", "bad", "softmax"] and len(library.operators) == 3
     assert "bad" in library.operators and "worse" not in library.operators
@@ -152,7 +153,7 @@ def test_shipped_operators_are_read_when_they_are_asked_for(tmp_path: Path, monk
 def test_two_shipped_operators_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "ab":
         (tmp_path / f"{name}.uop").write_text("op same(x: [n..]) -> y: [n..]\n  y[n..] = x[n..]\n")
-    monkeypatch.setattr("unity_dsl.index.library.folder", lambda _: tmp_path)
+    monkeypatch.setattr("unity_dsl.index.declarations.loading.folder", lambda _: tmp_path)
     with pytest.raises(InputError) as caught:
         load_library()
     diagnostic = caught.value.diagnostic

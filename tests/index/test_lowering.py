@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from unity_dsl.index.adjoint import adjoint
-from unity_dsl.index.instantiate import Shape, instantiate
+from unity_dsl.index.cost.lowering_class import LoweringClass, lowering_class
+from unity_dsl.index.gradients.adjoint import adjoint
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.index.instantiation.representative import representative
 from unity_dsl.index.library import Library
-from unity_dsl.index.lowering import LoweringClass, lowering_class
-from unity_dsl.index.representative import representative
 
 from .declare import declare
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unity_dsl.index.adjoint import adjoint
-from unity_dsl.index.classify import AxisKind, classify, local_native
-from unity_dsl.index.evaluate import evaluate
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Shape, instantiate
-from unity_dsl.index.representative import representative
+from unity_dsl.index.axes.axis_classes import AxisKind, classify, local_native
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.index.gradients.adjoint import adjoint
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.index.instantiation.representative import representative
 from unity_dsl.syntax.diagnostic import InputError
 
 from .declare import declare, operator

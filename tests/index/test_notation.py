@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from unity_dsl.index.adjoint import adjoint
+from unity_dsl.index.equations.term import call
+from unity_dsl.index.equations.term_text import equation_text, expression_text
+from unity_dsl.index.gradients.adjoint import adjoint
+from unity_dsl.index.instantiation.representative import representative
 from unity_dsl.index.library import Library
-from unity_dsl.index.notation import equation_text, expression_text
-from unity_dsl.index.representative import representative
-from unity_dsl.index.term import call
 from unity_dsl.syntax.ast import Expr, Name, Number, OperatorDecl, Read, Select, Size
 from unity_dsl.syntax.parse_ops import parse_ops
 from unity_dsl.syntax.span import Source

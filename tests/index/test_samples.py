@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unity_dsl.index.evaluate import evaluate
-from unity_dsl.index.instantiate import Shape, instantiate
+from unity_dsl.index.declarations.sample_trials import SAMPLES, contradiction
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.index.instantiation.representative import small_instances
 from unity_dsl.index.library import Library
-from unity_dsl.index.representative import small_instances
-from unity_dsl.index.samples import SAMPLES, contradiction
 from unity_dsl.syntax.ast import Name
 
 SHIPPED = ("top_k", "sort", "expert_places")

@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unity_dsl.index.term import affine, call, dim_axes, dim_index, free_axes, interval, reads, substitute, walk
+from unity_dsl.index.equations.term import (
+    affine,
+    call,
+    dim_axes,
+    dim_index,
+    free_axes,
+    interval,
+    reads,
+    substitute,
+    walk,
+)
 from unity_dsl.syntax.ast import Expr, Name, Number, Read, Reduce, ReductionKind, Size
 
 AXES = ("h", "i", "k")

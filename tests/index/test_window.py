@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from unity_dsl.index.classify import AxisKind
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Shape, instantiate
-from unity_dsl.index.window import Reach, Windowed, windowed
+from unity_dsl.index.axes.axis_classes import AxisKind
+from unity_dsl.index.axes.axis_windows import Reach, Windowed, windowed
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 
 from .declare import declare
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Binding, Shape, instantiate
+from unity_dsl.index.cost.work import Work, backward_work, work
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
-from unity_dsl.index.work import Work, backward_work, work
 
 from .declare import declare
 from .test_ops import CASES

@@ -13,8 +13,8 @@ from itertools import count, product
 from math import prod
 from random import Random
 
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from unity_dsl.index.library import Library
 from unity_dsl.syntax.ast import Apply, Name, ParallelDecl, Size
 from unity_dsl.syntax.diagnostic import InputError

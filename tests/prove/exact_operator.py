@@ -13,7 +13,7 @@ from math import prod
 from operator import itemgetter
 from random import Random
 
-from unity_dsl.index.instance import Equation, Instance
+from unity_dsl.index.equations.instance import Equation, Instance
 from unity_dsl.index.library import Library
 from unity_dsl.syntax.ast import (
     Apply,

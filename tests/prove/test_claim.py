@@ -7,11 +7,11 @@ from itertools import permutations, product
 import pytest
 
 from unity_dsl.prove.answer import NotProved, Proved, Refuted
-from unity_dsl.prove.build import attribute_names, claim_of, used_names
-from unity_dsl.prove.form import Unsupported
-from unity_dsl.prove.poly import of
-from unity_dsl.prove.prove import prove_rule
-from unity_dsl.prove.witness import witness_sizes
+from unity_dsl.prove.normal_form.form import Unsupported
+from unity_dsl.prove.normal_form.polynomial import of
+from unity_dsl.prove.refutation.numeric_run import witness_sizes
+from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.prove.translation.rule_forms import attribute_names, claim_of, used_names
 
 from .cases import library, rule_of
 

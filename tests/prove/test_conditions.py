@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unity_dsl.index.library import Library, load_library
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Proved
-from unity_dsl.prove.build import claim_of, used_names, views_at
-from unity_dsl.prove.condition_grammar import atoms
-from unity_dsl.prove.conditions import Evidence, Found, Undefined, _entails, find_condition
-from unity_dsl.prove.counterexample import confirmed
-from unity_dsl.prove.prove import prove_rule
-from unity_dsl.prove.ranks import ranks_of
-from unity_dsl.prove.witness import Difference, IllShaped, Run, witness_sizes
+from unity_dsl.prove.conditions.condition_grammar import atoms
+from unity_dsl.prove.conditions.condition_search import Evidence, Found, Undefined, _entails, find_condition
+from unity_dsl.prove.refutation.counterexample import confirmed
+from unity_dsl.prove.refutation.numeric_run import Difference, IllShaped, Run, witness_sizes
+from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.prove.translation.rest_ranks import ranks_of
+from unity_dsl.prove.translation.rule_forms import claim_of, used_names, views_at
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import RuleDecl
 

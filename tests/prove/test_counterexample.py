@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from unity_dsl.prove.answer import NotProved, Refuted
-from unity_dsl.prove.build import claim_of, used_names, views_at
-from unity_dsl.prove.counterexample import SEEDS, confirmed, counterexample_table, number_text, smaller_sizes
-from unity_dsl.prove.prove import prove_rule
-from unity_dsl.prove.witness import Difference, IllShaped, Run, witness_sizes
+from unity_dsl.prove.refutation.counterexample import SEEDS, confirmed, counterexample_table, number_text, smaller_sizes
+from unity_dsl.prove.refutation.numeric_run import Difference, IllShaped, Run, witness_sizes
+from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.prove.translation.rule_forms import claim_of, used_names, views_at
 from unity_dsl.syntax.parse_rules import RuleDecl
 
 from .cases import library, rule_of, rules_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from unity_dsl.index.library import Library, library_of, library_sources
-from unity_dsl.prove import prove
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.index.library import Library
+from unity_dsl.prove import rule_proof as prove
 from unity_dsl.prove.answer import NotProved, Proved, Refuted
-from unity_dsl.prove.prove import prove_rule
+from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.syntax.span import Source
 
 from .cases import rule_of

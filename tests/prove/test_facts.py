@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from unity_dsl.cli import explain_declaration
-from unity_dsl.index.library import Library, library_of, library_sources, load_library
-from unity_dsl.index.notation import fact_text
+from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
+from unity_dsl.index.equations.term_text import fact_text
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import NotProved, Proved, Refuted
-from unity_dsl.prove.facts import FactStatus, FactStatuses, fact_lines
-from unity_dsl.prove.laws import Use, laws_of
-from unity_dsl.prove.prove import prove_rule
+from unity_dsl.prove.equality.fact_proofs import FactStatus, FactStatuses, fact_lines
+from unity_dsl.prove.functions.fact_laws import Use, laws_of
+from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.syntax.span import Source
 
 from .cases import library, rule_of, rules_of

@@ -10,12 +10,12 @@ import mpmath
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from unity_dsl.index.library import load_library
-from unity_dsl.prove.arithmetic import Arithmetic
-from unity_dsl.prove.form import Atom, Element, Extremum, Form, Function, Unsupported, atom
-from unity_dsl.prove.functions import Functions
-from unity_dsl.prove.laws import laws_of
-from unity_dsl.prove.sign import Sign
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.prove.decision.integer_arithmetic import Arithmetic
+from unity_dsl.prove.decision.signs import Sign
+from unity_dsl.prove.functions.fact_laws import laws_of
+from unity_dsl.prove.functions.scalar_functions import Functions
+from unity_dsl.prove.normal_form.form import Atom, Element, Extremum, Form, Function, Unsupported, atom
 from unity_dsl.syntax.ast import Apply, Expr, Name, Number
 
 from ..index.exact import PRIMITIVES, exact

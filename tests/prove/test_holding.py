@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Binding, Shape, instantiate
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Answer, NotProved, Proved
-from unity_dsl.prove.holding import prove_holding
-from unity_dsl.prove.prove import prove_rule
-from unity_dsl.prove.subject import generalise
+from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.prove.sharding.halo_theorems import prove_holding
+from unity_dsl.prove.sharding.theorem_subject import generalise
 
 from ..graph.overlapping import HALO, STRIDED, WINDOWED, library_with
 from .cases import rule_of

@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from unity_dsl.prove.arithmetic import Arithmetic
-from unity_dsl.prove.build import Graph, claim_of
-from unity_dsl.prove.guard import compare
-from unity_dsl.prove.inline import Tensor
-from unity_dsl.prove.notation import LETTERS, Notation, notation_of, question_text, tensor_lines
-from unity_dsl.prove.poly import ONE, Entry, Poly, fresh, number, of, power_of, quotient
-from unity_dsl.prove.prove import Derivation, follow_rule
-from unity_dsl.prove.shape import valued
-from unity_dsl.prove.witness import Numbers, Run
+from unity_dsl.prove.decision.integer_arithmetic import Arithmetic
+from unity_dsl.prove.normal_form.guard import compare
+from unity_dsl.prove.normal_form.polynomial import ONE, Entry, Poly, fresh, number, of, power_of, quotient
+from unity_dsl.prove.refutation.numeric_run import Numbers, Run
+from unity_dsl.prove.rule_proof import Derivation, follow_rule
+from unity_dsl.prove.translation.form_text import LETTERS, Notation, notation_of, question_text, tensor_lines
+from unity_dsl.prove.translation.operator_forms import Tensor
+from unity_dsl.prove.translation.rule_forms import Graph, claim_of
+from unity_dsl.prove.translation.symbolic_sizes import valued
 from unity_dsl.syntax.parse_rules import RuleDecl
 
 from .cases import library, rules_of

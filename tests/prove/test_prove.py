@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from unity_dsl.prove.answer import NotProved, Proved, Refuted
-from unity_dsl.prove.build import Graph, claim_of
-from unity_dsl.prove.form import Unsupported
-from unity_dsl.prove.prove import Prover, prove_rule
-from unity_dsl.prove.shape import Failed
+from unity_dsl.prove.normal_form.form import Unsupported
+from unity_dsl.prove.rule_proof import Prover, prove_rule
+from unity_dsl.prove.translation.rule_forms import Graph, claim_of
+from unity_dsl.prove.translation.symbolic_sizes import Failed
 from unity_dsl.syntax.diagnostic import InputError
 
 from .cases import library, rule_of

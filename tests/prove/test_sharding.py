@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from unity_dsl.index.adjoint import adjoint
-from unity_dsl.index.classify import AxisKind, classify
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Shape, instantiate
-from unity_dsl.index.term import free_axes, reads
+from unity_dsl.index.axes.axis_classes import AxisKind, classify
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.equations.term import free_axes, reads
+from unity_dsl.index.gradients.adjoint import adjoint
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.prove.answer import NotProved, Proved
-from unity_dsl.prove.sharding import prove_configuration
+from unity_dsl.prove.sharding.slice_theorems import prove_configuration
 from unity_dsl.syntax.ast import Name
 
 from ..index.declare import declare

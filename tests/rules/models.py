@@ -10,13 +10,13 @@ import numpy as np
 
 from tests.graph.evaluation import Returned, evaluate_model
 from tests.prove.cases import library, rule_of
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Graph, Model, Segment, Value
-from unity_dsl.prove.build import Ranks, attribute_value, input_dims, number_of
-from unity_dsl.prove.poly import product
-from unity_dsl.prove.shape import valued
-from unity_dsl.prove.witness import Run, witness_sizes
-from unity_dsl.rules.match import matches
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.prove.normal_form.polynomial import product
+from unity_dsl.prove.refutation.numeric_run import Run, witness_sizes
+from unity_dsl.prove.translation.rule_forms import Ranks, attribute_value, input_dims, number_of
+from unity_dsl.prove.translation.symbolic_sizes import valued
+from unity_dsl.rules.graph_match import matches
 from unity_dsl.rules.rewrite import rewrite
 from unity_dsl.rules.substitution import Substitution, substitution_of
 from unity_dsl.syntax.ast import Name

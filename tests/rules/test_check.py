@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from tests.prove.cases import library, rule_of, rules_of
 from tests.prove.mutation import mutants
 from tests.sampling import SAMPLE, of_the_day
-from unity_dsl.index.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.prove.answer import NotProved, Refuted
-from unity_dsl.prove.build import Claim, Ranks, claim_of, used_names, views
-from unity_dsl.prove.form import Unsupported
-from unity_dsl.prove.prove import prove_rule
-from unity_dsl.prove.ranks import ranks_of
-from unity_dsl.prove.witness import IllShaped, Run
+from unity_dsl.prove.normal_form.form import Unsupported
+from unity_dsl.prove.refutation.numeric_run import IllShaped, Run
+from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.prove.translation.rest_ranks import ranks_of
+from unity_dsl.prove.translation.rule_forms import Claim, Ranks, claim_of, used_names, views
 from unity_dsl.resources import folder
-from unity_dsl.rules.check import check_rule, load_rules
+from unity_dsl.rules.wellformed import check_rule, load_rules
 from unity_dsl.syntax.codes import CODES
 from unity_dsl.syntax.diagnostic import Diagnostic, InputError
 from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules

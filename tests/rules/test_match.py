@@ -11,8 +11,8 @@ import pytest
 
 from tests.prove.cases import library, rule_of, rules_of
 from unity_dsl.graph.graph import Model, Node
-from unity_dsl.index.library import library_of, library_sources
-from unity_dsl.rules.match import Match, TooMany, is_commutative, matches
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.rules.graph_match import Match, TooMany, is_commutative, matches
 from unity_dsl.rules.substitution import substitution_of
 from unity_dsl.syntax.ast import Name
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, RuleDecl

@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.layout import Mesh, MeshAxis
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.typing import Along, Linearly, Role, Uniformly, configurations
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Shape, instantiate
-from unity_dsl.index.library import load_library
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.prove import sharding
 from unity_dsl.prove.answer import Answer, NotProved, Proved
-from unity_dsl.prove.sharding import prove_linearity
-from unity_dsl.prove.subject import generalise, subject_of
+from unity_dsl.prove.sharding import slice_theorems as sharding
+from unity_dsl.prove.sharding.slice_theorems import prove_linearity
+from unity_dsl.prove.sharding.theorem_subject import generalise, subject_of
 from unity_dsl.resources import folder
 from unity_dsl.rules import theorems as module
 from unity_dsl.rules.keeping import asked_claims, keep, shipped_instances
@@ -327,7 +327,7 @@ def test_axes_that_are_not_always_side_by_side_stay_apart() -> None:
 
 def test_a_subject_computes_what_the_instance_does() -> None:
     """Joined axes: the same numbers, in another shape."""
-    from unity_dsl.index.evaluate import evaluate
+    from unity_dsl.index.evaluation.evaluate import evaluate
 
     rng = np.random.default_rng(5)
     for name, shapes in (("softmax", ((2, 3, 4, 5),)), ("layer_norm", ((2, 3, 4, 5), (5,), (5,))), ("relu", ((2, 3),))):

@@ -12,8 +12,8 @@ from unity_dsl.search.optimise import optimise
 from unity_dsl.search.part import everything
 from unity_dsl.search.pin import apply_pins
 from unity_dsl.search.problem import build_problem, prices_on
+from unity_dsl.search.problem_scope import Everything
 from unity_dsl.search.restriction import Restriction, places
-from unity_dsl.search.scope import Everything
 from unity_dsl.search.symmetry import no_symmetry
 
 from .conftest import FOUR, Build

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.graph.build import build_model
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import PlannedNode
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine

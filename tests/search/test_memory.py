@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unity_dsl.compile import Request, compile_model
-from unity_dsl.emit.compare import load_program
+from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.write import write_program
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import Memory

@@ -11,7 +11,7 @@ import pytest
 from unity_dsl.search import elimination, exact
 from unity_dsl.search import optimise as module
 from unity_dsl.search.exact import Solved, Solver
-from unity_dsl.search.holding import two_hops
+from unity_dsl.search.materialised_layouts import two_hops
 from unity_dsl.search.optimise import optimise, raised
 from unity_dsl.search.part import Domains, Part, Port, Repeat, Tensor, everything, no_limits
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unity_dsl.search.elimination import Table
-from unity_dsl.search.holding import two_hops
+from unity_dsl.search.materialised_layouts import two_hops
 from unity_dsl.search.sharing import SharedCost
 
 LAYOUTS = 4

@@ -21,8 +21,8 @@ from unity_dsl.search.optimise import optimise
 from unity_dsl.search.part import everything
 from unity_dsl.search.placing import find_plan
 from unity_dsl.search.problem import build_problem, prices_on
+from unity_dsl.search.problem_scope import Everything
 from unity_dsl.search.restriction import Restriction
-from unity_dsl.search.scope import Everything
 from unity_dsl.search.solve import search
 from unity_dsl.search.symmetry import no_symmetry
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.conversion import divisors, move_table
 from unity_dsl.graph.graph import Graph, Node
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.typing import Along, Linearly, Role, Uniformly, configurations
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine

@@ -14,7 +14,7 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.prove.answer import Proved
-from unity_dsl.prove.prove import prove_rule
+from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.search.pin import parse_pin
 from unity_dsl.search.solve import SEARCHED, search
 from unity_dsl.search.variants import SingleDevice, Variants, variants

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, product
 
 from ..graph.conversion import Conversion, convert
-from ..graph.cut import held_indices
+from ..graph.declared_slices import held_indices
 from ..graph.exchange import transfers
 from ..graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from ..graph.step import Step, StepKind

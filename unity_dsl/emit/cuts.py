@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..graph.cut import Cut as CutTerm
-from ..graph.cut import cut_at
+from ..graph.declared_slices import Cut as CutTerm
+from ..graph.declared_slices import cut_at
 from ..index.library import Library
 from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, Size
 from .piece import Piece, Sort, integer, number

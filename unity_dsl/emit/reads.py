@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..graph.holding import HeldWindow
-from ..index.term import affine, dim_axes, interval
+from ..graph.halo import HeldWindow
+from ..index.equations.term import affine, dim_axes, interval
 from ..syntax.ast import Expr, Number, Read
+from .index_space import Space
 from .piece import Binding, Piece, Sort, align, infix, number, permute, reshape, union
-from .space import Space
 
 
 @dataclass(frozen=True)

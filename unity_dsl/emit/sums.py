@@ -8,13 +8,13 @@ from math import prod
 
 from ..graph.layout import PARTITION
 from ..graph.typing import TypedOperator
-from ..index.instance import Equation, Instance
-from ..index.term import call, free_axes, interval
-from ..index.work import determined_by
+from ..index.cost.work import determined_by
+from ..index.equations.instance import Equation, Instance
+from ..index.equations.term import call, free_axes, interval
 from ..syntax.ast import Apply, Expr, Name, Number, Read, Size
 from .cuts import Cut
+from .index_space import Bound, Space
 from .piece import Binding, Piece, Sort, align, number, permute
-from .space import Bound, Space
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 

@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from ..index.library import Library
-from .cut import Indices, held_indices
+from .declared_slices import Indices, held_indices
 from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard
 from .layout_codes import PARTIAL, SHARD, Fractions, LayoutCodes, Numbers, encode
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..index.instance import Instance
-from ..index.instantiate import instantiate
+from ..index.equations.instance import Instance
+from ..index.instantiation.instantiate import instantiate
+from ..index.instantiation.operand_shape import Binding, Shape
+from ..index.instantiation.view_call import takes_pattern
 from ..index.library import Library
-from ..index.pattern import takes_pattern
-from ..index.shape import Binding, Shape
 from ..syntax.ast import (
     Binary,
     BlockDecl,
@@ -25,10 +25,10 @@ from ..syntax.ast import (
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
+from .name_scope import Names, Scope
 from .parameters import Numeric, calculate, fold, whole
 from .parameters import evaluate as evaluate_parameters
-from .pattern import bind, lost_axes
-from .scope import Names, Scope
+from .view_pattern import bind, lost_axes
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from ..index.instance import Instance
-from ..index.shape import shape_text
+from ..index.equations.instance import Instance
+from ..index.instantiation.operand_shape import shape_text
 from ..syntax.ast import Initialiser
 from ..syntax.span import Span
 

@@ -12,17 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..index.classify import classify
-from ..index.instance import Equation, Instance
-from ..index.instantiate import Shape, instantiate
+from ..index.axes.axis_classes import classify
+from ..index.axes.axis_windows import Windowed, windowed
+from ..index.equations.instance import Equation, Instance
+from ..index.equations.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
+from ..index.equations.where_conditions import Value, counts
+from ..index.evaluation.native_calls import changed_in_place
+from ..index.instantiation.instantiate import Shape, instantiate
 from ..index.library import Library
-from ..index.native import changed_in_place
-from ..index.solving import Value, counts
-from ..index.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
-from ..index.window import Windowed, windowed
 from ..syntax.ast import Expr, Number, Read, Size
 from ..syntax.diagnostic import InputError
-from .holding import HeldWindow
+from .halo import HeldWindow
 from .layout import PARTITION
 from .typing import TypedOperator
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..index.shape import Binding
+from ..index.instantiation.operand_shape import Binding
 from ..syntax.ast import Assign, Collect, Cond, Expr, ModelStatement, Nested, Repeat, Scan, Slices
 from ..syntax.diagnostic import Label, fail
 from ..syntax.span import Span
 from .blocks import assignments
 from .expression import Draft, Keeper, Place, apply, find_operator, tensor
 from .graph import Graph, Segment, Series, Value, type_text
+from .name_scope import Names, Scope
 from .parameters import LARGEST, fold, whole
-from .scope import Names, Scope
 
 Run = Callable[[Place, ModelStatement], None]
 """Adds a statement to the graph of a place."""

@@ -9,9 +9,9 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..index.instance import Instance, Operand
-from ..index.instance import Kind as InstanceKind
-from .holding import Holding
+from ..index.equations.instance import Instance, Operand
+from ..index.equations.instance import Kind as InstanceKind
+from .halo import Holding
 from .layout import Kind, Layout, Mesh, Shard, Window
 
 

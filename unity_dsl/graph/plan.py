@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..index.native import changed_in_place
+from ..index.evaluation.native_calls import changed_in_place
 from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value

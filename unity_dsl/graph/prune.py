@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from ..index.term import walk
+from ..index.equations.term import walk
 from ..syntax.ast import Uniform
 from ..syntax.diagnostic import fail
 from ..syntax.span import Span

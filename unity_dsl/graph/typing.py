@@ -20,13 +20,13 @@ from functools import cached_property
 from itertools import chain, product
 from typing import Protocol
 
-from ..index.classify import AxisKind, classify, gradient_free, linear_operands, local_native
-from ..index.instance import Equation, Instance, Operand
+from ..index.axes.axis_classes import AxisKind, classify, gradient_free, linear_operands, local_native
+from ..index.equations.instance import Equation, Instance, Operand
+from ..index.equations.term import reads
 from ..index.library import Library
-from ..index.term import reads
 from ..syntax.ast import ReductionKind
-from .cut import bijective, is_cut
-from .holding import HeldWindow, Holder, Holding, holds_merged, only_holds
+from .declared_slices import bijective, is_cut
+from .halo import HeldWindow, Holder, Holding, holds_merged, only_holds
 from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
 from .placement import Effect, place, placements, sliced
 

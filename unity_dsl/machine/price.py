@@ -18,8 +18,8 @@ from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
 from ..graph.step import Step, StepKind
 from ..graph.typing import InnerReduce, TypedOperator
-from ..index.instance import Instance
-from ..index.work import Work, backward_work, work
+from ..index.cost.work import Work, backward_work, work
+from ..index.equations.instance import Instance
 from .machine import Machine
 from .mesh import prime_factors
 

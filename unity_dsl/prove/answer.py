@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..syntax.ast import FactDecl
 
 if TYPE_CHECKING:
-    from .arithmetic import Question
-    from .witness import Difference
+    from .decision.integer_arithmetic import Question
+    from .refutation.numeric_run import Difference
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import median
 
-from ..index.describe import derived
+from ..index.cost.explanation import derived
+from ..index.cost.lowering_class import lowering_class
+from ..index.instantiation.representative import representative
 from ..index.library import Library
-from ..index.lowering import lowering_class
-from ..index.representative import representative
-from ..prove.facts import fact_lines
+from ..prove.equality.fact_proofs import fact_lines
 from ..rules.sharding_table import statuses
 from ..rules.theorems import ShardingTheorems
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Weight
-from ..index.instance import Instance
+from ..index.equations.instance import Instance
 
 Identity = tuple[object, ...]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import chain
 from multiprocessing import get_context
 
-from ..graph.build import build_model
-from ..index.instance import Instance
+from ..graph.model_graph import build_model
+from ..index.axes.axis_windows import windowed
+from ..index.equations.instance import Instance
 from ..index.library import Library
-from ..index.window import windowed
 from ..prove.answer import Proved
 from ..prove.version import solver_version
 from ..resources import folder

@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Update, Value, Weight
 from ..graph.prune import finish
-from ..index.instance import Instance
-from ..index.instantiate import Binding, Shape, instantiate
-from ..prove.form import Unsupported
+from ..index.equations.instance import Instance
+from ..index.instantiation.instantiate import Binding, Shape, instantiate
+from ..prove.normal_form.form import Unsupported
 from ..syntax.ast import Name
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
+from .graph_match import Match, graphs, instance_of
 from .identity import is_same, operation
-from .match import Match, graphs, instance_of
 
 
 class Refused(Exception):

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..index.instance import Instance
-from ..index.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from ..index.equations.instance import Instance
+from ..index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from ..index.library import Library
-from ..prove.arithmetic import Arithmetic
-from ..prove.build import (
+from ..prove.decision.integer_arithmetic import Arithmetic
+from ..prove.normal_form.form import Unsupported
+from ..prove.normal_form.polynomial import ONE, Poly, exact_number, number, product
+from ..prove.refutation.numeric_run import witness_sizes
+from ..prove.translation.rule_forms import (
     Ranks,
     attribute_value,
     call_pattern,
@@ -27,11 +30,8 @@ from ..prove.build import (
     used_names,
     view_binding,
 )
-from ..prove.claim import Claim
-from ..prove.form import Unsupported
-from ..prove.poly import ONE, Poly, exact_number, number, product
-from ..prove.shape import Factors, Failed, Sizes, factors_of, shown, valued
-from ..prove.witness import witness_sizes
+from ..prove.translation.size_assumptions import Claim
+from ..prove.translation.symbolic_sizes import Factors, Failed, Sizes, factors_of, shown, valued
 from ..syntax.ast import Name, Number, OperatorDecl, ParallelDecl, TensorDecl
 from ..syntax.diagnostic import InputError, Label, fail
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl

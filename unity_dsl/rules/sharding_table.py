@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from ..graph.cut import is_cut
-from ..graph.holding import Holder, only_holds
+from ..graph.declared_slices import is_cut
+from ..graph.halo import Holder, only_holds
 from ..graph.layout import Mesh, MeshAxis
 from ..graph.typing import Along, Linearly, Role, Typing, Uniformly
-from ..index.classify import AxisKind, classify, linear_operands
-from ..index.instance import Instance
+from ..index.axes.axis_classes import AxisKind, classify, linear_operands
+from ..index.axes.axis_windows import Windowed, windowed
+from ..index.declarations.sample_trials import SAMPLES, contradiction
+from ..index.equations.instance import Instance
+from ..index.instantiation.representative import instance_at, representative
 from ..index.library import Library
-from ..index.representative import instance_at, representative
-from ..index.samples import SAMPLES, contradiction
-from ..index.window import Windowed, windowed
 from ..prove.answer import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError

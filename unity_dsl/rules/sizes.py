@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from ..prove.poly import Monomial, Poly
+from ..prove.normal_form.polynomial import Monomial, Poly
 
 Equation = tuple[Poly, int]
 """A size of the rule and what it is in the model."""

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..index.library import Library
-from ..prove.arithmetic import Arithmetic
-from ..prove.build import (
+from ..prove.decision.integer_arithmetic import Arithmetic
+from ..prove.normal_form.form import Unsupported
+from ..prove.normal_form.polynomial import Poly, product
+from ..prove.refutation.numeric_run import witness_sizes
+from ..prove.translation.rule_forms import (
     Graph,
     Ranks,
     Views,
@@ -25,11 +28,8 @@ from ..prove.build import (
     rest_groups,
     used_names,
 )
-from ..prove.claim import Claim
-from ..prove.form import Unsupported
-from ..prove.poly import Poly, product
-from ..prove.shape import Failed, exactly, valued
-from ..prove.witness import witness_sizes
+from ..prove.translation.size_assumptions import Claim
+from ..prove.translation.symbolic_sizes import Failed, exactly, valued
 from ..syntax.ast import Name, OperatorDecl, ParallelDecl
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from .sizes import solve_sizes

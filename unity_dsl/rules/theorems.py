@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from hashlib import sha256
 
-from ..graph.holding import only_holds
+from ..graph.halo import only_holds
 from ..graph.layout import PARTITION
 from ..graph.typing import Along, Linearly, Role
-from ..index.adjoint import adjoint
-from ..index.instance import Instance, Kind
+from ..index.axes.axis_windows import windowed
+from ..index.equations.instance import Instance, Kind
+from ..index.equations.term import walk
+from ..index.equations.term_text import fact_text
+from ..index.gradients.adjoint import adjoint
 from ..index.library import Library
-from ..index.notation import fact_text
-from ..index.term import walk
-from ..index.window import windowed
 from ..prove.answer import Answer, Proved
-from ..prove.subject import Subject, generalise, subject_of
-from ..prove.window import window_text
+from ..prove.sharding.theorem_subject import Subject, generalise, subject_of
+from ..prove.sharding.window_subject import window_text
 from ..syntax.ast import Apply, Expr, FactDecl, OperatorDecl
 from .theorem_file import TheoremFile, shipped_theorems
 
@@ -86,8 +86,8 @@ class Claim:
 
     def prove(self, subject: Subject, library: Library) -> Answer:
         # Only a claim that is not kept has to wait for the prover.
-        from ..prove.holding import prove_holding
-        from ..prove.sharding import prove_division, prove_linearity
+        from ..prove.sharding.halo_theorems import prove_holding
+        from ..prove.sharding.slice_theorems import prove_division, prove_linearity
 
         match self.role:
             case Along(axis=axis, by=by) if self.held:

@@ -10,8 +10,8 @@ from ..prove.answer import Proved
 from ..syntax.diagnostic import fail
 from ..syntax.span import Source
 from .certificate import AGAIN, Certificate, certificates_path, certify, read_certificates, stale_reason
-from .check import load_rules
 from .rulebook import Verdict
+from .wellformed import load_rules
 
 
 def check_certificates(path: Path, source: Source, library: Library) -> Mapping[str, Certificate]:

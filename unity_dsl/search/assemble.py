@@ -11,10 +11,10 @@ from ..graph.graph import Node, Segment, Value
 from ..graph.layout import Layout, Mesh, invariant
 from ..graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from .exact import Solved
+from .layout_space import Conversions, Space
 from .meaning import Crossings, Meaning
 from .part import Port
 from .problem import Problem
-from .space import Conversions, Space
 
 Tree = list[tuple[int, int]]
 """Conversions as (target, source), sources first."""

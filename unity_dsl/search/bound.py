@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .elimination import Table, TooLarge
-from .holding import MOST_HELD, always, conversion_link, unary
+from .materialised_layouts import MOST_HELD, always, conversion_link, unary
 from .network import Hub, Link, Mask, Network, Relaxation, Shares
 from .part import Domains, Layouts, Limits, Part, Port, Tensor
 from .sharing import MOST_READERS, SharedCost

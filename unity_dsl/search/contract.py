@@ -15,7 +15,7 @@ import numpy as np
 
 from .elimination import Table
 from .exact import Solved
-from .holding import always, possible, unary
+from .materialised_layouts import always, possible, unary
 from .part import Domains, Layouts, Part, Port, Tensor
 from .sharing import MOST_READERS, SharedCost, min_plus
 

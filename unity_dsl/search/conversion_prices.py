@@ -12,13 +12,7 @@ from itertools import groupby
 
 import numpy as np
 
-from ..graph.conversion import (
-    Conversion,
-    convert,
-    cut_extents,
-    divisors,
-    move_table,
-)
+from ..graph.conversion import Conversion, convert, cut_extents, divisors, move_table
 from ..graph.exchange import Received
 from ..graph.layout import PARTITION, Cut, Layout, Mesh
 from ..graph.layout_codes import SHARD, Numbers

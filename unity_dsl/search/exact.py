@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from .elimination import LARGEST_WORK, Elimination, Factor, Table, TooLarge, eliminate, elimination_order
-from .holding import add_tensors
+from .materialised_layouts import add_tensors
 from .network import Network
 from .part import Domains, Layouts, Limits, Part, Port, Repeat
 

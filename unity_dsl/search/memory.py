@@ -15,7 +15,7 @@ from math import prod
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Invariant, Layout, Mesh, Replicate
 from ..graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment
-from ..index.kept import Tensor, element_bytes, kept_by_call, kept_by_statements
+from ..index.cost.saved_tensors import Tensor, element_bytes, kept_by_call, kept_by_statements
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import MOMENTS, held_fraction

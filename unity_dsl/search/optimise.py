@@ -16,8 +16,8 @@ from .elimination import TooLarge
 from .exact import Solved, Solver
 from .narrow import SWEEPS, TOLERANCE, WORTHWHILE, Bounded, bounded
 from .part import Domains, Part, no_limits
+from .part_reduction import Simplified, simplify
 from .peel import peel
-from .simplify import Simplified, simplify
 
 _STEP = 4.0
 _FIRST = _STEP**-3

@@ -16,7 +16,7 @@ from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import price_operators
 from .elimination import Table
-from .scope import Scope
+from .problem_scope import Scope
 
 _TIE = 1e-14
 """Seconds by which a Replicate is worse than an Invariant of equal price."""

@@ -17,14 +17,14 @@ from ..graph.layout import Layout
 from ..graph.typing import Configuration
 from .coarse import axis_domains, even_domain, whole_domain
 from .exact import Solved
-from .holding import crowded_tensor
+from .materialised_layouts import crowded_tensor
 from .meaning import Crowded, Impossible, Meaning
 from .narrow import TOLERANCE
 from .optimise import Optimum, least_cost, nowhere, optimise, raised
 from .part import Domains, Part, everything
 from .problem import Prices, Problem, build_problem, problem_over, register_layouts
+from .problem_scope import Everything, Neighbours, Renamings, Scope, Selection
 from .restriction import Restriction
-from .scope import Everything, Neighbours, Renamings, Scope, Selection
 from .symmetry import no_symmetry, symmetry_of
 
 WORTHWHILE = 1e-3

@@ -16,12 +16,12 @@ from ..machine.machine import Machine
 from ..machine.price import UPDATE_PASSES, held_fraction, local_price
 from .conversion_prices import ConversionPrices
 from .elimination import Table
+from .layout_space import ConversionTable, Spaces
 from .meaning import Crossings, Impossible, Meaning, Stored
 from .options import LayoutColumn, Options, OptionTable, all_invariant
 from .part import Layouts, Part, Port, Repeat, Tensor
+from .problem_scope import Scope
 from .restriction import Restriction, node_path, stored_values
-from .scope import Scope
-from .space import ConversionTable, Spaces
 
 _COSTLY = 20
 """Launches that an operator on values without weights may take before it is worth dividing: below, every device

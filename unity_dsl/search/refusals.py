@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
-from ..index.classify import AxisKind, classify
+from ..index.axes.axis_classes import AxisKind, classify
+from ..index.cost.lowering_class import LoweringClass, lowering_class
 from ..index.library import Library
-from ..index.lowering import LoweringClass, lowering_class
 from ..syntax.diagnostic import first_of
 from .restriction import places
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from lark import Token
 
 from .grammar import grammar
-from .layout import Layout, lay_out
 from .parse_model import parse_model
 from .parse_ops import parse_ops
 from .parse_rules import parse_rules
 from .spacing import space_tokens
 from .span import Source
+from .token_lines import Layout, lay_out
 
 INDENT = 2
 CONTINUATION = 4

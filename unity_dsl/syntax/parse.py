@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .grammar import Node, Refusal, grammar, parse_tree
-from .layout import Layout, lay_out
 from .span import Source, Span
+from .token_lines import Layout, lay_out
 
 
 def parse(source: Source, language: str, part: Span | None = None) -> tuple[Layout, Node]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from lark import Token, Tree
 
 from .ast import Apply, Expr, Name, Number
-from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
 from .diagnostic import fail
 from .grammar import Node
-from .layout import Layout
 from .parse import parse
 from .span import Source, Span
+from .token_lines import Layout
+from .tree_builder import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
 
 
 def _span() -> Span | None:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from ...graph.cut import is_cut
+from ...graph.declared_slices import is_cut
 from ...graph.graph import Graph, Model, Node, Segment, Value
-from ...graph.holding import only_holds
+from ...graph.halo import only_holds
 from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from ...graph.typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
