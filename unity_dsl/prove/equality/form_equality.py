@@ -37,6 +37,7 @@ from ..normal_form.form import (
 )
 from ..normal_form.guard import Guard, Relation, guard, settled, within
 from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
+from .factor_order import arranged
 from .index_unification import changes_of_index
 
 MAX_ORDERS = 24
@@ -99,6 +100,8 @@ class Comparison:
         for factor, power in term.factors:
             name, index = self._place(factor, context)
             places += [(name if power > 0 else f"1/{name}", index)] * abs(power)
+        if len({name for name, _ in places}) < len(places):
+            return _Row(term.coefficient, term.bound, term.guards, arranged(places, term.bound, term.guards))
         return _Row(term.coefficient, term.bound, term.guards, tuple(sorted(places, key=lambda place: place[0])))
 
     def _place(self, factor: Atom, given: tuple[Guard, ...]) -> tuple[str, tuple[Poly, ...]]:
