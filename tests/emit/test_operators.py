@@ -24,9 +24,9 @@ from unity_dsl.index.evaluation.uniform import uniform
 from unity_dsl.index.gradients.adjoint import adjoint
 from unity_dsl.index.instantiation.representative import small_instances
 
+from ..index.gradients.test_adjoint import ALL
 from ..index.operand_cases import Case
 from ..index.simple_cases import KINKED
-from ..index.test_adjoint import ALL
 from ..index.test_ops import listed
 from .test_local import run, text_of
 

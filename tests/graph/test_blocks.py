@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from .evaluation import evaluate_model
-from .test_build import LIBRARY, body, build, fault, operators
+from .test_model_graph import LIBRARY, body, build, fault, operators
 
 IN_EXPRESSIONS = """
     block norm(x)

@@ -289,7 +289,7 @@ class _Site:
         except KeyError:
             raise _Unknown from None
         declared = instance.operator.outputs[0].integer_range
-        return dims, None if declared is None else symbols.value(Name(declared))
+        return dims, None if declared is None else symbols.size(Name(declared))
 
     def _view_axes(self, view: GraphView) -> dict[str, Factors]:
         """The axes of a view with their factors. Raises E130 and _Unknown."""
