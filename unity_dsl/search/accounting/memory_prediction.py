@@ -1,7 +1,7 @@
 """What each device holds at the end of a forward pass, counted over a finished plan.
 
 Counted: parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
-the optimizer of the written train.py, and what the forward pass keeps for the backward one (`saved_tensors`): every tensor
+the optimizer of the written train.py, and what the forward pass keeps for the backward one: every tensor
 in every layout in which an operator keeps it, once for each iteration of a repeat. Not counted: what lives only while
 an operator runs, buffers of collectives, what the allocator cannot use, and that less is held at other times.
 """
