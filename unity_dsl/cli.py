@@ -275,7 +275,7 @@ def explain_command(name: str, ops: tuple[Path, ...]) -> None:
 def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one."""
     from .index.cost.explanation import describe_function, describe_operator, describe_parallel
-    from .index.declarations.library import load_library
+    from .index.declarations.loading import load_library
     from .prove.equality.fact_proofs import fact_lines
     from .rules.sharding_table import statuses
     from .rules.theorems import ShardingTheorems
@@ -322,7 +322,7 @@ def list_command(kind: str, ops: tuple[Path, ...]) -> None:
 
 def list_operators(ops: Sequence[Path]) -> list[tuple[str, str]]:
     """Operators, then parallel ops, each with the first line of its doc comment."""
-    from .index.declarations.library import load_library
+    from .index.declarations.loading import load_library
 
     library = load_library(ops)
     operators = [(name, first_line(declaration.doc)) for name, declaration in library.operators.items()]

@@ -9,7 +9,8 @@ from pathlib import Path
 from .emit.plan_file import Sources
 from .graph.model_graph import build_model
 from .graph.plan import Plan
-from .index.declarations.library import Library, library_of, library_sources
+from .index.declarations.loading import library_of, library_sources
+from .index.library import Library
 from .machine.machine import machine_source, read_machine
 from .machine.mesh import build_mesh
 from .search.pin import parse_pin

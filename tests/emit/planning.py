@@ -19,7 +19,7 @@ from unity_dsl.graph.plan import (
     Run,
 )
 from unity_dsl.graph.typing import TypedOperator, configurations
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.rules.theorems import ShardingTheorems
 
 Layouts = dict[str, tuple[Value, Layout]]

@@ -14,12 +14,13 @@ from unity_dsl.emit.local import Place, operator_text
 from unity_dsl.emit.names import Names
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.typing import TypedOperator, type_operator
-from unity_dsl.index.declarations.library import Library, library_of, library_sources
+from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.evaluation.evaluate import evaluate
 from unity_dsl.index.evaluation.native_calls import changed_in_place
 from unity_dsl.index.evaluation.uniform import uniform
 from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.span import Source
 
 OWN = """

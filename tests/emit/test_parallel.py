@@ -20,7 +20,8 @@ from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, ne
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.graph.step import StepKind
-from unity_dsl.index.declarations.library import Library, library_of, library_sources, load_library
+from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.ast import ReductionKind
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source

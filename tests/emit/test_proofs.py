@@ -5,7 +5,7 @@ from __future__ import annotations
 from unity_dsl.emit.proofs import list_theorems
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.model_graph import build_model
-from unity_dsl.index.declarations.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.rules.theorem_file import shipped_theorems
 from unity_dsl.search.solve import search

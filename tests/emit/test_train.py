@@ -311,11 +311,12 @@ def test_a_checkpoint_cannot_run_code(programs: Programs, tmp_path: Path, monkey
         model = entry.Model(None)
         optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
         checkpoint.prepare(optimizer, "sgd")
-        progress = {"step": 1, "position": 1, "seed": 0, "optimizer": "sgd"}
+        progress = {"step": 1, "position": 1, "seed": 0, "optimizer": "sgd", "options": {"lr": 0.1}}
         folder = checkpoint.save(tmp_path, model, None, optimizer, progress)
-        assert checkpoint.read_progress(folder, {"optimizer": "sgd"}) == progress
+        assert checkpoint.read_progress(folder) == progress
+        checkpoint.compare(folder, progress, {"optimizer": "sgd"})
         with pytest.raises(checkpoint.CheckpointError, match="other optimizer: sgd, here adamw"):
-            checkpoint.read_progress(folder, {"optimizer": "adamw"})
+            checkpoint.compare(folder, progress, {"optimizer": "adamw"})
         checkpoint.load(folder, model, None, optimizer)
         index = folder / ".metadata"
         metadata = pickle.loads(index.read_bytes())

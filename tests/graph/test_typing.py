@@ -22,7 +22,7 @@ from unity_dsl.graph.typing import (
     configurations,
     type_operator,
 )
-from unity_dsl.index.declarations.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.instantiation.representative import small_instances

@@ -9,9 +9,10 @@ from unity_dsl.graph.conversion import convert
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
 from unity_dsl.graph.step import Step, StepKind
 from unity_dsl.graph.typing import Along, Uniformly, configurations, type_operator
-from unity_dsl.index.declarations.library import Library, load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Link, Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.machine.price import (

@@ -16,7 +16,8 @@ from unity_dsl.emit.write import render_program, write_files
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
-from unity_dsl.index.declarations.library import Library, library_of, library_sources
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import machine_source, read_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.resources import folder

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from unity_dsl.index.declarations.library import Library, load_library
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.library import Library
 from unity_dsl.prove.translation.rule_results import by_results
 from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
 from unity_dsl.syntax.read import read_source

@@ -13,9 +13,9 @@ from itertools import count, product
 from math import prod
 from random import Random
 
-from unity_dsl.index.declarations.library import Library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.ast import Apply, Name, OperatorDecl, ParallelDecl, Size
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput

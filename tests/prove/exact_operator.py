@@ -13,8 +13,8 @@ from math import prod
 from operator import itemgetter
 from random import Random
 
-from unity_dsl.index.declarations.library import Library
 from unity_dsl.index.equations.instance import Equation, Instance
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.ast import (
     Apply,
     Expr,

@@ -13,7 +13,7 @@ import pytest
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.typing import Along, Linearly, Role, Uniformly, configurations
-from unity_dsl.index.declarations.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.machine.machine import load_machine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unity_dsl.graph.layout import Shard
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.rules.theorems import ShardingTheorems
 from unity_dsl.search.coarse import whole_domain

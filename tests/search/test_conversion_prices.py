@@ -13,7 +13,7 @@ from unity_dsl.graph.conversion import convert, divisors, move_table
 from unity_dsl.graph.exchange import transfers
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from unity_dsl.graph.step import Step, StepKind
-from unity_dsl.index.declarations.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.machine.price import Price, held_fraction, price_exchange, price_steps

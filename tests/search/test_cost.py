@@ -9,7 +9,7 @@ import pytest
 
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import PlannedNode
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.rules.theorems import ShardingTheorems

@@ -11,7 +11,7 @@ from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.write import write_program
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import Memory
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.resources import folder
 from unity_dsl.search.pin import parse_pin

@@ -6,7 +6,7 @@ import pytest
 
 from unity_dsl.graph.layout import Invariant, Partial, Replicate, Shard
 from unity_dsl.graph.plan import PlannedGraph, PlannedSegment
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.search.pin import parse_pin
 from unity_dsl.search.solve import search

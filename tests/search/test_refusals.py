@@ -10,7 +10,7 @@ from unity_dsl.compile import Request, compile_model
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.model_graph import build_model
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.resources import folder
 from unity_dsl.search.refusals import describe_refusals
 from unity_dsl.syntax.diagnostic import InputError

@@ -12,7 +12,7 @@ import pytest
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import Plan, PlannedSegment
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.rules.theorems import ShardingTheorems

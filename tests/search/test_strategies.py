@@ -8,7 +8,7 @@ import pytest
 
 from unity_dsl.graph.layout import Invariant, Layout, Partial, invariant
 from unity_dsl.graph.plan import PlannedGraph, PlannedSegment
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.rules.theorems import ShardingTheorems

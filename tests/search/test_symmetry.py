@@ -14,7 +14,7 @@ from unity_dsl.graph.graph import Graph, Node
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.typing import Along, Linearly, Role, Uniformly, configurations
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.price import price_operators
 from unity_dsl.resources import folder

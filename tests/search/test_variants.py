@@ -10,7 +10,7 @@ from tests.prove.cases import rule_of
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import Plan
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.prove.answer import Proved

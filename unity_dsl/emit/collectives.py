@@ -11,7 +11,7 @@ from ..graph.declared_slices import held_indices
 from ..graph.exchange import transfers
 from ..graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from ..graph.step import Step, StepKind
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.ast import ReductionKind
 from .names import Names
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..graph.declared_slices import Cut as CutTerm
 from ..graph.declared_slices import cut_at
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, Size
 from .piece import Piece, Sort, integer, number
 

@@ -12,7 +12,7 @@ from ..graph.graph import Graph, Segment, Value
 from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
 from ..graph.typing import Along, Configuration, Linearly, Uniformly
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.ast import Initialiser
 from ..syntax.span import Span
 from .collectives import Collectives

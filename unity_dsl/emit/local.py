@@ -12,14 +12,15 @@ from ..graph.layout import PARTITION, Mesh
 from ..graph.local_call import local_call
 from ..graph.typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
 from ..index.axes.axis_classes import gradient_free
-from ..index.declarations.library import Library
 from ..index.equations.instance import Equation, Instance, Operand
 from ..index.evaluation.native_calls import TRAINING, asks_for_training
+from ..index.library import Library
 from ..syntax.ast import NativeCall, NativeSteps, ReductionKind, Size, Ties
 from .cuts import Cut, global_positions
 from .index_space import Space, native_text
 from .names import Names
 from .piece import INTEGER, Piece, Sort, align, number, permute, reshape
+from .reads import read_piece
 from .sums import Sum, reduced
 
 
@@ -179,6 +180,7 @@ class _Equations:
             offset=lambda axis: self.position(axis, held=True),
             start=self.start,
             random=self.random,
+            read=read_piece,
             whole=self.whole,
         )
         self.space.windows = {(window.operand, window.dim): window for window in typed.windows}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from keyword import iskeyword, issoftkeyword
 
 PROGRAM_NAMES = frozenset({
-    "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Model",
+    "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
     "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
     "uniform", "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
     "ParameterSpec", "Block", "name", "spec", "annotations",
@@ -19,7 +19,8 @@ STATE = frozenset({"training", "seed", "step", "accumulating", "bucket_bytes", "
 """Attributes that emitted modules set while they run."""
 
 ATTRIBUTES = STATE | frozenset({
-    "groups", "sync", "device", "dtype", "stored", "initialise", "load_global", "shard", "full", "synchronise",
+    "groups", "sync", "mesh", "device", "dtype", "stored", "initialise", "load_global", "global_tensors",
+    "load_weights", "shard", "full", "synchronise",
     "grad_norm", "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children",
     "compile", "cpu", "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward", "get_buffer",
     "get_extra_state", "get_parameter", "get_submodule", "half", "ipu", "load_state_dict", "modules", "mtia",

@@ -14,7 +14,7 @@ import jinja2
 from ..graph.graph import Value
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.plan import Plan
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..resources import folder
 from ..syntax.ast import Number
 from .collectives import Collectives

@@ -15,7 +15,8 @@ from typing import Any
 
 from ..graph.model_graph import build_model
 from ..graph.plan import Plan
-from ..index.declarations.library import Library, library_of
+from ..index.declarations.loading import library_of
+from ..index.library import Library
 from ..machine.machine import read_machine
 from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules

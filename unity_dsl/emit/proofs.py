@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..graph.plan import Plan
 from ..graph.typing import Along, Role
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..rules.theorems import ShardingTheorems, claims_about
 
 

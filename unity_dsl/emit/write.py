@@ -11,7 +11,7 @@ from secrets import token_hex
 
 from .. import __version__
 from ..graph.plan import Plan
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.diagnostic import InputError, fail
 from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
 from .program import render_model, render_parallel, write_down

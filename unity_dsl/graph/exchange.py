@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from ..index.declarations.library import Library
+from ..index.library import Library
 from .declared_slices import Indices, held_indices
 from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard
 from .layout_codes import PARTIAL, SHARD, Fractions, LayoutCodes, Numbers, encode

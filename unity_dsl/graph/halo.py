@@ -20,8 +20,8 @@ from math import prod
 import numpy as np
 
 from ..index.axes.axis_windows import Reach, Windowed, windowed
-from ..index.declarations.library import Library
 from ..index.equations.instance import Instance, Operand
+from ..index.library import Library
 from ..syntax.ast import ParallelDecl
 from .declared_slices import Cut, bijective, cut_at, free_attributes, linear_span
 from .layout import PARTITION, Attributes, Mesh, Window

@@ -14,12 +14,12 @@ from math import prod
 
 from ..index.axes.axis_classes import classify
 from ..index.axes.axis_windows import Windowed, windowed
-from ..index.declarations.library import Library
 from ..index.equations.instance import Equation, Instance
 from ..index.equations.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
 from ..index.equations.where_conditions import Value, counts
 from ..index.evaluation.native_calls import changed_in_place
 from ..index.instantiation.instantiate import Shape, instantiate
+from ..index.library import Library
 from ..syntax.ast import Expr, Number, Read, Size
 from ..syntax.diagnostic import InputError
 from .halo import HeldWindow

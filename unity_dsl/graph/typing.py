@@ -21,9 +21,9 @@ from itertools import chain, product
 from typing import Protocol
 
 from ..index.axes.axis_classes import AxisKind, classify, gradient_free, linear_operands, local_native
-from ..index.declarations.library import Library
 from ..index.equations.instance import Equation, Instance, Operand
 from ..index.equations.term import reads
+from ..index.library import Library
 from ..syntax.ast import ReductionKind
 from .declared_slices import bijective, is_cut
 from .halo import HeldWindow, Holder, Holding, holds_merged, only_holds

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product as combinations
 from time import perf_counter
 
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
 from .answer import Answer, NotProved, Obligation, Proved, Refuted

@@ -13,8 +13,8 @@ from multiprocessing import get_context
 
 from ..graph.model_graph import build_model
 from ..index.axes.axis_windows import windowed
-from ..index.declarations.library import Library
 from ..index.equations.instance import Instance
+from ..index.library import Library
 from ..prove.answer import Proved
 from ..prove.version import solver_version
 from ..resources import folder

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..index.declarations.library import Library
 from ..index.equations.instance import Instance
 from ..index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from ..index.library import Library
 from ..prove.decision.integer_arithmetic import Arithmetic
 from ..prove.normal_form.form import Unsupported
 from ..prove.normal_form.polynomial import ONE, Poly, exact_number, number, product
@@ -287,7 +287,7 @@ class _Site:
         except KeyError:
             raise _Unknown from None
         declared = instance.operator.outputs[self.call.result].integer_range
-        return dims, None if declared is None else symbols.value(Name(declared))
+        return dims, None if declared is None else symbols.size(Name(declared))
 
     def _view_axes(self, view: GraphView) -> dict[str, Factors]:
         """The axes of a view with their factors. Raises E130 and _Unknown."""

@@ -12,10 +12,10 @@ from ..graph.layout import Mesh, MeshAxis
 from ..graph.typing import Along, Linearly, Role, Typing, Uniformly
 from ..index.axes.axis_classes import AxisKind, classify, linear_operands
 from ..index.axes.axis_windows import Windowed, windowed
-from ..index.declarations.library import Library
 from ..index.declarations.sample_trials import SAMPLES, contradiction
 from ..index.equations.instance import Instance
 from ..index.instantiation.representative import instance_at, representative
+from ..index.library import Library
 from ..prove.answer import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..prove.decision.integer_arithmetic import Arithmetic
 from ..prove.normal_form.form import Unsupported
 from ..prove.normal_form.polynomial import Poly, product

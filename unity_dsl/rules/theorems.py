@@ -20,11 +20,11 @@ from ..graph.halo import only_holds
 from ..graph.layout import PARTITION
 from ..graph.typing import Along, Linearly, Role
 from ..index.axes.axis_windows import windowed
-from ..index.declarations.library import Library
 from ..index.equations.instance import Instance, Kind
 from ..index.equations.term import walk
 from ..index.equations.term_text import fact_text
 from ..index.gradients.adjoint import adjoint
+from ..index.library import Library
 from ..prove.answer import Answer, Proved
 from ..prove.sharding.theorem_subject import Subject, generalise, subject_of
 from ..prove.sharding.window_subject import window_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..prove.answer import Proved
 from ..syntax.diagnostic import fail
 from ..syntax.span import Source

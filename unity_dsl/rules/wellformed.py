@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..prove.translation.rule_forms import calls, rest_groups
 from ..prove.translation.rule_results import by_results, check_results
 from ..syntax.ast import OperatorDecl, ParallelDecl

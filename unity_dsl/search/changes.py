@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..graph.graph import Model
 from ..graph.plan import AppliedRule
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..rules.graph_match import Match, TooMany, matches
 from ..rules.rewrite import rewrite
 from ..rules.substitution import Substitution, substitution_of

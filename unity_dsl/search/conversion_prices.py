@@ -19,7 +19,7 @@ from ..graph.layout_codes import SHARD, Numbers
 from ..graph.lightest_paths import LightestPaths, lightest_paths
 from ..graph.moves import EXCHANGE, IS_LOCAL, STEP_KINDS, Moves, StepArrays
 from ..graph.step import LOCAL_STEPS, Step, StepKind
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import Price, held_fraction, price_exchange, price_steps
 from .elimination import Table

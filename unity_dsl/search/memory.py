@@ -16,7 +16,7 @@ from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Invariant, Layout, Mesh, Replicate
 from ..graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment
 from ..index.cost.saved_tensors import Tensor, element_bytes, kept_by_call, kept_by_statements
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import MOMENTS, held_fraction
 from ..syntax.diagnostic import Diagnostic, warn

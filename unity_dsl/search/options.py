@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..graph.graph import Node
 from ..graph.layout import Invariant, Layout, Mesh, Replicate
 from ..graph.typing import ProvedRoles, Theorems, TypedOperator, Uniformly
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import price_operators
 from .elimination import Table

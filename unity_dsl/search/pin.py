@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from ..graph.graph import Model
 from ..graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
 from ..graph.typing import Along, Role, TypedOperator, Uniformly, type_operator
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.diagnostic import fail, suggest
 from .restriction import Place, Restriction, places, storable
 

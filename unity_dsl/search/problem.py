@@ -11,7 +11,7 @@ import numpy as np
 from ..graph.graph import Graph, Model, Node, Segment, Series, Value
 from ..graph.layout import Mesh
 from ..graph.typing import Theorems
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import UPDATE_PASSES, held_fraction, local_price
 from .conversion_prices import ConversionPrices

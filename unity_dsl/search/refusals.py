@@ -8,7 +8,7 @@ from ..graph.graph import Model
 from ..graph.layout import Mesh
 from ..index.axes.axis_classes import AxisKind, classify
 from ..index.cost.lowering_class import LoweringClass, lowering_class
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.diagnostic import first_of
 from .restriction import places
 

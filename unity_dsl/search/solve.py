@@ -11,7 +11,7 @@ from ..graph.graph import Graph, Model, Segment
 from ..graph.layout import Mesh
 from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ..graph.typing import Theorems
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..machine.machine import Machine
 from ..rules.theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..graph.graph import Graph, Model, Node, Segment
 from ..graph.layout import Mesh
 from ..graph.typing import type_operator
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.price import price_operator
 from ..rules.identity import Identities, Identity, operation

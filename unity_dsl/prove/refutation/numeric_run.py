@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...index.declarations.library import Library
 from ...index.equations.instance import Instance
 from ...index.equations.term import walk
 from ...index.evaluation.evaluate import evaluate
 from ...index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from ...index.library import Library
 from ...syntax.ast import Name, Number, ParallelDecl
 from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl

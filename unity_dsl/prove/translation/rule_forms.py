@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ...index.declarations.library import Library
 from ...index.equations.instance import Instance, Operand
 from ...index.equations.term import free_axes, rewrite, walk
 from ...index.equations.where_conditions import keys, mentions_rank
 from ...index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from ...index.instantiation.view_call import takes_pattern
+from ...index.library import Library
 from ...syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Read, Size, Uniform
 from ...syntax.diagnostic import InputError, fail, suggest
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput

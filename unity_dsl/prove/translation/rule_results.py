@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...index.declarations.library import Library
+from ...index.library import Library
 from ...syntax.ast import OperatorDecl, ParallelDecl
 from ...syntax.diagnostic import fail
 from ...syntax.parse_rules import GraphCall, GraphExpr, RuleDecl

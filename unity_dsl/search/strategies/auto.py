@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...graph.graph import Model
 from ...graph.layout import Mesh
-from ...index.declarations.library import Library
+from ...index.library import Library
 from ..restriction import Restriction
 
 

@@ -16,7 +16,7 @@ from ...graph.halo import only_holds
 from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from ...graph.typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
-from ...index.declarations.library import Library
+from ...index.library import Library
 from ..meaning import Impossible
 from ..restriction import Restriction, node_path, stored_values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...graph.graph import Graph, Model, Node
 from ...graph.layout import Invariant, Mesh, invariant
 from ...graph.typing import Configuration, Uniformly
-from ...index.declarations.library import Library
+from ...index.library import Library
 from ..restriction import Restriction, node_path, places
 
 
