@@ -16,7 +16,7 @@ from unity_dsl.graph.graph import Model, Segment
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.prove.translation.rule_forms import expressions, rest_groups
-from unity_dsl.rules.identity import Identities
+from unity_dsl.rules.graph_identity import Identities
 from unity_dsl.rules.substitution import Substitution, substitution_of
 from unity_dsl.syntax.ast import Name
 from unity_dsl.syntax.parse_rules import GraphExpr, RuleDecl

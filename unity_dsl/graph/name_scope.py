@@ -11,7 +11,7 @@ from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .blocks import assignments, names_of, written
 from .graph import Value
-from .parameters import Numeric
+from .model_parameters import Numeric
 
 
 class Names:

@@ -14,7 +14,7 @@ from ..index.instantiation.representative import representative
 from ..index.library import Library
 from ..prove.equality.fact_proofs import fact_lines
 from ..rules.sharding_table import statuses
-from ..rules.theorems import ShardingTheorems
+from ..rules.sharding_theorems import ShardingTheorems
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
 from ..syntax.diagnostic import InputError
 from ..syntax.span import Span

@@ -27,8 +27,8 @@ from ..prove.translation.rule_forms import Ranks, attribute_value, call_pattern,
 from ..syntax.ast import Apply, Name, OperatorDecl, Read
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
-from .identity import operation
-from .sizes import Equation, solve_sizes
+from .graph_identity import operation
+from .match_sizes import Equation, solve_sizes
 from .substitution import Substitution
 
 STEPS = 20_000

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..graph.dead_code import finish
 from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Update, Value, Weight
-from ..graph.prune import finish
 from ..index.equations.instance import Instance
 from ..index.instantiation.instantiate import Binding, Shape, instantiate
 from ..prove.normal_form.form import Unsupported
@@ -19,8 +19,8 @@ from ..prove.translation.rule_forms import call_pattern
 from ..syntax.ast import Name
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
+from .graph_identity import is_same, operation
 from .graph_match import Match, graphs, instance_of
-from .identity import is_same, operation
 
 
 class Refused(Exception):

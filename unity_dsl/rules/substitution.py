@@ -33,7 +33,7 @@ from ..prove.translation.size_assumptions import Claim
 from ..prove.translation.symbolic_sizes import Failed, exactly, valued
 from ..syntax.ast import Name, OperatorDecl, ParallelDecl
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
-from .sizes import solve_sizes
+from .match_sizes import solve_sizes
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from ..syntax.diagnostic import Label, fail, suggest
 from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ..syntax.rule_names import check_names
 from ..syntax.span import Source
-from .shapes import check_shapes
+from .rule_shapes import check_shapes
 
 MAX_OPERATORS = 512
 MAX_NAMES = 512
