@@ -40,12 +40,12 @@ from ..syntax.span import Span
 USUAL, OTHERS = 1, (2, 0)
 """Ranks of a rest group. The usual one comes first, so that a fault at every rank is shown there."""
 WITNESSES = 6
-ALWAYS = frozenset({"E121", "E129", "E130"})
+ALWAYS = frozenset({"E121", "E130"})
 """Faults of a call that do not depend on sizes."""
 
 
 def check_shapes(rule: RuleDecl, library: Library) -> None:
-    """Raises E121 to E123, E126, E129, E130, E506 and E507 where no sizes make the rule's operators fit."""
+    """Raises E121 to E123, E126, E130, E506 and E507 where no sizes make the rule's operators fit."""
     try:
         claim = claim_of(rule)
     except Unsupported:
@@ -190,7 +190,7 @@ class _Shapes:
 
     def _call(self, call: GraphCall) -> _Value:
         decl = declaration(call, self.library)
-        pattern = call_pattern(call)
+        pattern = call_pattern(call, decl)
         operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
         own = taken(call, decl)
         devices = self._mapped(call, operands, own)
@@ -205,7 +205,7 @@ class _Shapes:
             self._check_kinds(call, decl, operands)
         site = _Site(self, call, decl, operands, pattern, degrees)
         dims, bound = site.result()
-        made = [degrees[dim.name] for dim in decl.outputs[0].dims if dim.device] if degrees else []
+        made = [degrees[dim.name] for dim in decl.outputs[call.result].dims if dim.device] if degrees else []
         if isinstance(decl, ParallelDecl):
             bound = operands[0].bound
         return _Value((*devices, *made), dims[len(made) :], bound, call.span)
@@ -262,13 +262,11 @@ class _Site:
     degrees: Mapping[str, str]
 
     def result(self) -> tuple[tuple[Factors, ...], Poly | None]:
-        """The dimensions of the only output and the bound of its integers. Raises _Unknown, and InputError."""
+        """The dimensions of the result and the bound of its integers. Raises _Unknown, and InputError."""
         claim = self.shapes.claim
         given = {name: attribute_value(expr, claim) for name, expr in self.call.attributes}
         axes = None if self.pattern is None else self._view_axes(self.pattern)
         instance = self._instance(given, axes)
-        if len(instance.outputs) != 1:
-            raise _Unknown
         # Nothing is asked of the solver: what is not known is assumed.
         degrees = {f"@{name}": factors_of(claim.degree(p)) for name, p in self.degrees.items()}
         symbols = _Symbols(Arithmetic(claim.conditions), degrees)
@@ -283,12 +281,12 @@ class _Site:
             symbols.solve(instance.operator, assumed=True)
         except Failed:
             raise _Unknown from None
-        (output,) = instance.outputs
+        output = instance.outputs[self.call.result]
         try:
             dims = tuple(tuple(f for axis in dim for f in symbols.dims[axis]) for dim in output.dims)
         except KeyError:
             raise _Unknown from None
-        declared = instance.operator.outputs[0].integer_range
+        declared = instance.operator.outputs[self.call.result].integer_range
         return dims, None if declared is None else symbols.size(Name(declared))
 
     def _view_axes(self, view: GraphView) -> dict[str, Factors]:

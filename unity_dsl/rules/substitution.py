@@ -28,6 +28,7 @@ from ..prove.translation.rule_forms import (
     rest_groups,
     used_names,
 )
+from ..prove.translation.rule_results import by_results
 from ..prove.translation.size_assumptions import Claim
 from ..prove.translation.symbolic_sizes import Failed, exactly, valued
 from ..syntax.ast import Name, OperatorDecl, ParallelDecl
@@ -103,7 +104,7 @@ def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
     Raises InputError for operators that are not there.
     """
     try:
-        found = Substitution(rule, claim_of(rule), library)
+        found = Substitution(by_results(rule, library), claim_of(rule), library)
         return _why_not(found) or found
     except Unsupported as reason:
         return f"no method for {reason}"
