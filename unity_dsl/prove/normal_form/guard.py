@@ -10,6 +10,9 @@ from functools import cached_property, lru_cache
 
 from .polynomial import ONE, ZERO, Entry, Monomial, Poly, Var, number, of, power_of
 
+MAX_DEGREE = 8
+"""Of products of more sizes nothing is plain: written as 1 + s', each size doubles the number of terms."""
+
 
 class Relation(StrEnum):
     EQUAL = "=="
@@ -31,13 +34,36 @@ class Guard:
     def key(self) -> str:
         return f"{self.relation}{self.poly.key}"
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.poly, self.relation))
+
+    def __hash__(self) -> int:
+        return self._hash
+
     def negated(self) -> Guard:
         if self.relation is Relation.NOT_NEGATIVE:
             return Guard(-self.poly - ONE, Relation.NOT_NEGATIVE)
         return Guard(self.poly, _NEGATION[self.relation])
 
     def substitute(self, mapping: Mapping[Var, Poly]) -> Guard:
-        return guard(self.poly.substitute(mapping), self.relation)
+        return self if self.variables.isdisjoint(mapping) else guard(self.poly.substitute(mapping), self.relation)
+
+    @cached_property
+    def verdict(self) -> bool | None:
+        """Whether it holds, or fails, for all indices in range and all sizes >= 1; None where that is not plain.
+
+        Indices are put at the end of their range that makes the polynomial least; what is left is a polynomial in
+        sizes, which with every size s written as 1 + s' is at least 0 when no coefficient is negative.
+        """
+        if self.relation is Relation.NOT_NEGATIVE:
+            if _least_is_not_negative(self.poly):
+                return True
+            return False if _least_is_not_negative(-self.poly - ONE) else None
+        if not self.poly.terms:
+            return self.relation is Relation.EQUAL
+        positive = _least_is_not_negative(self.poly - ONE) or _least_is_not_negative(-self.poly - ONE)
+        return self.relation is Relation.UNEQUAL if positive else None
 
     @property
     def variables(self) -> frozenset[Var]:
@@ -72,27 +98,11 @@ def within(index: Poly, size: Poly) -> tuple[Guard, Guard]:
     return compare(">=", index, ZERO), compare("<", index, size)
 
 
-def verdict(condition: Guard) -> bool | None:
-    """Whether a condition holds, or fails, for all indices in range and all sizes >= 1; None where that is not plain.
-
-    Indices are put at the end of their range that makes the polynomial least; what is left is a polynomial in sizes,
-    which with every size s written as 1 + s' is at least 0 when no coefficient is negative.
-    """
-    if condition.relation is Relation.NOT_NEGATIVE:
-        if _least_is_not_negative(condition.poly):
-            return True
-        return False if _least_is_not_negative(-condition.poly - ONE) else None
-    if not condition.poly.terms:
-        return condition.relation is Relation.EQUAL
-    positive = _least_is_not_negative(condition.poly - ONE) or _least_is_not_negative(-condition.poly - ONE)
-    return condition.relation is Relation.UNEQUAL if positive else None
-
-
 def settled(guards: Iterable[Guard]) -> tuple[Guard, ...] | None:
     """The guards that are not plainly true, each once and in order; None where they contradict each other."""
     kept: dict[Guard, None] = {}
     for condition in guards:
-        known = verdict(condition)
+        known = condition.verdict
         if known is False or condition.negated() in kept:
             return None
         if known is None:
@@ -105,7 +115,7 @@ def _least_is_not_negative(poly: Poly) -> bool:
     for monomial, coefficient in poly.terms:
         sizes = tuple(factor for factor in monomial if isinstance(factor[0], str))
         others = [factor for factor in monomial if not isinstance(factor[0], str)]
-        if any(power < 0 for _, power in monomial) or len(others) > 1:
+        if any(power < 0 for _, power in monomial) or len(others) > 1 or sum(power for _, power in sizes) > MAX_DEGREE:
             return False
         part = _shifted_term(sizes, coefficient)
         for symbol, power in others:
@@ -137,6 +147,8 @@ def _shifted(size: Poly) -> Poly | None:
     total = ZERO
     for monomial, coefficient in size.terms:
         if not all(isinstance(symbol, str) and power > 0 for symbol, power in monomial):
+            return None
+        if sum(power for _, power in monomial) > MAX_DEGREE:
             return None
         total = total + _shifted_term(monomial, coefficient)
     return total

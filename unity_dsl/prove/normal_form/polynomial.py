@@ -25,6 +25,9 @@ class Var:
     def key(self) -> str:
         return f"~{self.number:08d}"
 
+    def __hash__(self) -> int:
+        return self.number
+
 
 @dataclass(frozen=True)
 class Entry:
