@@ -10,7 +10,7 @@ import pytest
 from unity_dsl.graph.declared_slices import bijective, cut_indices, free_attributes, linear_span
 from unity_dsl.graph.halo import held_window, merged_attributes, only_holds, window_attributes
 from unity_dsl.graph.layout import Mesh, MeshAxis
-from unity_dsl.graph.typing import Along, Linearly, TypedOperator, Uniformly, type_operator
+from unity_dsl.graph.layout_typing import Along, Linearly, TypedOperator, Uniformly, type_operator
 from unity_dsl.index.axes.axis_windows import Reach
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate

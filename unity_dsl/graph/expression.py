@@ -10,24 +10,13 @@ from ..index.instantiation.instantiate import instantiate
 from ..index.instantiation.operand_shape import Binding, Shape
 from ..index.instantiation.view_call import takes_pattern
 from ..index.library import Library
-from ..syntax.ast import (
-    Binary,
-    BlockDecl,
-    Call,
-    ModelExpr,
-    ModelStatement,
-    Name,
-    Number,
-    OperatorDecl,
-    Return,
-    View,
-)
+from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, ModelStatement, Name, Number, OperatorDecl, Return, View
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
+from .model_parameters import Numeric, calculate, fold, whole
+from .model_parameters import evaluate as evaluate_parameters
 from .name_scope import Names, Scope
-from .parameters import Numeric, calculate, fold, whole
-from .parameters import evaluate as evaluate_parameters
 from .view_pattern import bind, lost_axes
 
 

@@ -1,4 +1,4 @@
-"""From a model's text to its computation graph: blocks inlined, repeats as segments, every tensor with its shape."""
+"""Builds the computation graph of a model: blocks inlined, repeats as segments, every tensor with its shape."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ..syntax.ast import (
 from ..syntax.diagnostic import Label, fail
 from ..syntax.span import Span
 from .blocks import blocks_by_name, written_names
+from .buffer_updates import add_update
+from .dead_code import finish
 from .expression import Draft, Place, Program, call, counted, tensor
 from .graph import Model, Value
-from .loops import add_loop
+from .loop_segments import add_loop
+from .model_inputs import default_dtype, store
+from .model_parameters import Setting, model_parameters
 from .name_scope import Names, Scope
-from .parameters import Setting, model_parameters
-from .prune import finish
-from .storage import default_dtype, store
-from .updates import add_update
 
 
 def build_model(

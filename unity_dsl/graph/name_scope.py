@@ -1,4 +1,4 @@
-"""Which names a statement of a model sees, and which names its values get."""
+"""Names in scope at a statement of a model, and the names of new values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .blocks import assignments, names_of, written
 from .graph import Value
-from .parameters import Numeric
+from .model_parameters import Numeric
 
 
 class Names:

@@ -64,7 +64,11 @@ MODELS: dict[str, Code] = {
         "A block is called with all of its inputs and only with parameters that it declares, `ffn[hidden=64](x)`. "
         "`split` takes one tensor, `dim` and `parts`.",
     ),
-    "E212": Code("a wrong number of results", "An assignment has as many names as its right side returns tensors."),
+    "E212": Code(
+        "a wrong number of results",
+        "An assignment has as many names as its right side returns tensors, `n, h = lstm_cell(z, c)`; where one tensor "
+        "is needed, an operator of several results is assigned first.",
+    ),
     "E213": Code(
         "a pattern of another rank",
         "The left side of a view, `x[b, s, (h k)] -> …`, names every dimension of the tensor.",
