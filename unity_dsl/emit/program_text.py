@@ -56,7 +56,7 @@ def render_model(text: ProgramText) -> str:
         dtype=_DTYPES[_dtype(plan.model)],
         several=len(text.optional) > 1,
         trained=plan.model.loss is not None,
-        optional=", ".join(text.optional),
+        optional=bool(text.optional),
         constants=list(_constants(text)),
         random=program.random,
         blocks=("guarded" if guarded else "plain") if containers else "",
@@ -198,8 +198,9 @@ def _facts(plan: Plan) -> Iterator[str]:
     else:
         axes = ", ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes)
         yield f"On {mesh.size} devices, mesh {axes}; strategy {docstring_text(plan.strategy)}."
+    what = "a step" if plan.model.loss is not None else "a call; without a loss it is for inference"
     yield (
-        f"Predicted: {cost.seconds * 1e3:.3g} ms a step (compute {cost.compute * 1e3:.3g}, communication "
+        f"Predicted: {cost.seconds * 1e3:.3g} ms {what} (compute {cost.compute * 1e3:.3g}, communication "
         f"{cost.communication * 1e3:.3g},"
     )
     yield f"update {cost.update * 1e3:.3g}), {cost.memory.total / 2**20:.3g} MiB a device."
