@@ -24,7 +24,8 @@ POOL = "size=3, stride=1, pad_h=1, pad_w=1"
         (
             f"rule softmax_of_six({SIX})\n"
             "  softmax(concat(concat(concat(concat(concat(a, b; dim=1), c; dim=1), d; dim=1), e; dim=1), f; dim=1))\n"
-            "  => softmax(concat(a, concat(b, concat(c, concat(d, concat(e, f; dim=1); dim=1); dim=1); dim=1); dim=1))\n",
+            "  => softmax(concat(a, concat(b, concat(c, concat(d, concat(e, f; dim=1); dim=1); dim=1);"
+            " dim=1); dim=1))\n",
             Proved,
         ),
         (
