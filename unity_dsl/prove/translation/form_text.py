@@ -82,7 +82,7 @@ class Notation:
             case Entry(tensor, index, _):
                 return self.read(tensor, index)
             case Quotient(numerator, denominator):
-                return f"(({self.poly(numerator)}) // {denominator})"
+                return f"(({self.poly(numerator)}) // {_bracketed(self.poly(denominator))})"
 
     def read(self, tensor: str, index: Sequence[Poly]) -> str:
         """`x[i, (j k)]`; a tensor without dimensions by its name."""
