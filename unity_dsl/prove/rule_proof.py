@@ -182,10 +182,14 @@ class Prover:
             axes = ", ".join(f"@{name}" for name, _ in first.devices) or "none"
             met.append(Obligation("same_layout", f"output {number}: device axes {axes}"))
             met.append(Obligation("same_shape", f"output {number} has shape [{dims}]", self._asked("same_shape")))
-            self._same_value(number, first, second)
+            self.outputs.append((first, second))
+            choices = first.choices(second)
+            for choice in choices:
+                self._same_value(number, first.chosen(choice), second.chosen(choice))
             terms = f"output {number}: {len(first.value)} terms"
             met.append(Obligation("same_value", terms, self._asked("same_value")))
-            self._defined(number, graph, first, second)
+            for choice in choices:
+                self._defined(number, graph, first.chosen(choice), second.chosen(choice))
             applied = f"output {number}: {len(second.domain)} quotients and partial functions on the right"
             met.append(Obligation("defined", applied, self._asked("same_value")))
         return tuple(met)
@@ -203,7 +207,6 @@ class Prover:
         return right.over(left)
 
     def _same_value(self, output: int, left: Tensor, right: Tensor) -> None:
-        self.outputs.append((left, right))
         if left.entry is not None and right.entry is not None:
             if not self.arithmetic.certain(compare("==", left.entry, right.entry), obligation="same_value"):
                 raise Failed("same_value", f"output {output}: the integers are not known to be equal")

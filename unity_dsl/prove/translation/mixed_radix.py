@@ -6,11 +6,14 @@ i // e and remainder i % e here. Where the factors of one are products of the ot
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import reduce as fold
 
-from ..normal_form.form import Unsupported
+from ..normal_form.form import Form, Unsupported, positions
 from ..normal_form.polynomial import Poly, Var, fresh, number, of, product, quotient
 from .symbolic_sizes import common_refinement, shown
+
+MAX_CHOICES = 16
 
 
 def merged(axes: tuple[Var, ...]) -> Poly:
@@ -47,6 +50,28 @@ def blocks(position: Poly, sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
         found.insert(0, position - size * whole)
         position = whole
     return (position, *found)
+
+
+def digit_choices(indices: Iterable[Var], *forms: Form) -> Iterator[dict[Var, Poly]]:
+    """Every choice of those indices of few positions that multiply a size: in `t * c + i` with t < 2, t is 0 or 1.
+
+    At most `MAX_CHOICES`; further indices stay.
+    """
+    multiplied = {
+        symbol
+        for form in forms
+        for poly in positions(form)
+        for monomial, _ in poly.terms
+        for symbol, _ in (monomial if len(monomial) > 1 else ())
+    }
+    found: list[dict[Var, Poly]] = [{}]
+    for var in indices:
+        if var in multiplied and var.size.constant is not None:
+            values = range(int(var.size.constant))
+            if len(found) * len(values) > MAX_CHOICES:
+                break
+            found = [{**choice, var: number(value)} for choice in found for value in values]
+    yield from found
 
 
 def common_indices(left: tuple[Var, ...], right: tuple[Var, ...]) -> tuple[tuple[Var, ...], dict[Var, Poly]]:

@@ -31,7 +31,7 @@ from ..normal_form.form import (
 )
 from ..normal_form.guard import Guard, compare, within
 from ..normal_form.polynomial import ONE, Entry, Poly, Var, fresh, number, of, product, quotient
-from .mixed_radix import common_indices, digits, merged
+from .mixed_radix import common_indices, digit_choices, digits, merged
 from .symbolic_sizes import Failed, Sizes, shown
 
 
@@ -68,18 +68,30 @@ class Tensor:
             dims.append(axes)
             mapping |= places
         mapping = {var: value for var, value in mapping.items() if value != of(var)}
-        left, right = (
-            replace(
-                tensor,
-                devices=other.devices,
-                dims=tuple(dims),
-                value=substitute(tensor.value, mapping),
-                entry=None if tensor.entry is None else tensor.entry.substitute(mapping),
-                domain=tuple(partial.substitute(mapping) for partial in tensor.domain),
-            )
-            for tensor in (other, self)
+        left, right = (replace(tensor, devices=other.devices, dims=tuple(dims)) for tensor in (other, self))
+        return left._at(mapping), right._at(mapping)
+
+    def choices(self, other: Tensor) -> list[dict[Var, Poly]]:
+        """Choices of indices that are made one by one where this tensor is compared with another."""
+        values = [form for tensor in (self, other) for form in (tensor.value, *tensor.applied)]
+        return list(digit_choices([var for dim in self.dims for var in dim], *values))
+
+    def chosen(self, choice: Mapping[Var, Poly]) -> Tensor:
+        """The tensor where some of its indices are these numbers."""
+        return self._at(choice) if choice else self
+
+    @property
+    def applied(self) -> tuple[Form, ...]:
+        """The partial applications of its domain."""
+        return tuple(partial.family.value for partial in self.domain)
+
+    def _at(self, mapping: Mapping[Var, Poly]) -> Tensor:
+        return replace(
+            self,
+            value=substitute(self.value, mapping),
+            entry=None if self.entry is None else self.entry.substitute(mapping),
+            domain=tuple(partial.substitute(mapping) for partial in self.domain),
         )
-        return left, right
 
 
 def index_value(poly: Poly) -> Form:
