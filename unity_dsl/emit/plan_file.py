@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
+from ..graph.layout_typing import Along, Configuration, Linearly, Role
 from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
-from ..graph.typing import Along, Configuration, Linearly, Role
 from ..syntax.diagnostic import fail
 from ..syntax.span import Source
 

@@ -15,18 +15,19 @@ from typing import Any
 
 from ..graph.model_graph import build_model
 from ..graph.plan import Plan
-from ..index.declarations.library import Library, library_of
+from ..index.declarations.loading import library_of
+from ..index.library import Library
 from ..machine.machine import read_machine
 from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules
-from ..search.pin import parse_pin
-from ..search.solve import search
+from ..search.layout_pins import parse_pin
+from ..search.plan_search import search
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
+from .output_folder import edited_files, render_program, write_files
 from .plan_file import NAME, PlanFile, load_plan_file
 from .rank_comparison import run_rank
 from .rank_pool import RankError, RankPool
-from .write import edited_files, render_program, write_files
 
 TOLERANCE = 1e-10
 TOLERANCE_FLOAT32 = 1e-5

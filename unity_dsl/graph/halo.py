@@ -2,7 +2,7 @@
 
 The operator's axis is partitioned. A dimension that it is all of is then partitioned too, but not every dimension is:
 
-- one that is read around the axis (`index.window`) is needed with a part of the neighbouring slices;
+- one that is read around the axis (`index.axes.axis_windows`) is needed with a part of the neighbouring slices;
 - one that merges the axis with a major one, `(h k)` divided along k, is needed in pieces, one per position of h.
 
 Nothing is known of an op but its index map: its attributes are the smallest whole numbers for which the map gives every
@@ -20,8 +20,8 @@ from math import prod
 import numpy as np
 
 from ..index.axes.axis_windows import Reach, Windowed, windowed
-from ..index.declarations.library import Library
 from ..index.equations.instance import Instance, Operand
+from ..index.library import Library
 from ..syntax.ast import ParallelDecl
 from .declared_slices import Cut, bijective, cut_at, free_attributes, linear_span
 from .layout import PARTITION, Attributes, Mesh, Window

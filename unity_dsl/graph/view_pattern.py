@@ -10,7 +10,7 @@ from ..syntax.ast import Pattern, PatternFactor, View
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .graph import Value
-from .parameters import Numeric, whole
+from .model_parameters import Numeric, whole
 
 
 def bind(view: View, operand: Value, known: Mapping[str, Numeric]) -> Binding:

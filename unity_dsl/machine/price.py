@@ -13,11 +13,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from ..graph.exchange import received_fraction
+from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
-from ..graph.step import Step, StepKind
-from ..graph.typing import InnerReduce, TypedOperator
+from ..graph.layout_exchange import received_fraction
+from ..graph.layout_typing import InnerReduce, TypedOperator
 from ..index.cost.work import Work, backward_work, work
 from ..index.equations.instance import Instance
 from .machine import Machine

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product as combinations
 from time import perf_counter
 
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
 from .answer import Answer, NotProved, Obligation, Proved, Refuted
@@ -25,6 +25,7 @@ from .refutation.numeric_run import SPARSE, Difference, IllShaped, Run, witness_
 from .translation.operator_forms import Tensor
 from .translation.rest_ranks import check_ranks, ranks_of
 from .translation.rule_forms import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
+from .translation.rule_results import by_results
 from .translation.size_assumptions import Claim
 from .translation.symbolic_sizes import Failed, shown
 
@@ -66,6 +67,7 @@ def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivat
 
 def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool) -> Answer:
     begun = perf_counter()
+    rule = by_results(rule, library)
     try:
         claim = claim_of(rule)
     except Unsupported as reason:

@@ -10,11 +10,11 @@ from statistics import median
 
 from ..index.cost.explanation import derived
 from ..index.cost.lowering_class import lowering_class
-from ..index.declarations.library import Library
 from ..index.instantiation.representative import representative
+from ..index.library import Library
 from ..prove.equality.fact_proofs import fact_lines
 from ..rules.sharding_table import statuses
-from ..rules.theorems import ShardingTheorems
+from ..rules.sharding_theorems import ShardingTheorems
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
 from ..syntax.diagnostic import InputError
 from ..syntax.span import Span

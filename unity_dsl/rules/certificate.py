@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..prove.answer import Proved
 from ..prove.version import PROVER, solver_version
 from ..syntax.ast import Apply

@@ -25,6 +25,7 @@ VALUES = frozenset({"NAME", "NUMBER"})
 DESCRIPTIONS = {
     "NAME": "a name",
     "NUMBER": "a number",
+    "STRING": "a string",
     "DOTTED": "a dotted name",
     "_NL": "the end of the line",
     "_INDENT": "indented lines",

@@ -19,6 +19,7 @@ from .ast import (
     NativeCall,
     NativeList,
     NativeSteps,
+    NativeString,
     Number,
     OperatorDecl,
     OpsFile,
@@ -323,6 +324,9 @@ class _OpsBuilder(Builder):
     def native_list(self, node: Node) -> NativeList:
         items = tree_of(node, "natives")
         return NativeList(() if items is None else tuple(self.build_all(items.children)), span=self.span(node))
+
+    def string(self, node: Node) -> NativeString:
+        return NativeString(str(token_at(node, 0))[1:-1], span=self.span(node))
 
     def number(self, node: Node) -> Number:
         negative = bool(tokens_of(node, "MINUS"))

@@ -77,12 +77,16 @@ def _lex(part: Span, lexer: Lark) -> Iterator[Token]:
         yield from lexer.lex(before + part.text)
     except UnexpectedCharacters as error:
         assert error.pos_in_stream is not None
-        raise _foreign_character(part.source, error.pos_in_stream) from None
+        strings = any(terminal.name == "STRING" for terminal in lexer.terminals)
+        raise _foreign_character(part.source, error.pos_in_stream, strings) from None
 
 
-def _foreign_character(source: Source, offset: int) -> InputError:
+def _foreign_character(source: Source, offset: int, strings: bool) -> InputError:
     char = source.text[offset]
     span = Span(source, offset, offset + 1)
+    if char in "\"'" and strings:
+        help = 'in a `torch:` line a string stands in double quotes: `approximate="tanh"`'
+        return fail("E006", "this is no string", span, label="unexpected quote", help=help)
     if char in "\"'":
         return fail("E006", "the language has no strings", span, label="unexpected quote")
     if char.isprintable():

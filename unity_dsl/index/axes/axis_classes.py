@@ -13,12 +13,12 @@ from enum import StrEnum
 from functools import lru_cache
 
 from ...syntax.ast import Expr, Name, Read, ReductionKind, Size, Ties, Uniform
-from ..declarations.library import Library
 from ..equations.instance import Equation, Instance, Kind, Operand
 from ..equations.term import children, dim_axes, free_axes, reads, walk
 from ..equations.where_conditions import counts
 from ..evaluation.native_calls import native_names
 from ..gradients.independence import gradient_free
+from ..library import Library
 from .linearity import linear_operands
 
 __all__ = ["AxisClass", "AxisKind", "classify", "gradient_free", "linear_operands", "local_native"]

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...syntax.ast import Expr
-from ..declarations.library import Library
 from ..equations.instance import Instance, Operand
 from ..equations.term import affine, dim_axes, free_axes, reads
+from ..library import Library
 from .axis_classes import AxisClass, AxisKind, classify
 
 

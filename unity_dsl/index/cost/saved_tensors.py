@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...syntax.ast import Apply, Expr, Name, NativeCall, Read, ReductionKind, Select, Uniform
-from ..declarations.library import Library
 from ..equations.instance import Equation, Instance
 from ..equations.term import COMPARISONS, children, free_axes, reads, walk
 from ..evaluation.native_calls import RESULT_CALLS
 from ..gradients.adjoint import adjoint
 from ..gradients.derivative import dependents, smooth_reads
 from ..gradients.independence import gradient_free
+from ..library import Library
 
 Tensor = str | Expr
 """An operand, intermediate or result by name; any other term stands for the tensor of its values."""

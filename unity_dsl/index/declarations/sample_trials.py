@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,7 @@ from ...syntax.diagnostic import fail
 from ..equations.instance import Instance, Operand
 from ..evaluation.evaluate import evaluate
 from ..instantiation.representative import small_instances
-
-if TYPE_CHECKING:
-    from .library import Library
+from ..library import Library
 
 Array = npt.NDArray[Any]
 

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...syntax.ast import Apply, Expr, FunctionDecl, Name, Number, Read, ReductionKind, Select, Size, Uniform
 from ..equations.instance import Equation, Instance, Operand
+from ..library import Library
 from .extern import evaluate_extern
 from .native_calls import ARITHMETIC_CALLS, COMPARISON_CALLS, evaluate_native
 from .uniform import uniform as counter_uniform
-
-if TYPE_CHECKING:
-    from ..declarations.library import Library
 
 Array = npt.NDArray[Any]
 RandomSource = Callable[[Equation, Array], Array]

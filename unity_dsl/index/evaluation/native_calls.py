@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...syntax.ast import Name, NativeArgument, NativeCall, NativeList, NativeSteps, Number, Size
+from ...syntax.ast import Name, NativeArgument, NativeCall, NativeList, NativeSteps, NativeString, Number, Size
 from ...syntax.diagnostic import fail, suggest
 
 _FUNCTIONAL = """
@@ -31,6 +31,17 @@ TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch
 """Functions of tensors and numbers, pure save for those of `IN_PLACE`. `F` is torch.nn.functional."""
 IN_PLACE: Mapping[str, tuple[int, ...]] = {"F.batch_norm": (1, 2)}
 """Which arguments a function changes: they have to be copies."""
+
+STRINGS: Mapping[str, tuple[str, ...]] = {
+    "approximate": ("none", "tanh"),
+    "mode": ("circular", "constant", "max", "mean", "reflect", "replicate", "sum"),
+    "padding": ("same", "valid"),
+    "reduction": ("mean", "none", "sum"),
+    "rounding_mode": ("floor", "trunc"),
+}
+"""The strings that native calls may be given, by keyword. Which of them a function takes is found when it is tried."""
+REFUSED_KEYWORDS = frozenset({"out", "inplace", "generator", "where"})
+"""Keywords with which a function would change an operand, or be no function of its operands."""
 
 RESULT_CALLS = frozenset(
     {"torch.exp", "torch.relu", "torch.rsqrt", "torch.sigmoid", "torch.softmax", "torch.sqrt", "torch.tanh"}
@@ -125,8 +136,26 @@ def check_native(
             message = f"`{call.function}` changes its argument {place + 1} in place"
             help = "give it a copy: `copy = torch.clone(x)` on a line above, in a `torch:` block"
             raise fail("E109", message, call.span if changed is None else changed.span or call.span, help=help)
-    for argument in (*call.arguments, *(value for _, value in call.keywords)):
+    for argument in call.arguments:
         _check_argument(argument, allowed, names, sizes)
+    for keyword, argument in call.keywords:
+        if keyword in REFUSED_KEYWORDS:
+            help = "a native call computes a new tensor from its operands, all of it, and changes none"
+            raise fail(
+                "E109", f"`{keyword}` cannot be given to `{call.function}`", argument.span or call.span, help=help
+            )
+        if isinstance(argument, NativeString):
+            _check_string(argument, STRINGS.get(keyword, ()))
+        else:
+            _check_argument(argument, allowed, names, sizes)
+
+
+def _check_string(argument: NativeString, allowed: Collection[str]) -> None:
+    """The string is one of those that may be given. Raises E109."""
+    if argument.value not in allowed:
+        help = suggest(argument.value, allowed) or ", ".join(f'`"{value}"`' for value in allowed)
+        message = f'`"{argument.value}"` is not on the list of strings'
+        raise fail("E109", message, argument.span, help=help or "no string can be given here")
 
 
 def evaluate_native(call: NativeCall, bound: Mapping[str, Any]) -> Any:
@@ -161,6 +190,8 @@ def evaluate_array(call: NativeCall, bound: Mapping[str, Any], sizes: Mapping[st
                 return LITERALS[name] if name in LITERALS else bound[name]
             case Size(name):
                 return sizes[name]
+            case NativeString(text):
+                return text
             case NativeList(items):
                 return [value(item) for item in items]
             case NativeCall():
@@ -179,6 +210,8 @@ def _check_argument(
         case NativeList(items):
             for item in items:
                 _check_argument(item, allowed, names, sizes)
+        case NativeString():
+            _check_string(argument, sorted({value for values in STRINGS.values() for value in values}))
         case Name(name) if name not in names and name not in LITERALS:
             help = suggest(name, names)
             raise fail("E109", f"`{name}` is neither an operand nor an attribute", argument.span, help=help)

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...index.declarations.library import Library
+from ...index.library import Library
 from ...syntax.ast import Apply, Number
 from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import RuleDecl

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...index.declarations.library import Library
 from ...index.equations.term import free_axes
 from ...index.equations.term_text import fact_text
+from ...index.library import Library
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
 from ..decision.integer_arithmetic import Arithmetic
 from ..decision.real_arithmetic import holds_in_reals

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
-from ...index.declarations.library import Library
 from ...index.equations.term import free_axes, walk
+from ...index.library import Library
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number
 
 SETS = {"np.maximum": "maximum", "np.minimum": "minimum"}

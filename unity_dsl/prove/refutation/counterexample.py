@@ -12,7 +12,7 @@ from math import isfinite, isnan
 
 import numpy as np
 
-from ...index.declarations.library import Library
+from ...index.library import Library
 from ...syntax.parse_rules import RuleDecl
 from ..normal_form.form import Unsupported
 from ..translation.rule_forms import Ranks, Views, claim_of, views_at

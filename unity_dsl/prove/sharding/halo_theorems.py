@@ -21,9 +21,9 @@ from ...graph.declared_slices import free_attributes
 from ...graph.halo import merged_attributes, window_attributes
 from ...graph.layout import Attributes
 from ...index.axes.axis_windows import Reach, Windowed, windowed
-from ...index.declarations.library import Library
 from ...index.equations.instance import Instance, Operand
 from ...index.instantiation.instantiate import Shape, instantiate_parallel
+from ...index.library import Library
 from ...syntax.ast import Expr, Number, ParallelDecl, Read
 from ...syntax.diagnostic import InputError
 from ..answer import Answer, Obligation

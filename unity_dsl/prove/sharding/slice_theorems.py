@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import perf_counter
 
-from ...index.declarations.library import Library
 from ...index.equations.instance import Equation, Instance, Operand
+from ...index.library import Library
 from ...syntax.ast import Expr, Name, Read, ReductionKind
 from ..answer import Answer, NotProved, Obligation, Proved
 from ..decision.integer_arithmetic import Arithmetic

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...graph.halo import window_attributes
 from ...index.axes.axis_windows import Windowed, windowed
-from ...index.declarations.library import Library
 from ...index.equations.instance import Instance
 from ...index.equations.term import free_axes, reads
+from ...index.library import Library
 from .theorem_subject import Subject
 
 

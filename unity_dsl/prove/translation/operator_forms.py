@@ -165,7 +165,7 @@ class Call:
 
     def _bound(self, target: Operand) -> Poly | None:
         decl = next(output for output in self.instance.operator.outputs if output.name == target.name)
-        return None if decl.integer_range is None else self.sizes.value(Name(decl.integer_range))
+        return None if decl.integer_range is None else self.sizes.size(Name(decl.integer_range))
 
     def axis(self, axis: str) -> tuple[Var, ...]:
         """The indices of an axis, one per factor."""
@@ -218,7 +218,7 @@ class Call:
     def length(self, name: str) -> Poly:
         """How many positions an axis has."""
         if name in self.sizes.dims or name in self.sizes.attributes:
-            value = self.sizes.value(Size(name))
+            value = self.sizes.size(Size(name))
             assert value is not None
             return value
         if name in self.axes:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product as combinations
 
-from ...index.declarations.library import Library
 from ...index.equations.where_conditions import mentions_rank
+from ...index.library import Library
 from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.parse_rules import RuleDecl
 from ..normal_form.form import Unsupported

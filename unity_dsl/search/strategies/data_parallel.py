@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...graph.graph import Graph, Model, Node, Value
 from ...graph.layout import Mesh, invariant
-from ...graph.typing import Along, Configuration, type_operator
-from ...index.declarations.library import Library
+from ...graph.layout_typing import Along, Configuration, type_operator
+from ...index.library import Library
 from ...syntax.diagnostic import fail
-from ..restriction import Restriction, node_path, places
+from ..choices.restriction import Restriction, node_path, places
 
 
 def data_parallel(model: Model, mesh: Mesh, library: Library) -> Restriction:

@@ -14,11 +14,11 @@ from ...graph.declared_slices import is_cut
 from ...graph.graph import Graph, Model, Node, Segment, Value
 from ...graph.halo import only_holds
 from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
+from ...graph.layout_typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
-from ...graph.typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
-from ...index.declarations.library import Library
-from ..meaning import Impossible
-from ..restriction import Restriction, node_path, stored_values
+from ...index.library import Library
+from ..choices.restriction import Restriction, node_path, stored_values
+from ..layout_problem.variable_meaning import Impossible
 
 
 def random(

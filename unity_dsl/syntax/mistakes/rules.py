@@ -197,6 +197,7 @@ RULES = (
         "a rule is one substitution, its last line",
         (
             _rule("x => x => x"),
+            _rule("f(x) => f(x) => x"),
             _rule("x => x", "y => y"),
             _rule("x => x", "h = relu(x)"),
             _rule("x => x", "=> x"),
