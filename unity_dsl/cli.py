@@ -1,4 +1,4 @@
-"""`unityc`: the only part that prints and exits. Everything else it calls raises.
+"""The `unityc` command line: the only part that prints and exits.
 
 Exit codes: 0 done; 1 a check that failed, or a fault of ours; 2 a fault in the input; 130 interrupted. Only click is
 imported before a command runs, so that help is immediate and a compile loads neither torch nor z3.

@@ -1,4 +1,4 @@
-"""From what the user asked for to a plan: the stages in order, nothing else."""
+"""Compiles a model to a plan: the stages in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`unityc rules`: proving files of rules, showing proofs, and certificates."""
+"""`unityc rules`: proves, shows and verifies rules."""
 
 from __future__ import annotations
 

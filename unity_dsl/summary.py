@@ -1,4 +1,4 @@
-"""What a compile says of the plan it has chosen: a few lines for people, or plain data."""
+"""Summary of a chosen plan, for people or as JSON."""
 
 from __future__ import annotations
 

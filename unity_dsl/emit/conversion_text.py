@@ -1,4 +1,4 @@
-"""What a plan needs of parallel.py: its groups of devices, its conversions, and their names."""
+"""Text of parallel.py: device groups, conversions and collectives of a plan, with their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forward of a planned graph as text: operators in order, conversions before the first use of what they make.
+"""Torch text of the forward pass: operators in order, conversions before their first use.
 
 What only updates of buffers need comes last, and runs in training alone, without gradients.
 """

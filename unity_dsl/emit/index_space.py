@@ -1,4 +1,4 @@
-"""Torch text of one equation's value: every subterm as a tensor over the axes it depends on."""
+"""Torch text of an equation's value: every subterm as a tensor over the axes that it depends on."""
 
 from __future__ import annotations
 

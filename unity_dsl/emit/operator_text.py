@@ -1,4 +1,4 @@
-"""Torch text of one operator on local tensors: the declaration's own call, or its equations one by one."""
+"""Torch text of one operator on local tensors: its native call, or its equations one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a program into its folder: all or nothing, and never over what the user edited."""
+"""Writes a program into its folder, all or nothing, never over what the user edited."""
 
 from __future__ import annotations
 

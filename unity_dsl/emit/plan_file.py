@@ -1,4 +1,4 @@
-"""`plan.json`: what was compiled, from which texts, and what was chosen.
+"""Reads and writes `plan.json`: the plan, its costs, and the texts it was made from.
 
 It holds the texts themselves, so that an out/ can be checked, or compiled for another number of devices, on a machine
 that has none of the sources. The hash covers those texts: a plan whose hash does not match is stale and refused.

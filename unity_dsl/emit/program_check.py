@@ -1,4 +1,4 @@
-"""Is the program equal to its model? It runs on its ranks beside the single-device reference, and all is compared.
+"""Checks that a program equals its model: runs it on ranks beside the single-device reference.
 
 From the same initial weights and data: loss, outputs and every gradient of the first step, losses and parameters over
 some SGD steps, the loss in evaluation mode. float64 within 1e-10 is the test of correctness; float32 must be as good as

@@ -1,4 +1,4 @@
-"""Names in an emitted program: what the user's text may become there, and what it may not."""
+"""Names in an emitted program: what the user's names become, and which are reserved."""
 
 from __future__ import annotations
 

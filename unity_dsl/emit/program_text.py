@@ -1,4 +1,4 @@
-"""model.py and parallel.py of a plan."""
+"""Renders model.py and parallel.py of a plan, gradient buckets included."""
 
 from __future__ import annotations
 

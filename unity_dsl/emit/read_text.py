@@ -1,4 +1,4 @@
-"""Torch text of reads: `x[b, h * |k| + k]` is a view, `x[i - 3 else 0]` a slice with padding, `w[ids]` a gather."""
+"""Torch text of reads: views, slices with padding, and gathers."""
 
 from __future__ import annotations
 

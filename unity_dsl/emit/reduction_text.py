@@ -1,4 +1,4 @@
-"""Torch text of sums: guards set axes, for gathers and scatters; the rest is contracted or runs along an axis."""
+"""Torch text of reductions: gathers and scatters by guards, einsum, reductions along axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Torch text of which positions a device holds of an axis that is cut over the mesh by a declared parallel op."""
+"""Torch text of the positions that a device has of an axis that a declared parallel op cuts."""
 
 from __future__ import annotations
 

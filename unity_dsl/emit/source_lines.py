@@ -1,4 +1,4 @@
-"""Lines of emitted code: comments beside or above them, and long statements broken at their brackets."""
+"""Lines of emitted code: comments placed, long statements broken at brackets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The theorems that a plan rests on: every division of every operator, forwards and backwards."""
+"""Lists the theorems that a plan rests on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of torch text: an expression with the axes of its dimensions, and how such expressions combine."""
+"""Torch expressions with the axes of their dimensions, and how they combine and broadcast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files around the program: the training entry, its data and its checkpoints. They need torch alone, and not us."""
+"""Renders train.py, data.py and checkpoint.py, which need torch alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`update m = value`: what a buffer is from the next training step on."""
+"""Buffer updates, `update m = value`: what a buffer is from the next step on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations that conversions consist of."""
+"""The collectives that conversions consist of: all-gather, all-reduce, reduce-scatter, all-to-all, slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declared parallel ops that cut a dimension, at concrete sizes: which positions each device holds, in which order.
+"""Slices that declared parallel ops cut of a dimension: which positions each device has, in which order.
 
 A cut is an encoder: an element on a device is a copy of the tensor's element at the declared index, or 0 where that
 lies outside the tensor. Whether slices overlap, and by how much, is nowhere but in the declared index map.

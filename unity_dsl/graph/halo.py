@@ -1,4 +1,4 @@
-"""Dimensions that are held by a declared op where an axis of the operator is divided into blocks.
+"""Halos and pieces of merged dimensions that an operator's operands need where an axis is divided; their width.
 
 The operator's axis is partitioned. A dimension that it is all of is then partitioned too, but not every dimension is:
 

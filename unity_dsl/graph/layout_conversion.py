@@ -1,4 +1,4 @@
-"""From one layout to another: the collectives a conversion amounts to, forwards and for the cotangent.
+"""Converts one layout into another: recognises the collectives of a path of moves, forward and adjoint.
 
 A conversion is a path of elementary moves (`moves`). A move's composed index map (`exchange.transfers`) is what it
 means; its steps are the collectives that map is recognised as.

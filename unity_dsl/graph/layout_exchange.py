@@ -1,4 +1,4 @@
-"""The transfers that any conversion between two layouts needs, at concrete sizes, and how much they move.
+"""Generic exchange between two layouts at concrete sizes: which positions go from which device to which.
 
 Per mesh axis a layout is a declared parallel op: an encoder whose elements are copies of the tensor's (replicate,
 partition, a user's own), or the decoder that sums (reduce, and the transpose of an encoder whose slices overlap).

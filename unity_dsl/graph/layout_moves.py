@@ -1,4 +1,4 @@
-"""The elementary moves between all layouts of a tensor, as arrays.
+"""Elementary moves between all layouts of a tensor, by declared parallel ops, as arrays.
 
 A move is the composition of two declared parallel ops (leave one kind, enter another) along one mesh axis or a group of
 them, and at most one step each way. The backward of a move from A to B is the move from Bᵀ to Aᵀ, since the cotangent

@@ -1,4 +1,4 @@
-"""The typing rule of operators: which layouts its operands must have, and which its results then have.
+"""Typing rule of operators: operand layouts that a configuration needs, and the layouts of its results.
 
 Per mesh axis exactly one role:
 

@@ -1,4 +1,4 @@
-"""The lightest paths of moves between all layouts of a tensor."""
+"""Cheapest paths of moves between all pairs of layouts of a tensor: Bellman-Ford over arrays of moves."""
 
 from __future__ import annotations
 

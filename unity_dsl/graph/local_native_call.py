@@ -1,4 +1,4 @@
-"""The native call of an operator on one device: which attributes it has there, and what has to lie outside of windows.
+"""Native call of an operator on one device's slices: its attributes there, and what stays outside.
 
 A device runs the declared operator again, at the shapes that it has and with other attributes: a padding is less by
 what a window holds of it, a number of groups is that of its own groups. The attributes are found from the declared

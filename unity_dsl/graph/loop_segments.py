@@ -1,4 +1,4 @@
-"""Statements with a body: `repeat`, `scan` and `cond` as segments of the graph."""
+"""Builds `repeat`, `scan` and `cond` as segments of the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a model's text to its computation graph: blocks inlined, repeats as segments, every tensor with its shape."""
+"""Builds the computation graph of a model: blocks inlined, repeats as segments, every tensor with its shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs, weights and buffers of a model."""
+"""Inputs, weights and buffers of a model, with shapes and initialisers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's numbers: its parameters at the chosen preset and settings, and arithmetic on them.
+"""Parameters of a model (`b = 64`) at the chosen preset and settings, and arithmetic on them.
 
 Precedence of a parameter's value: an explicit setting, then the preset, then the default. Parameters are evaluated in
 the order of the text, so a default may use the parameters before it, at the values these were given.

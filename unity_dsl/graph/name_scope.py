@@ -1,4 +1,4 @@
-"""Which names a statement of a model sees, and which names its values get."""
+"""Names in scope at a statement of a model, and the names of new values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts of an operator's operands, from what its roles are to each: the nesting of mesh axes is filled in.
+"""Layouts of an operator's operands from the roles of mesh axes, with the order of several axes on one dimension.
 
 What it depends on is not how long axes are, so operators that differ in sizes alone have their layouts in common.
 """

@@ -1,4 +1,4 @@
-"""The parallel computation graph: every operator with its configuration, every value with its layouts."""
+"""Plans, or parallel computation graphs: operators with configurations, values with layouts."""
 
 from __future__ import annotations
 

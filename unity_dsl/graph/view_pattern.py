@@ -1,4 +1,4 @@
-"""Axis patterns of a model: `x[b, s, (h=heads k)] -> [b, h, s, k]` at the shape of `x`."""
+"""Axis patterns of views in a model, `x[b, s, (h=heads k)] -> [b, h, s, k]`, at the shape of `x`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What work and communication cost: a roofline for operators, alpha-beta rings for collectives. Times are seconds.
+"""Prices in seconds: roofline of operators, alpha-beta rings of collectives.
 
 Small on purpose: the search asks for these prices only, so a calibrated model can take their place.
 """

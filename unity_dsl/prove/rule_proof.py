@@ -1,4 +1,4 @@
-"""Is a rule true for all sizes that meet its conditions? Three answers, each with what it rests on.
+"""Proves or refutes a rule for all sizes that meet its conditions: obligations, in order.
 
 The contract: wherever the left side has a value, the right side has the same, over the reals and at all sizes that meet
 the conditions. So a rule read from left to right never loses a value; it may give one where there was none.

@@ -1,4 +1,4 @@
-"""Pages in Markdown about every declaration of a library: a table of the operators, and a page per `.uop` file."""
+"""Markdown pages about every declaration: a table of the operators, and a page per `.uop` file."""
 
 from __future__ import annotations
 

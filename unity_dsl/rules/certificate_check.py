@@ -1,4 +1,4 @@
-"""Certificates against rules: `unityc rules verify`."""
+"""Checks certificates against rules proved anew: `unityc rules verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model computes, up to names and the order of its steps: equal keys for equal graphs."""
+"""Canonical keys of graphs, up to names and the order of operators."""
 
 from __future__ import annotations
 

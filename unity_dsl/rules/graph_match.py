@@ -1,4 +1,4 @@
-"""Where the left side of a rule stands in a model.
+"""Matches the left side of a rule against the graph of a model.
 
 A match binds the rule's inputs to values of one graph, the model's or the body of a repeat; in a body it stands for
 every iteration. A left side that begins in one iteration and ends in the next, or inside a repeat and outside of it, is

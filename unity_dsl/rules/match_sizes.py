@@ -1,4 +1,4 @@
-"""The sizes of a rule at one place of a model: polynomials in names, and the numbers that they are worth there."""
+"""Sizes of a rule at a match: polynomials in names, solved from the model's sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model that a match makes: the right side in place of the left.
+"""Applies a match: the right side of a rule put in place of the left.
 
 What is replaced keeps its name, so that whatever reads it, an output or a pin, finds it where it was; values that are
 no longer read go. Weights, inputs, outputs, the loss and random numbers stay what they were: a match that would change

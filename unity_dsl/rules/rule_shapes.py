@@ -1,4 +1,4 @@
-"""Shapes of a rule's tensors, as far as they are the same at all sizes: ranks, device axes, numbers that contradict.
+"""Infers shapes of a rule's tensors: ranks, device axes, contradictions that hold at all sizes.
 
 Every call is made at numbers for the sizes, which says of which axes its result is made; the sizes themselves are kept
 in symbols. Where a call fails at these numbers for a reason that other numbers may not give, nothing is said.

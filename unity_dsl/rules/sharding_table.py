@@ -1,4 +1,4 @@
-"""Every operator, every axis, what is proved of it: the table behind the configurations of the search."""
+"""Table of every operator and axis with what is proved of it: `unityc rules configurations`."""
 
 from __future__ import annotations
 

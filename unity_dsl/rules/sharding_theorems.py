@@ -1,4 +1,4 @@
-"""The sharding theorems: the only source of the configurations that a search may choose from.
+"""Sharding theorems by operator, looked up or proved: the only source of configurations.
 
 A configuration gives each mesh axis a role. `Along(axis)` rests on one theorem for the operator and one for the adjoint
 by each operand that has a cotangent: on slices of the axis, with what is reduced collected at once, they are what they

@@ -1,4 +1,4 @@
-"""Which theorems ship: those that a search may ask for, of the shipped operators and of the examples as they use them.
+"""Selects the sharding theorems that ship: those of shipped operators and of the examples.
 
 What the prover could not prove of these is kept as well, as refused, so that no compilation tries it again.
 """

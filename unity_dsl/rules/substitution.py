@@ -1,4 +1,4 @@
-"""A rule made ready for models: what its names stand for, and the reason where it cannot be applied to any.
+"""Prepares a proved rule for matching: names, conditions, or why it cannot be applied to models.
 
 Rules are taken as proved; nothing here or in what follows asks whether they are true.
 """

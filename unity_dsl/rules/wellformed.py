@@ -1,4 +1,4 @@
-"""Is a rule well formed? What can be told before anything is proved, each fault as one diagnostic.
+"""Well-formedness checks of a rule, before anything is proved: each fault as one diagnostic.
 
 A fault is what no sizes can mend. What depends on sizes, a condition that is missing, say, is left to the prover.
 """

@@ -1,4 +1,4 @@
-"""Pins: layouts that the user fixes, `--pin 'layer.*.w=S0,I'`."""
+"""Pins of layouts, `--pin 'layer.*.w=S0,I'`: parsed and resolved to values of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meshes with more axes than the search can take: neighbouring axes of one link joined until few enough are left."""
+"""Joins neighbouring mesh axes of one link level until the search can take the mesh."""
 
 from __future__ import annotations
 

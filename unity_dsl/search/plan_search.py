@@ -1,4 +1,4 @@
-"""The search: from a model, a mesh and a machine to the cheapest plan of a strategy."""
+"""Finds the cheapest plan of a strategy for a model, a mesh and a machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`.rules`: graph substitutions, `lhs => rhs` over shared inputs."""
+"""Parser of `.rules`: graph substitutions, `lhs => rhs` over shared inputs."""
 
 # ruff: noqa: RUF009 (`_span()` is a field specification, not a shared default)
 

@@ -1,4 +1,4 @@
-"""The names of a rule: each bound once, before it is used, and for something. Needs no operators."""
+"""Checks the names of a rule: each bound once, before it is used, and for something."""
 
 from __future__ import annotations
 

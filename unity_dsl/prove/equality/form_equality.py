@@ -1,4 +1,4 @@
-"""Equality of normal forms, for all values of the tensors and all sizes.
+"""Decides equality of normal forms by their coefficient functions; of maxima by mutual coverage.
 
 A form is a polynomial in the elements of tensors. It is determined by its coefficient function: for every multiset of
 elements, the number of ways in which its terms produce their product. So both sides are equal if these numbers agree

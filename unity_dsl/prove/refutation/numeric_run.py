@@ -1,4 +1,4 @@
-"""Rules at numbers: both sides run in NumPy, by the reference evaluation of the operators' declarations."""
+"""Runs both sides of a rule at numbers, by the reference evaluation, and finds where they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators at symbolic sizes: a call becomes tensors whose elements are forms in the elements of the inputs.
+"""Inlines an operator at symbolic sizes: its results as normal forms in the elements of the inputs.
 
 The equations are those of the instance at a witness, numbers for the sizes; which axes there are does not depend on
 the numbers. How far each axis runs is worked out again in symbols, from the operands' own dimensions.

@@ -1,4 +1,4 @@
-"""Both sides of a rule as tensors over its inputs, with symbolic sizes.
+"""Inlines both sides of a rule: every output as a normal form over the shared inputs.
 
 A rest group `b..` of a rule's input is proved at some ranks from 0 on; `ranks.py` says which stand for all.
 """

@@ -1,4 +1,4 @@
-"""Dimensions with symbolic sizes: a dimension is the tuple of its factors, major first, wherever it occurs in a rule.
+"""Symbolic sizes of one call: dimensions as tuples of factors, major first, solved from `where`.
 
 So a device axis, a head or a merged dimension is a tuple of indices on both sides, partition and flatten are renamings,
 and index arithmetic stays linear.

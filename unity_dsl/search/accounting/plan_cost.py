@@ -1,4 +1,4 @@
-"""What a plan costs: the same prices that the search minimised, added up over the finished plan."""
+"""Cost of a finished plan, by the prices that the search minimised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that keep an axis whole: what a plan says of them, so that a reader knows why it is not divided."""
+"""Notes on sizes that no mesh axis divides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to go from any layout to any other, for all pairs at once.
+"""Prices of conversions between all pairs of layouts of a tensor, affine in its bytes.
 
 A price is affine in the tensor's bytes. The cheapest paths between all pairs are gone at once, move by move, so the
 table costs a few operations on arrays.

@@ -1,4 +1,4 @@
-"""Per tensor, the layouts it may have, or their orbits: their numbers, and what conversions between them cost."""
+"""Layouts that each tensor may have, or their orbits, numbered, with conversion prices between them."""
 
 from __future__ import annotations
 

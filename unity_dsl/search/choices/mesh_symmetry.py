@@ -1,4 +1,4 @@
-"""Mesh axes that may trade places: those of one degree whose links are equally fast.
+"""Symmetry of the mesh: axes of one degree and equally fast links may trade places; orbits of layouts under it.
 
 What devices do along such axes is counted rather than told apart: layouts that differ by a renaming of the axes are one
 orbit, and so are configurations. The problem over orbits, a conversion costing what the cheapest pair of members costs,

@@ -1,4 +1,4 @@
-"""The choices of each operator: its configurations with their prices, those with the same layouts merged."""
+"""Options of each operator: its configurations with prices, those of equal layouts merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a problem tells apart, and what it leaves out."""
+"""Scope of a problem: which layouts it tells apart, and which it leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strategies and pins leave of the space: at most one choice for each thing that they name."""
+"""Restrictions of the space by strategies and pins: at most one choice for each thing that they name."""
 
 from __future__ import annotations
 

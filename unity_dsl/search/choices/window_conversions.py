@@ -1,4 +1,4 @@
-"""How conversions enter windows, from slices or copies, and leave them, to slices: for many layouts at once."""
+"""Prices of conversions into and out of halo layouts, for many layouts at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The exact minimum of a sum of tables: variable elimination in the (min, +) semiring, over NumPy arrays."""
+"""Bucket elimination in the (min, +) semiring over NumPy tables: the exact minimum of a sum.
+
+R. Dechter, Bucket elimination: a unifying framework for reasoning, Artificial Intelligence 113 (1999)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A cost network with links through keys, and a lower bound on its minimum that says what cannot be optimal.
+"""Cost networks with links through keys, and lower bounds on them by tree-reweighted message passing.
+
+TRW-S (V. Kolmogorov, PAMI 28, 2006): variables in a fixed order send their share of what they know to those after them,
+then to those before. Hubs, costs of more than two variables, take part as factors do in that method.
 
 A variable's value has keys (a node's configuration: the layout it reads or produces). A link between two variables
 costs what the cheapest pair of their keys costs, so it is evaluated on keys (layouts), which are fewer than values. A

@@ -1,4 +1,4 @@
-"""What a shared tensor costs, as a function of the layouts that its readers ask for, without writing it out.
+"""Cost of one tensor converted for several readers, as a function of the layouts that they ask for.
 
 A tensor is produced in one layout, and at most two more are made of it; each reader takes one of the three. Which of
 the readers share a layout is a choice among few, and for each such choice the cost is a sum of tables over one layout

@@ -1,4 +1,4 @@
-"""The optimum of a part: plans on few values first, then a proof that the values left out cannot do better.
+"""Exact search: elimination on small domains, then bounds that exclude all other values.
 
 Exact: a value is excluded only where a lower bound says that every plan with it costs more than one already known.
 """

@@ -1,4 +1,4 @@
-"""The first and the last iteration of every repeat written out: those are the ones that differ from the steady state.
+"""Peels the first and the last iteration off every repeat: those differ from the steady state.
 
 What lies between is then bounded tightly by one body and a potential of the carried layouts.
 """

@@ -1,4 +1,4 @@
-"""A part as it is searched: with iterations written out, then without what hangs on few others."""
+"""Presolve: first and last iterations written out, then variables with few neighbours eliminated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables that only one or two others depend on, taken out of a part: nothing but a table is left of each.
+"""Eliminates variables of degree one and two, and tensors of which one end at most has a choice.
 
 Before that, tensors of which one end at most has a choice: their price becomes part of that end's cost.
 

@@ -1,4 +1,4 @@
-"""The exact optimum of a part on given domains: by elimination, repeats being powers of their body's table."""
+"""Exact minimum of a part on given domains: bucket elimination, repeats as (min, +) matrix powers."""
 
 from __future__ import annotations
 

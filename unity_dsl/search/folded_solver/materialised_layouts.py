@@ -1,4 +1,4 @@
-"""Conversions shared by several readers: a tensor exists in the layout it is produced in and in at most two more."""
+"""Sets of materialised layouts of a tensor as variables: the produced one and at most two more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimisation problem of one graph: variables, values that are read in layouts, and repeated bodies.
+"""The optimisation problem of one graph: variables, tensors read in layouts, repeated bodies.
 
 Layouts are numbers here, per value; what they stand for is known to `problem`. A variable is a node's configuration, a
 tensor's storage or, at the border of a body, the layout of a carried value.

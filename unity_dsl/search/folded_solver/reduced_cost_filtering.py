@@ -1,4 +1,6 @@
-"""What a lower bound leaves of a domain, and the bound of that, and so on."""
+"""Reduced-cost filtering: removes values whose reduced cost exceeds the gap, and bounds again.
+
+F. Focacci, A. Lodi and M. Milano, Cost-based domain filtering, CP 1999."""
 
 from __future__ import annotations
 

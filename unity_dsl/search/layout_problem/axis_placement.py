@@ -1,4 +1,4 @@
-"""From orbits to layouts: which mesh axis does what, decided after how many do.
+"""From orbits to layouts: decides which mesh axis does what, after how many do.
 
 A lower bound over orbits holds for layouts. So a plan of layouts that costs what the bound says is optimal, and if the
 best renaming of the best plan of orbits costs more, only the orbits that a plan below that cost may have are left.

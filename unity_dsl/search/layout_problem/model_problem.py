@@ -1,4 +1,4 @@
-"""From a model to the optimisation problem: which variables there are, what they stand for and what they cost."""
+"""Builds the optimisation problem of a model: variables, their options and prices."""
 
 from __future__ import annotations
 

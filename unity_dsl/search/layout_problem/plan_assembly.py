@@ -1,4 +1,4 @@
-"""From the chosen values of the variables to the plan: typed operators, layouts of values, runs of repeats."""
+"""Assembles the plan from the values of the variables: typed operators, layouts of values, repeats."""
 
 from __future__ import annotations
 

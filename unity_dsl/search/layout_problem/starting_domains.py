@@ -1,4 +1,4 @@
-"""Small parts of the space that hold good plans: mesh axes doing the same, nothing divided, or what is near a plan."""
+"""Small domains that hold good plans: all mesh axes alike, nothing divided, neighbours of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the variables of a problem stand for, and the fault that one of them has no choice left."""
+"""What the variables of a problem stand for, and the error where one has no option left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that rules made of another."""
+"""A model together with the rules that made it."""
 
 from __future__ import annotations
 

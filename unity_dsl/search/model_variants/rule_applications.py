@@ -1,4 +1,4 @@
-"""What rules make of a model in one step: each of them at one place, and at all its places."""
+"""Applies each rule to a model at one place, and at all its places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that rules make of a model, each computing the same: what the search chooses among, besides layouts.
+"""Enumerates models that rules make of a model, within a bound.
 
 A rule is applied at one place, at all its places, and again to what came out. Only the most promising models are
 changed further, by what they would cost on one device, and only so many are made: `complete` says whether that left any

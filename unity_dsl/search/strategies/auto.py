@@ -1,4 +1,4 @@
-"""The whole space."""
+"""Strategy `auto`: the cheapest plan of the whole space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch divided over all devices, every weight on each of them."""
+"""Strategy `data_parallel`: the batch divided over all devices, every weight on each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans drawn by chance: any configuration of any operator, any storage of any weight, any chain of conversions.
+"""Strategy `random:N`: random configurations of operators, storage of weights, chains of conversions.
 
 Wider than what the search minimises over: a tensor may be held in any number of layouts, iterations of a repeat may
 differ, and nothing is spared because it costs too much.

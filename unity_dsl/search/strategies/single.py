@@ -1,4 +1,4 @@
-"""One device; on more, each does the same."""
+"""Strategy `single`: nothing divided; on several devices, each does the same."""
 
 from __future__ import annotations
 

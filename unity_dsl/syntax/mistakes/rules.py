@@ -1,4 +1,4 @@
-"""What goes wrong in `.rules` files."""
+"""Mistakes in `.rules` files: broken snippets, each with the words of its diagnostic."""
 
 from __future__ import annotations
 
