@@ -8,7 +8,7 @@ from ...graph.graph import Value
 from ...graph.layout import Layout, Mesh, invariant
 from ...graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ...machine.machine import Machine
-from ...machine.price import held_fraction, price_inner, price_operator, price_update
+from ...machine.price import local_fraction, price_inner, price_operator, price_update
 from ..choices.conversion_prices import ConversionPrices
 from ..choices.operator_options import float_type
 from ..layout_problem.variable_meaning import Meaning
@@ -16,9 +16,9 @@ from ..layout_problem.variable_meaning import Meaning
 _NOTHING = Cost()
 
 
-def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionPrices, loss: Value) -> Cost:
-    """Seconds of one step; what each device holds is left out. `loss` is read whole at the end."""
-    return _graph_cost(graph, meaning, prices, [(loss, invariant(prices.mesh))])
+def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionPrices, loss: Value | None) -> Cost:
+    """Seconds of one step; what each device holds is left out. `loss`, if any, is read whole at the end."""
+    return _graph_cost(graph, meaning, prices, [] if loss is None else [(loss, invariant(prices.mesh))])
 
 
 def _graph_cost(
@@ -47,7 +47,8 @@ def _graph_cost(
                 found = _graph_cost(run.body, body, prices, step.border.leaves(segment))
                 total = _sum(total, found, run.count * segment.probability)
     for stored in graph.graph.weights:
-        total = _sum(total, _update_cost(graph.values[stored.value.name], mesh, machine))
+        if stored.value.needs_gradient:
+            total = _sum(total, _update_cost(graph.values[stored.value.name], mesh, machine))
     for name, planned in graph.values.items():
         if name not in meaning.free:
             seconds = _conversion_seconds(planned, reads.get(name, set()), prices)
@@ -73,7 +74,7 @@ def _node_cost(planned: PlannedNode, mesh: Mesh, machine: Machine) -> Cost:
 
 
 def _update_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
-    count = planned.value.bytes * held_fraction(planned.produced, mesh)
+    count = planned.value.bytes * local_fraction(planned.produced, mesh)
     return Cost(update=price_update(count, machine))
 
 
