@@ -1,4 +1,4 @@
-"""Equality of normal forms, for all values of the tensors and all sizes.
+"""Decides equality of normal forms by their coefficient functions; of maxima by mutual coverage.
 
 A form is a polynomial in the elements of tensors. It is determined by its coefficient function: for every multiset of
 elements, the number of ways in which its terms produce their product. So both sides are equal if these numbers agree
@@ -37,10 +37,15 @@ from ..normal_form.form import (
 )
 from ..normal_form.guard import Guard, Relation, guard, settled, within
 from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
+from .factor_order import arranged
+from .images import Images
 from .index_unification import changes_of_index
+from .witness_points import witness_points
 
 MAX_ORDERS = 24
 MAX_DEPTH = 12
+_RENAMED = 10**12
+"""Numbers of indices from which on they stand for others in what is kept."""
 
 
 @dataclass
@@ -69,11 +74,17 @@ class Comparison:
     arithmetic: Arithmetic
     classes: list[_Class] = field(default_factory=list)
     depth: int = 0
+    placed: dict[tuple[Atom, tuple[Guard, ...]], tuple[str, tuple[Poly, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.images = Images.under(self.arithmetic.conditions)
 
     def equal(self, left: Form, right: Form, given: tuple[Guard, ...] = ()) -> bool:
         """Whether two forms are equal wherever the given conditions hold. Raises Unsupported."""
         if left == right:
             return True
+        if self.images.differ(left, right):
+            return False
         if self.depth > MAX_DEPTH:
             raise Unsupported(f"functions nested more than {MAX_DEPTH} deep")
         self.depth += 1
@@ -99,11 +110,32 @@ class Comparison:
         for factor, power in term.factors:
             name, index = self._place(factor, context)
             places += [(name if power > 0 else f"1/{name}", index)] * abs(power)
+        if len({name for name, _ in places}) < len(places):
+            return _Row(term.coefficient, term.bound, term.guards, arranged(places, term.bound, term.guards))
         return _Row(term.coefficient, term.bound, term.guards, tuple(sorted(places, key=lambda place: place[0])))
 
     def _place(self, factor: Atom, given: tuple[Guard, ...]) -> tuple[str, tuple[Poly, ...]]:
+        """The auxiliary tensor of an atom and where the atom stands in it, wherever the given conditions hold.
+
+        Kept by the atom and the conditions that matter to it up to the names of indices: of an atom that occurs in
+        many terms the class is looked for once.
+        """
         if isinstance(factor, Element):
             return factor.tensor, factor.index
+        given = _connected(factor.free, given)
+        variables = factor.free | {var for condition in given for var in condition.variables}
+        ordered = sorted(variables, key=lambda var: var.number)
+        own = [Var(_RENAMED + position, var.size) for position, var in enumerate(ordered)]
+        there = {var: of(new) for var, new in zip(ordered, own, strict=True)}
+        renamed = factor.substitute(there)
+        known = tuple(sorted((condition.substitute(there) for condition in given), key=lambda g: g.key))
+        if (renamed, known) not in self.placed:
+            self.placed[renamed, known] = self._classified(renamed, known)
+        name, index = self.placed[renamed, known]
+        back = {new: of(var) for var, new in zip(ordered, own, strict=True)}
+        return name, tuple(part.substitute(back) for part in index)
+
+    def _classified(self, factor: Function | Extremum, given: tuple[Guard, ...]) -> tuple[str, tuple[Poly, ...]]:
         for known in self.classes:
             index = self._instance(known, factor, given)
             if index is not None:
@@ -152,7 +184,21 @@ class Comparison:
                 if self.equal(put_in.value, family.value, (*context, *case)):
                     cases.append(case)
                     break
-        return self.arithmetic.covered(cases, context)
+        return self.arithmetic.covered(cases, context) or self._covered_at_points(outer, family, context)
+
+    def _covered_at_points(self, outer: Sequence[Family], family: Family, context: tuple[Guard, ...]) -> bool:
+        """`member` where the reads leave indices of the outer families open."""
+        free = frozenset(var for condition in context for var in condition.variables)
+        free |= frozenset(var for term in family.value for var in term.free)
+        cases: list[tuple[Guard, ...]] = []
+        for other in map(refreshed_family, outer):
+            for point in witness_points(other, family.value, free):
+                put_in = substitute_family(replace(other, bound=()), point)
+                ranges = tuple(g for var in other.bound for g in within(point[var], var.size))
+                case = (*ranges, *put_in.guards)
+                if settled((*context, *case)) is not None and self.equal(put_in.value, family.value, (*context, *case)):
+                    cases.append(case)
+        return bool(cases) and self.arithmetic.covered(cases, context)
 
     # ------------------------------------------------------------------------------------------ coefficients
 
@@ -196,6 +242,18 @@ def _collected(
     return list(parts.values())
 
 
+def _connected(variables: frozenset[Var], given: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """The conditions that these indices, or indices tied to them, occur in, and those on sizes alone."""
+    reached = set(variables)
+    while True:
+        tied = [condition for condition in given if not condition.variables.isdisjoint(reached)]
+        more = {var for condition in tied for var in condition.variables} | reached
+        if len(more) == len(reached):
+            break
+        reached = more
+    return tuple(c for c in given if not c.variables or not c.variables.isdisjoint(reached))
+
+
 def _same_head(left: Function | Extremum, right: Function | Extremum) -> bool:
     if isinstance(left, Function) and isinstance(right, Function):
         return left.name == right.name and len(left.arguments) == len(right.arguments)
@@ -228,7 +286,7 @@ def _solve(row: _Row, coordinates: tuple[tuple[Poly, ...], ...]) -> tuple[tuple[
         progress = False
         for equation, var, coefficient in _candidates(equations, bound):
             rest = equation - of(var).scaled(coefficient)
-            value = rest.scaled(-1 / coefficient) if abs(coefficient) == 1 else quotient(-rest, int(coefficient))
+            value = rest.scaled(-1 / coefficient) if abs(coefficient) == 1 else quotient(-rest, number(coefficient))
             put_in = {var: value}
             equations = [other.substitute(put_in) for other in equations]
             guards = [condition.substitute(put_in) for condition in guards] + list(within(value, var.size))

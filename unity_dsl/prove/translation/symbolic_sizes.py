@@ -1,4 +1,4 @@
-"""Dimensions with symbolic sizes: a dimension is the tuple of its factors, major first, wherever it occurs in a rule.
+"""Symbolic sizes of one call: dimensions as tuples of factors, major first, solved from `where`.
 
 So a device axis, a head or a merged dimension is a tuple of indices on both sides, partition and flatten are renamings,
 and index arithmetic stays linear.
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from ...index.equations.instance import Dim, Instance
 from ...index.equations.term import COMPARISONS
-from ...index.equations.where_conditions import mentions_rank
+from ...index.equations.where_conditions import determine, keys, mentions_rank
 from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
 from ..decision.integer_arithmetic import Arithmetic
 from ..normal_form.form import Unsupported
@@ -37,9 +37,45 @@ def factors_of(size: Poly) -> Factors:
     return () if size == ONE else (size,)
 
 
-def _divides(factor: Poly, size: Poly) -> bool:
-    """Whether a factor divides a size exactly, at all sizes: it is the size, or a product that every term has."""
-    return factor == size or (len(factor.terms) == 1 and not size.divided(factor)[1].terms)
+def share(factor: Poly, size: Poly) -> Poly | None:
+    """What a factor leaves of a size, where it divides it in whole numbers at all sizes; else None."""
+    if factor == size:
+        return ONE
+    if len(factor.terms) == 1:
+        exact, rest = size.divided(factor)
+        return None if rest.terms else exact
+    whole = size.exactly_divided(factor)
+    return whole if whole is not None and whole.is_whole else None
+
+
+def _without(whole: Factors, part: Factors) -> Factors | None:
+    """The factors that are left when each of `part` is taken out of one, None where one divides none of them."""
+    left = list(whole)
+    for factor in part:
+        shares = ((place, share(factor, own)) for place, own in enumerate(left))
+        place, rest = next(((place, rest) for place, rest in shares if rest is not None), (-1, ONE))
+        if place < 0:
+            return None
+        left[place : place + 1] = factors_of(rest)
+    return tuple(left)
+
+
+def common_refinement(first: Factors, second: Factors) -> Factors | None:
+    """The factors of a dimension that is divided in both ways, None where one's blocks cross the other's.
+
+    (p * e) and (p, e) give (p, e). A position in a dimension is the same number under every refinement (mixed radix).
+    """
+    ends = [product(factors[place:]) for factors in (first, second) for place in range(len(factors))]
+    found: list[Poly] = []
+    known = ONE
+    while ends := [end for end in dict.fromkeys(ends) if end != known]:
+        least = next((end for end in ends if all(share(end, other) is not None for other in ends)), None)
+        factor = None if least is None else share(known, least)
+        if least is None or factor is None:
+            return None
+        found.insert(0, factor)
+        known = least
+    return tuple(found)
 
 
 def shown(size: Poly) -> str:
@@ -70,7 +106,7 @@ def _symbol(symbol: Symbol, sizes: Mapping[str, int]) -> Fraction:
         case str():
             return Fraction(sizes[symbol])
         case Quotient(numerator, denominator):
-            return Fraction(exactly(numerator, sizes) // denominator)
+            return Fraction(exactly(numerator, sizes) // exactly(denominator, sizes))
     raise TypeError(f"{symbol} is no size")
 
 
@@ -99,17 +135,17 @@ class Sizes:
     # ------------------------------------------------------------------------------------------ operands
 
     def bind(self, axis: str, factors: Factors, what: str) -> None:
-        """An axis has these factors. Raises Failed where it is known to have others."""
+        """An axis has these factors, or is of their product. Raises Failed where it is known to be of another size.
+
+        Of two ways to divide it the finer one is kept.
+        """
         known = self.dims.setdefault(axis, factors)
-        if known != factors and not self._equal(known, factors):
+        if known == factors:
+            return
+        if not self.arithmetic.equal_sizes(known, factors):
             sizes = [" * ".join(map(shown, side)) or "1" for side in (known, factors)]
             raise Failed("same_shape", f"{what}: `{axis}` has size {sizes[0]} and {sizes[1]}")
-
-    def _equal(self, left: Factors, right: Factors) -> bool:
-        return len(left) == len(right) and all(
-            self.arithmetic.certain(compare("==", a, b), obligation="same_shape")
-            for a, b in zip(left, right, strict=True)
-        )
+        self.dims[axis] = common_refinement(known, factors) or known
 
     def bind_operands(self, instance: Instance, dims: Sequence[Sequence[Factors]]) -> None:
         """Axes of an instance from its operands' symbolic dimensions; those of a dimension of several come last."""
@@ -124,7 +160,7 @@ class Sizes:
         known = set(self.dims)
         for condition in instance.operator.conditions if merged else ():
             if not mentions_rank(condition):
-                self._determines(condition)
+                determine(condition, self)
         self.unchecked += [name for name in self.dims if name not in known]
         for axes, factors, what in merged:
             self._bind_merged(axes, factors, what)
@@ -135,7 +171,7 @@ class Sizes:
         unknown = [axis for axis in axes if axis not in self.dims]
         if len(unknown) == 1:
             self.dims[unknown[0]] = self._quotient(factors, known, unknown[0])
-        elif unknown or known != factors:
+        elif unknown or not self.arithmetic.equal_sizes(known, factors):
             names = " * ".join(map(shown, factors)) or "1"
             raise Failed("same_shape", f"{what}: a dimension of size {names} is used as {len(axes)} axes")
 
@@ -149,7 +185,7 @@ class Sizes:
         while progress:
             progress = False
             for condition in list(pending):
-                if self._determines(condition):
+                if determine(condition, self):
                     pending.remove(condition)
                     progress = True
         self._positive([name for name in self.dims if name not in known], assumed)
@@ -171,46 +207,38 @@ class Sizes:
                 elif not self.arithmetic.certain(least, obligation="same_shape"):
                     raise Failed("same_shape", f"the size `{name}` = {shown(factor)} is not known to be at least 1")
 
-    def _determines(self, condition: Expr) -> bool:
-        if not (isinstance(condition, Apply) and condition.function == "=="):
+    def determine(self, key: str, value: Factors) -> bool:
+        """A condition gives a size these factors. Products of rest axes and ranks are no unknowns here."""
+        if key.endswith("..") or key.startswith("rank("):
             return False
-        left, right = condition.arguments
-        for side, other in ((left, right), (right, left)):
-            name = self._unknown(side)
-            given = self.factors(other)
-            if name is not None and given is not None:
-                self.dims[name] = given
-                return True
-            if given is not None and isinstance(side, Apply) and side.function == "*":
-                for part, factor in (side.arguments, side.arguments[::-1]):
-                    name, known = self._unknown(part), self.factors(factor)
-                    if name is not None and known is not None:
-                        self.dims[name] = self._quotient(given, known, name)
-                        return True
-        return False
+        self.dims[key] = value
+        return True
 
-    def _unknown(self, expr: Expr) -> str | None:
-        if isinstance(expr, Name | Size) and not expr.rest and self.factors(expr) is None:
-            return expr.name
-        return None
+    def inverse(self, function: str, result: Factors, given: Factors, unknown: Expr) -> Factors:
+        """Raises Failed where a product has no such factor."""
+        if function == "neg":
+            return factors_of(-product(result))
+        if function == "+":
+            return factors_of(product(result) - product(given))
+        return self._quotient(result, given, ", ".join(keys(unknown)))
 
     def _quotient(self, whole: Factors, part: Factors, name: str) -> Factors:
         """The factors that are left of a dimension. Raises Failed where the part is none of them."""
-        left = list(whole)
-        sizes = [" * ".join(map(shown, side)) or "1" for side in (part, whole)]
-        for factor in part:
-            place = next((place for place, own in enumerate(left) if _divides(factor, own)), None)
-            if place is None:
-                raise Failed("divides", f"{sizes[0]} is not known to divide {sizes[1]} (for `{name}`)")
-            left[place : place + 1] = () if left[place] == factor else factors_of(left[place].divided(factor)[0])
-        self.divisions.append(f"{sizes[0]} divides {sizes[1]}")
-        return tuple(left)
+        texts = [" * ".join(map(shown, side)) or "1" for side in (part, whole)]
+        left = _without(whole, part)
+        if left is None:
+            rest = share(product(part), product(whole))
+            if rest is None:
+                raise Failed("divides", f"{texts[0]} is not known to divide {texts[1]} (for `{name}`)")
+            left = factors_of(rest)
+        self.divisions.append(f"{texts[0]} divides {texts[1]}")
+        return left
 
     def _comparison(self, operator: OperatorDecl, condition: Expr) -> Guard | None:
         """A condition over sizes; None where it is one of numbers, which the instance was checked against."""
         if not (isinstance(condition, Apply) and condition.function in COMPARISONS):
             raise Unsupported(f"`{operator.name}`: a condition of another form than a comparison")
-        left, right = (self.value(side) for side in condition.arguments)
+        left, right = (self.size(side) for side in condition.arguments)
         text = condition.span.text if condition.span is not None else condition.function
         if left is None or right is None:
             raise Unsupported(f"`{operator.name}`: nothing determines `{text}`")
@@ -220,18 +248,18 @@ class Sizes:
 
     # ------------------------------------------------------------------------------------------ expressions
 
-    def factors(self, expr: Expr) -> Factors | None:
+    def value(self, expr: Expr) -> Factors | None:
         """The factors of a size expression, or None where something in it is unknown."""
         match expr:
             case Name(name, False) | Size(name, False) if name in self.dims:
                 return self.dims[name]
             case Apply("*", (left, right)):
-                first, second = self.factors(left), self.factors(right)
+                first, second = self.value(left), self.value(right)
                 return None if first is None or second is None else first + second
-        value = self.value(expr)
-        return None if value is None else factors_of(value)
+        size = self.size(expr)
+        return None if size is None else factors_of(size)
 
-    def value(self, expr: Expr) -> Poly | None:
+    def size(self, expr: Expr) -> Poly | None:
         """A size expression as a polynomial, or None where something in it is unknown."""
         match expr:
             case Number(value) if isinstance(value, int):
@@ -241,7 +269,7 @@ class Sizes:
                     return self.attributes[name]
                 return product(self.dims[name]) if name in self.dims else None
             case Apply(function, arguments):
-                parts = [self.value(argument) for argument in arguments]
+                parts = [self.size(argument) for argument in arguments]
                 known = [part for part in parts if part is not None]
                 return arithmetic_value(function, known) if len(known) == len(parts) else None
         return None
@@ -264,5 +292,5 @@ def arithmetic_value(function: str, parts: Sequence[Poly]) -> Poly:
             if not rest.terms:
                 return exact
             if right.constant is not None and right.constant > 0:
-                return quotient(left, int(right.constant))
+                return quotient(left, right)
     raise Unsupported(f"sizes with `{function}`")
