@@ -1,8 +1,8 @@
 """The sign of a form, wherever it has a value: what the conditions of facts are discharged by.
 
-Of finite forms only: exp(a) > 0 for every number a, but not at minus infinity. A sum of numbers that are not negative is not negative, and positive with one that is; an even power is not negative;
-a sum over an axis has a term at least, since every size is; the greatest of a set is as great as each. What is known of
-a function are its facts, `exp(a) > 0`.
+Of finite forms only: exp(a) > 0 for every number a, but not at minus infinity. A sum of numbers that are not negative
+is not negative, and positive with one that is; an even power is not negative; a sum over an axis has a term at least,
+since every size is; the greatest of a set is as great as each. What is known of a function are its facts, `exp(a) > 0`.
 """
 
 from __future__ import annotations

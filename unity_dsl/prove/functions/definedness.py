@@ -1,10 +1,10 @@
-"""Where a tensor has values: the quotients, logarithms and roots that it is made of, and sums and products of infinities.
+"""Where a tensor has values: the quotients, logarithms and roots that it is made of, and what it does with infinities.
 
 A normal form drops what cancels, log(x) - log(x) = 0, and with it where there is no value. So the applications of
 partial functions are kept beside it: an element has a value if all of them have one, and only if those have one that
-stand in no branch. Infinity counts as a value; inf - inf and 0 * inf have none (extended_reals.py). A comparison has a
-value always, 0 (`!=` 1) where a side has none: what its sides are made of is kept in the comparison itself, and two
-comparisons are the same only if their sides are and have no value at the same places.
+stand in no branch. Infinity counts as a value; inf - inf and 0 * inf have none (decision/extended_reals.py). A
+comparison has a value always, 0 (`!=` 1) where a side has none: what its sides are made of is kept in the comparison
+itself, and two comparisons are the same only if their sides are and have no value at the same places.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ...syntax.ast import FunctionDecl, Name
+from ..decision.extended_reals import is_exact, opposed, total_at, undefined_product, undefined_sum
 from ..decision.signs import Sign, Signs
 from ..normal_form.case_split import cases
 from ..normal_form.common_factors import common_coefficient, common_factors, divided, numerators
@@ -32,7 +33,6 @@ from ..normal_form.form import (
 )
 from ..normal_form.guard import Guard, settled
 from ..normal_form.polynomial import ONE, Poly, Var
-from .extended_reals import is_exact, opposed, total_at, undefined_product, undefined_sum
 
 TOTAL = frozenset(
     f"np.{name}" for name in ("abs", "cos", "exp", "expm1", "floor", "maximum", "minimum", "sign", "sin", "tanh")

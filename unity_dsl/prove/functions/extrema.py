@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
+from ..decision.extended_reals import BOTTOM, inhabited
 from ..decision.signs import Sign, Signs, put_in_set
 from ..normal_form.case_split import cases, is_outer, split
 from ..normal_form.common_factors import common_coefficient, common_factors, common_measure, divided
@@ -31,7 +32,6 @@ from ..normal_form.form import (
 )
 from ..normal_form.guard import Guard
 from ..normal_form.polynomial import ONE, Var, number
-from .extended_reals import BOTTOM, inhabited
 from .fact_patterns import is_negative
 
 MAX_SET = 16

@@ -18,8 +18,9 @@ from math import inf, isfinite, isinf
 
 from ...index.equations.term import COMPARISONS
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
+from ..decision.extended_reals import BOTTOM, TOP, absorbed, at_infinity, bracketed, is_exact
 from ..decision.integer_arithmetic import Arithmetic
-from ..decision.signs import Sign, Signs
+from ..decision.signs import Sign, Signs, put_in_set
 from ..equality.form_equality import Comparison
 from ..normal_form.case_split import split, split_given
 from ..normal_form.common_factors import common_coefficient, common_factors, divided, numerators
@@ -49,7 +50,6 @@ from ..normal_form.form import (
 from ..normal_form.guard import Guard
 from ..normal_form.polynomial import ONE, Var, exact_number, number
 from .definedness import Applications, Partial, has_value, native
-from .extended_reals import BOTTOM, TOP, absorbed, at_infinity, bracketed, is_exact
 from .extrema import Sets
 from .fact_laws import SETS, Law, Laws
 from .fact_patterns import Values, matches
@@ -348,12 +348,13 @@ class Functions:
         return False
 
     def _at_most_zero(self, form: Form, given: tuple[Guard, ...]) -> bool:
-        """Whether a form is a - max(A) for an a of A: then it is at most 0, wherever it has a value."""
+        """Whether a form is c a - c max(A) for an a of A: then it is at most 0, wherever it has a value."""
         for position, term in enumerate(form):
-            greatest = _only((replace(term, coefficient=-term.coefficient),))
-            if isinstance(greatest, Extremum):
+            greatest = replace(term, coefficient=-term.coefficient)
+            inner = self.signs.set_in(greatest)
+            if inner is not None:
                 member = Family((), (), form[:position] + form[position + 1 :])
-                return Comparison(self.arithmetic).member(greatest.families, member, given)
+                return Comparison(self.arithmetic).member(put_in_set((greatest,), 0, inner), member, given)
         return False
 
     # ------------------------------------------------------------------------------------------ sums, products, 1 / x

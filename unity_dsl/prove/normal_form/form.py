@@ -5,7 +5,7 @@
 A factor is an atom with a power: an element of an input tensor, a scalar function of forms, or the greatest element of
 a set. Powers other than those of repeated factors belong to exponentials alone, exp(t) ** -1 = exp(-t).
 
-Values are extended real numbers (functions/extended_reals.py). `infinities` are the signs of the infinities that an
+Values are extended real numbers (decision/extended_reals.py). `infinities` are the signs of the infinities that an
 atom, a term or a form may be worth; an empty set says that it is a finite number wherever it has a value.
 
 Bound indices: those of a term are fresh. Inside an atom they are numbered from within, downwards from -1, so that

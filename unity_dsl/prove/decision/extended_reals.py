@@ -3,22 +3,24 @@
 An expression is worth a real number, plus or minus infinity, or has no value. Elements of inputs are finite. Infinity
 comes from `inf` and from the greatest or least of a set that may be empty. Without a value are
 
-    inf - inf    0 * inf    x / 0    a primitive outside its domain    sin(inf): what the primitive's NumPy call says
+    inf - inf     0 * inf     x / 0     a primitive outside its domain, sin(inf) (its `numpy:` line says so)
 
 and everything made of them, but for comparisons, which are then 0 (`!=` 1), and for the branch that `select` does not
 take. 1 / inf = 0, exp(-inf) = 0, exp(inf) = inf; max, min and comparisons follow the order of the extended reals.
 
-A rewriting e -> f is used where f has the value of e wherever e has one. Whether the operands of a sum or product have a
-value together is kept apart as an obligation (definedness.py), so of what may be infinite these laws hold:
+A rewriting e -> f is used where f has the value of e wherever e has one. Whether a sum or a product of infinities has
+a value is an obligation of its own (functions/definedness.py), so of what may be infinite these laws hold:
 
-    A + B = B + A     (A + B) + C = A + (B + C)     A - A = 0     0 A = 0     2 A + 3 A = 5 A     (the same for products)
-    c (A + B) = c A + c B                            c finite and no sum
-    -inf + A = -inf                                  exp(A) exp(-A) = 1
-    max(max(A), B) = max(A with B)                   c max(A) + t = max(c A + t) where t is finite and c > 0 as well
+    A + B = B + A     (A + B) + C = A + (B + C)     A - A = 0     0 A = 0     2 A + 3 A = 5 A     (the same of products)
+    c (A + B) = c A + c B, where c is finite and no sum     -inf + A = -inf     exp(A) exp(-A) = 1
+    max(max(A), B) = max(A with B)     c max(A) + t = max(c A + t), where c is finite and positive, and t is finite
 
-and these do not: (c + d) A = c A + d A, of which the left is infinite and the right has no value where c = 2 and d = -1;
-f > 0 and f != 0, which become f >= 0 in the limit; comparing a with b by the sign of a - b; any declared fact, for facts
-are of real numbers. A sum that multiplies what may be infinite stays in brackets, an atom `sum`.
+and these do not: (c + d) A = c A + d A, of which the right side has no value where c = 2, d = -1 and A = inf; f > 0 and
+f != 0, which become f >= 0 in the limit; a > b for a - b > 0; any declared fact, for facts are of real numbers. A sum
+that multiplies what may be infinite stays in brackets, as an atom named `sum`.
+
+Two sides whose coefficient functions agree (equality/form_equality.py) are equal wherever both have a value: there all
+infinite terms of a side have one sign, so that what cancels on paper is finite.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ import numpy as np
 
 from ...index.evaluation.native_calls import evaluate_native
 from ...syntax.ast import FunctionDecl
-from ..decision.integer_arithmetic import Arithmetic
 from ..normal_form.form import (
     Family,
     Form,
@@ -49,6 +50,7 @@ from ..normal_form.form import (
 )
 from ..normal_form.guard import Guard, within
 from ..normal_form.polynomial import ONE, Poly, Var, number, of
+from .integer_arithmetic import Arithmetic
 
 INFINITY = Function("inf", ())
 TOP: Form = atom(INFINITY)
