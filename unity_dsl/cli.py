@@ -1,4 +1,4 @@
-"""`unityc`: the only part that prints and exits. Everything else it calls raises.
+"""The `unityc` command line: the only part that prints and exits.
 
 Exit codes: 0 done; 1 a check that failed, or a fault of ours; 2 a fault in the input; 130 interrupted. Only click is
 imported before a command runs, so that help is immediate and a compile loads neither torch nor z3.
@@ -158,7 +158,7 @@ def compile_command(
     from math import prod
 
     from .compile import Request, compile_model
-    from .emit.write import write_program
+    from .emit.output_folder import write_program
     from .summary import show_summary, summarise
 
     degrees = parse_mesh(mesh)
@@ -278,7 +278,7 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     from .index.declarations.loading import load_library
     from .prove.functions.fact_proofs import fact_lines
     from .rules.sharding_table import statuses
-    from .rules.theorems import ShardingTheorems
+    from .rules.sharding_theorems import ShardingTheorems
     from .syntax.codes import CODES
     from .syntax.diagnostic import fail, suggest
 
@@ -344,7 +344,7 @@ def list_machines() -> list[tuple[str, str]]:
 
 def list_strategies() -> list[tuple[str, str]]:
     """Strategies with what each does."""
-    from .search.solve import RANDOM, STRATEGIES, random
+    from .search.plan_search import RANDOM, STRATEGIES, random
 
     strategies = {**STRATEGIES, RANDOM: random}
     return [(name, first_line(strategy.__doc__ or "")) for name, strategy in strategies.items()]

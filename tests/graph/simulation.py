@@ -6,10 +6,10 @@ from itertools import product
 
 import numpy as np
 
+from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.declared_slices import held_indices
-from unity_dsl.graph.exchange import transfers
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Partial, Replicate, Shard, nest
-from unity_dsl.graph.step import Step, StepKind
+from unity_dsl.graph.layout_exchange import transfers
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.library import Library
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unity_dsl.graph.conversion import convert
+from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
-from unity_dsl.graph.step import Step, StepKind
-from unity_dsl.graph.typing import Along, Uniformly, configurations, type_operator
+from unity_dsl.graph.layout_conversion import convert
+from unity_dsl.graph.layout_typing import Along, Uniformly, configurations, type_operator
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
@@ -24,7 +24,7 @@ from unity_dsl.machine.price import (
     price_steps,
     price_update,
 )
-from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
 
 PEAK = {"f64": 1e12, "f32": 2e12, "bf16": 8e12, "f16": 8e12}
 LEVELS = (Link("node", 4, 100e9, 1e-6), Link("network", 8, 40e9, 10e-6))

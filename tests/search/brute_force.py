@@ -10,15 +10,15 @@ from itertools import combinations, product
 import numpy as np
 import numpy.typing as npt
 
-from unity_dsl.graph.conversion import convert
 from unity_dsl.graph.graph import Model, Node, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, invariant, nest
 from unity_dsl.graph.layout import Partial as Terms
-from unity_dsl.graph.typing import configurations
+from unity_dsl.graph.layout_conversion import convert
+from unity_dsl.graph.layout_typing import configurations
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine
 from unity_dsl.machine.price import held_fraction, price_operator, price_steps, price_update
-from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
 
 MOST_PLANS = 20_000
 

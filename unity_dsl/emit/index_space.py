@@ -1,4 +1,4 @@
-"""Torch text of one equation's value: every subterm as a tensor over the axes it depends on."""
+"""Torch text of an equation's value: every subterm as a tensor over the axes that it depends on."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ..syntax.ast import (
     Size,
     Uniform,
 )
-from .piece import ARITHMETIC as NUMBERS
-from .piece import COMPARE, Binding, Piece, Sort, align, cast, infix, number, union
+from .torch_expression import ARITHMETIC as NUMBERS
+from .torch_expression import COMPARE, Binding, Piece, Sort, align, cast, infix, number, union
 
 _TENSORS_ONLY = frozenset({"torch.maximum", "torch.minimum"})
 _NUMBER_FIRST = frozenset({"torch.pow"})

@@ -1,4 +1,4 @@
-"""The rank's side of a check: run a program and the single-device reference from the same start, and compare.
+"""One rank of a check: runs program and reference from the same start and compares tensors.
 
 Error of a tensor = max|a - b| / max(max|b|, 1e-3 · RMS over all gradients): some gradients are identically zero (a key
 bias under softmax), and relative error alone is noise there.

@@ -1,4 +1,4 @@
-"""The computation graph of a model: values, operators at their shapes, parameters, repeated segments."""
+"""The computation graph of a model: values, operators at shapes, parameters, repeated segments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Dimensions that are held by a declared op where an axis of the operator is divided into blocks.
+"""Halos and pieces of merged dimensions that an operator's operands need where an axis is divided; their width.
 
 The operator's axis is partitioned. A dimension that it is all of is then partitioned too, but not every dimension is:
 
-- one that is read around the axis (`index.window`) is needed with a part of the neighbouring slices;
+- one that is read around the axis (`index.axes.axis_windows`) is needed with a part of the neighbouring slices;
 - one that merges the axis with a major one, `(h k)` divided along k, is needed in pieces, one per position of h.
 
 Nothing is known of an op but its index map: its attributes are the smallest whole numbers for which the map gives every

@@ -1,4 +1,4 @@
-"""Many layouts of a tensor at once, as arrays of numbers: those whose slices are partition shards."""
+"""Many layouts of a tensor at once, as arrays of integer codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What work and communication cost: a roofline for operators, alpha-beta rings for collectives. Times are seconds.
+"""Prices in seconds: roofline of operators, alpha-beta rings of collectives.
 
 Small on purpose: the search asks for these prices only, so a calibrated model can take their place.
 """
@@ -13,11 +13,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from ..graph.exchange import received_fraction
+from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
-from ..graph.step import Step, StepKind
-from ..graph.typing import InnerReduce, TypedOperator
+from ..graph.layout_exchange import received_fraction
+from ..graph.layout_typing import InnerReduce, TypedOperator
 from ..index.cost.work import Work, backward_work, work
 from ..index.equations.instance import Instance
 from .machine import Machine

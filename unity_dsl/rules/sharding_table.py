@@ -1,4 +1,4 @@
-"""Every operator, every axis, what is proved of it: the table behind the configurations of the search."""
+"""Table of every operator and axis with what is proved of it: `unityc rules configurations`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import product
 from ..graph.declared_slices import is_cut
 from ..graph.halo import Holder, only_holds
 from ..graph.layout import Mesh, MeshAxis
-from ..graph.typing import Along, Linearly, Role, Typing, Uniformly
+from ..graph.layout_typing import Along, Linearly, Role, Typing, Uniformly
 from ..index.axes.axis_classes import AxisKind, classify, linear_operands
 from ..index.axes.axis_windows import Windowed, windowed
 from ..index.declarations.sample_trials import SAMPLES, contradiction
@@ -19,7 +19,7 @@ from ..index.library import Library
 from ..prove.answer import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError
-from .theorems import Claim, Claims, ShardingTheorems
+from .sharding_theorems import Claim, Claims, ShardingTheorems
 
 RANKS = (0, 1, 2, 3)
 """Axes per rest group: one divided, with none, one or, joined, any number of others before and after it."""

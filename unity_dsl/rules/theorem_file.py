@@ -1,4 +1,4 @@
-"""Certificates of sharding theorems: what was proved, of what, by which prover. One JSON file, one theorem a line.
+"""Reads and writes the certificates of sharding theorems: one JSON file, one theorem a line.
 
 Claims that this prover could not prove are there as refused, for it would try in vain again.
 

@@ -1,4 +1,4 @@
-"""What an operator keeps of its forward computation for the backward one.
+"""Tensors that the forward pass of an operator saves for its backward pass.
 
 A native call keeps the operands that its gradients depend on, or its result where the backward needs no more than that;
 what lies between it computes again, or keeps in a form as small. Statements keep what torch's automatic differentiation

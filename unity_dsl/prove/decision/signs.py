@@ -1,4 +1,4 @@
-"""The sign of a form, wherever it has a value: what the conditions of facts are discharged by.
+"""Signs of forms: positive, not negative or unknown, wherever they have a value.
 
 Of finite forms only: exp(a) > 0 for every number a, but not at minus infinity. A sum of numbers that are not negative
 is not negative, and positive with one that is; an even power is not negative; a sum over an axis has a term at least,

@@ -1,4 +1,4 @@
-"""Facts of element functions: which are proved, from what, and which are assumed.
+"""Proves declared facts of element functions, and says which are assumed and from what others follow.
 
 Two methods. By reals: both sides are piecewise polynomial once definitions are put in, with the exact meaning of the
 primitives maximum, minimum, abs and sqrt; z3 shows that no real numbers that meet the conditions contradict the fact.

@@ -1,4 +1,4 @@
-"""Theorems about dimensions that a declared op holds: windows of what is read around an axis, pieces of merged ones.
+"""Proves that an operator on halos of windowed axes, or on pieces of merged ones, is the operator.
 
 Windows. The axis has p × e positions; a dimension that is read around it, in steps of s, has p × s e. Each device holds
 of it what the declared op gives it, and runs the operator's equations over its own e positions of the axis: a read at

@@ -1,4 +1,4 @@
-"""Sharding theorems: an operator on slices of one axis, with what it reduces collected at once, is the operator.
+"""Proves that an operator on slices of one axis, with reductions collected at once, is the operator.
 
 The axis has p × e positions, as the indices (@p, j). Every operand that has it is partitioned along it, every other one
 is a copy. Each device runs the operator's equations over its own e positions; an index used as a value is global, so is
