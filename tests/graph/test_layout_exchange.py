@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from unity_dsl.graph.declared_slices import cut_at, cut_indices, held_indices
+from unity_dsl.graph.declared_slices import cut_at, cut_indices, positions_of
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Overlap, Partial, Replicate, Shard, Window
 from unity_dsl.graph.layout import nest as nested
 from unity_dsl.graph.layout_exchange import Received, transfers
@@ -29,7 +29,7 @@ def mesh_of(*degrees: int) -> Mesh:
 
 def held(layout: Layout, mesh: Mesh, rank: int) -> list[np.ndarray]:
     here = mesh.coordinates(rank)
-    return [held_indices(layout, dim, extent, mesh, here, LIBRARY) for dim, extent in enumerate(SHAPE)]
+    return [positions_of(layout, dim, extent, mesh, here, LIBRARY) for dim, extent in enumerate(SHAPE)]
 
 
 def classes(layout: Layout, mesh: Mesh) -> list[list[int]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unity_dsl.graph.declared_slices import held_indices
+from unity_dsl.graph.declared_slices import positions_of
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.layout_typing import Along, TypedOperator, type_operator
 from unity_dsl.graph.local_native_call import LocalCall, local_call
@@ -62,7 +62,7 @@ def check(instance: Instance, *roles: Along) -> None:
         held = []
         for operand, layout, value in zip(instance.inputs, typed.arguments, inputs, strict=True):
             for dim, extent in enumerate(value.shape):
-                index = held_indices(layout, dim, extent, GRID, coordinates, LIBRARY)
+                index = positions_of(layout, dim, extent, GRID, coordinates, LIBRARY)
                 value = np.where(
                     np.expand_dims(index >= 0, [d for d in range(value.ndim) if d != dim]),
                     np.take(value, np.maximum(index, 0), dim),
@@ -73,7 +73,7 @@ def check(instance: Instance, *roles: Along) -> None:
         (found,) = evaluate(local, held, LIBRARY)
         expected = whole
         for dim, extent in enumerate(whole.shape):
-            expected = np.take(expected, held_indices(typed.results[0], dim, extent, GRID, coordinates, LIBRARY), dim)
+            expected = np.take(expected, positions_of(typed.results[0], dim, extent, GRID, coordinates, LIBRARY), dim)
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 

@@ -17,7 +17,7 @@ from unity_dsl.machine.machine import Link, Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.machine.price import (
     group_price,
-    held_fraction,
+    local_fraction,
     price_inner,
     price_operator,
     price_operators,
@@ -88,11 +88,11 @@ def test_steps_of_a_conversion_follow_what_is_held() -> None:
     sliced = nest((Shard(0), Shard(0)))
     whole = Layout((Invariant(), Invariant()))
     found = convert(sliced, whole, mesh, (8, 8))
-    price = price_steps(found.forward, mesh, MACHINE, held_fraction(sliced, mesh))
+    price = price_steps(found.forward, mesh, MACHINE, local_fraction(sliced, mesh))
     assert price.per_byte == pytest.approx(3 / 4 / 100e9)
-    assert held_fraction(sliced, mesh) == 1 / 4
-    assert held_fraction(nest((Partial(), Shard(1))), mesh) == 1 / 2
-    assert held_fraction(nest((Replicate(), Invariant())), mesh) == 1
+    assert local_fraction(sliced, mesh) == 1 / 4
+    assert local_fraction(nest((Partial(), Shard(1))), mesh) == 1 / 2
+    assert local_fraction(nest((Replicate(), Invariant())), mesh) == 1
 
 
 def test_an_exchange_pays_what_arrives() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, product
 
 from ..graph.collective_steps import Step, StepKind
-from ..graph.declared_slices import held_indices
+from ..graph.declared_slices import positions_of
 from ..graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from ..graph.layout_conversion import Conversion, convert
 from ..graph.layout_exchange import transfers
@@ -212,7 +212,7 @@ class Collectives:
                     rows.append(f"({_nested(out)}, {_nested(into)})")
             here = self.mesh.coordinates(0)
             shape_here = tuple(
-                len(held_indices(step.target, dim, extent, self.mesh, here, self.library))
+                len(positions_of(step.target, dim, extent, self.mesh, here, self.library))
                 for dim, extent in enumerate(shape)
             )
             self.tables[key] = Table(f"EXCHANGE_{len(self.tables) + 1}", group, shape_here, tuple(rows))

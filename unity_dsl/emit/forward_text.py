@@ -66,7 +66,7 @@ class Repeat:
 
 
 @dataclass
-class Held:
+class Copies:
     """The variables that hold a value, by layout. `parameter` is one whose gradient GradientSync may take over."""
 
     value: Value
@@ -98,7 +98,7 @@ class ForwardText:
         planned: PlannedGraph,
         module: ModuleText,
         names: Names,
-        outside: dict[str, Held],
+        outside: dict[str, Copies],
         state: str,
     ) -> None:
         self.program = program
@@ -107,7 +107,7 @@ class ForwardText:
         self.names = names
         self.state = state
         self.detached = False
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, Copies] = {}
         for name, held in outside.items():
             self.held[name] = held
             if name in planned.values:
@@ -129,7 +129,7 @@ class ForwardText:
         """A value that exists from here on."""
         planned = self.planned.values.get(value.name)
         sources = {made.layout: made.source for made in planned.materialised} if planned else {}
-        self.held[value.name] = Held(value, layout, {layout: variable}, sources, parameter)
+        self.held[value.name] = Copies(value, layout, {layout: variable}, sources, parameter)
 
     def write(self, wanted: Sequence[tuple[Value, Layout]]) -> list[str]:
         """All steps and updates. Returns the variables that hold these values, as they are before the updates."""
@@ -192,7 +192,7 @@ class ForwardText:
             held.variables[layout] = self.convert(held, layout)
         return held.variables[layout]
 
-    def convert(self, held: Held, layout: Layout) -> str:
+    def convert(self, held: Copies, layout: Layout) -> str:
         value = held.value
         produced = held.produced if value.needs_gradient else without_copies(held.produced)
         source = held.sources.get(layout, produced)
@@ -329,7 +329,7 @@ class ForwardText:
         for value, layout in zip(segment.captured, step.border.captured, strict=True):
             held = self.held[value.name]
             name = names.fresh(value.name)
-            outside[value.name] = Held(value, layout, {layout: name}, {}, held.parameter and layout == held.produced)
+            outside[value.name] = Copies(value, layout, {layout: name}, {}, held.parameter and layout == held.produced)
             module.parameters.append(name)
         module.parameters[:0] = [*parameters, *parts]
         body = ForwardText(program, run.body, module, names, outside, "model")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
-from ..graph.halo import HeldWindow
+from ..graph.halo import HaloWindow
 from ..index.equations.instance import Operand
 from ..index.equations.term import ARITHMETIC, COMPARISONS
 from ..index.evaluation.native_calls import LITERALS, NUMPY_CALLS
@@ -73,7 +73,7 @@ class Space:
     order: tuple[str, ...] = ()
     bound: dict[str, Bound] = field(default_factory=dict)
     detached: bool = False
-    windows: Mapping[tuple[str, int], HeldWindow] = field(default_factory=dict)
+    windows: Mapping[tuple[str, int], HaloWindow] = field(default_factory=dict)
     sorts: dict[str, Sort] = field(default_factory=dict)
     whole: bool = False
 

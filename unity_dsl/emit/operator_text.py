@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
-from ..graph.halo import HeldWindow
+from ..graph.halo import HaloWindow
 from ..graph.layout import PARTITION, Mesh
 from ..graph.layout_typing import InnerReduce, InnerReplicate, TypedOperator, type_operator
 from ..graph.local_native_call import local_call
@@ -187,7 +187,7 @@ class _Equations:
         for operand, text in zip(instance.inputs, arguments, strict=True):
             self.space.variables[operand.name] = text, operand
 
-    def filled(self, outside: Sequence[tuple[HeldWindow, int | float]]) -> list[str]:
+    def filled(self, outside: Sequence[tuple[HaloWindow, int | float]]) -> list[str]:
         """The operands, windows holding these numbers outside of their dimension, where an op leaves 0."""
         found = {operand.name: self.space.variables[operand.name][0] for operand in self.instance.inputs}
         for window, value in outside:
@@ -196,7 +196,7 @@ class _Equations:
             step = extent // self.instance.sizes[window.axis]
             shift = f" {'-' if window.start < 0 else '+'} {abs(window.start)}" if window.start else ""
             begins = f"{self.start(window.axis, step)}{shift}"
-            positions = f"torch.arange({window.held}, device={self.space.device}) + {begins}"
+            positions = f"torch.arange({window.length}, device={self.space.device}) + {begins}"
             place = self.keep(operand.dims[window.dim][0], positions)
             missing = ", None" * (len(operand.dims) - window.dim - 1)
             mask = f"({place} < 0) | ({place} >= {extent})"

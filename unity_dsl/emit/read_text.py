@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..graph.halo import HeldWindow
+from ..graph.halo import HaloWindow
 from ..index.equations.term import affine, dim_axes, interval
 from ..syntax.ast import Expr, Number, Read
 from .index_space import Space
@@ -55,7 +55,7 @@ def read_piece(space: Space, read: Read) -> Piece:
         if window is None:
             indices.append(_index(space, index, extent, held[place], read.fill))
         else:
-            held[place] = window.held
+            held[place] = window.length
             indices.append(_windowed(space, index, extent, window, read.fill))
     piece = Piece(code, tuple(map(str, range(len(indices)))), sort)
     piece, indices = _split(space, piece, indices, held)
@@ -96,7 +96,7 @@ def _index(space: Space, index: Expr, extent: int, held: int, fill: Expr | None)
     return _clamped(space, index, extent)
 
 
-def _windowed(space: Space, index: Expr, extent: int, window: HeldWindow, fill: Expr | None) -> _Index:
+def _windowed(space: Space, index: Expr, extent: int, window: HaloWindow, fill: Expr | None) -> _Index:
     """A position in what a device holds around its slice: the global one, less where the window begins.
 
     As the slices of the axis and of the dimension step together, the device's number cancels, and positions of the
@@ -111,7 +111,7 @@ def _windowed(space: Space, index: Expr, extent: int, window: HeldWindow, fill: 
     filled = inside or fill is None or (isinstance(fill, Number) and fill.value == 0)
     if filled and len(form.axes) == 1 and not set(form.axes) & set(space.bound):
         ((axis, step),) = form.coefficients.items()
-        return _Slice(axis, constant, step, space.local[axis], window.held)
+        return _Slice(axis, constant, step, space.local[axis], window.length)
     place = number(constant)
     for axis, step in form.coefficients.items():
         here = space.bound[axis].place if axis in space.bound else space.offset(axis)

@@ -71,7 +71,7 @@ class LayoutCodes:
         base = (SHARD + dims) * max(axes, 1)
         return np.asarray((self.kind * axes + self.place) @ base ** np.arange(axes, dtype=np.int64))
 
-    def held(self, mesh: Mesh) -> Fractions:
+    def local_fractions(self, mesh: Mesh) -> Fractions:
         """The part of a tensor's elements that each device holds."""
         return np.asarray(np.where(self.kind >= SHARD, 1 / np.array(mesh.degrees), 1.0).prod(axis=1))
 

@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from ..index.library import Library
-from .declared_slices import Indices, held_indices
+from .declared_slices import Indices, positions_of
 from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard
 from .layout_codes import PARTIAL, SHARD, Fractions, LayoutCodes, Numbers, encode
 
@@ -101,8 +101,8 @@ def _matches(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Positions along one dimension that the device at `there` gives the one at `here`."""
     pair = _Pair(source, target, dim, extent, mesh, library)
-    wanted = held_indices(target, dim, extent, mesh, here, library)
-    held = held_indices(source, dim, extent, mesh, there, library)
+    wanted = positions_of(target, dim, extent, mesh, here, library)
+    held = positions_of(source, dim, extent, mesh, there, library)
     slot = np.full(extent, -1)
     slot[held[held >= 0]] = np.flatnonzero(held >= 0)
     given = (slot >= 0) & pair.gives(here, there) & pair.takes(here, there)
@@ -192,7 +192,7 @@ class _Pair:
     def _holds(self, layout: Layout, place: tuple[int, ...]) -> Indices:
         key = layout, *(place[axis] for axis in layout.nesting(self.dim))
         if key not in self._held:
-            held = held_indices(layout, self.dim, self.extent, self.mesh, place, self.library)
+            held = positions_of(layout, self.dim, self.extent, self.mesh, place, self.library)
             self._held[key] = np.zeros(self.extent, dtype=bool)
             self._held[key][held[held >= 0]] = True
         return self._held[key]

@@ -26,7 +26,7 @@ from ..index.equations.term import reads
 from ..index.library import Library
 from ..syntax.ast import ReductionKind
 from .declared_slices import bijective, is_cut
-from .halo import HeldWindow, Holder, Holding, holds_merged, only_holds
+from .halo import HaloFinder, Halos, HaloWindow, divides_merged, is_halo_op
 from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
 from .operand_layouts import Effect, place, placements, sliced
 
@@ -115,7 +115,7 @@ class TypedOperator:
     divided: Mapping[str, tuple[int, ...]]
     inner: tuple[InnerReduce | InnerReplicate, ...] = ()
     native: bool = True
-    windows: tuple[HeldWindow, ...] = ()
+    windows: tuple[HaloWindow, ...] = ()
     cuts: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -134,7 +134,7 @@ class _Division:
     divided: Mapping[str, tuple[int, ...]]
     inner: tuple[InnerReduce | InnerReplicate, ...]
     native: bool
-    holding: Holding
+    holding: Halos
     cuts: Mapping[int, str]
     sliced: frozenset[tuple[str, int]]
 
@@ -154,7 +154,7 @@ class Typing:
         self._operands: tuple[Operand, ...] = (*instance.inputs, *instance.outputs)
         self._merged = [(operand, dim) for operand in self._operands for dim in operand.dims if len(dim) > 1]
         self.classes = classify(instance, library)
-        self.holder = Holder(instance, mesh, library)
+        self.finder = HaloFinder(instance, mesh, library)
         self.linear = linear_operands(instance)
         self.detached = gradient_free(instance)
         self.always_native = local_native(instance, library, ())
@@ -191,13 +191,13 @@ class Typing:
                     return f"`{by}` is not a parallel op that cuts an axis"
                 if found.kind is AxisKind.DECLARED and by != PARTITION:
                     return f"axis `{name}` of {self.instance.name} is declared for slices by {PARTITION} only"
-                holds = only_holds(declaration)
-                if holds and name in self.holder.windowed:
-                    return self.holder.not_held(name, by, degree)
+                holds = is_halo_op(declaration)
+                if holds and name in self.finder.windowed:
+                    return self.finder.missing_halo(name, by, degree)
                 if found.kind is AxisKind.BLOCKED:
                     return f"axis `{name}` of {self.instance.name} cannot be divided: {found.reason}"
                 merged = any(name in dim[1:] for _, dim in self._merged)
-                if holds and not (merged and holds_merged(declaration, degree)):
+                if holds and not (merged and divides_merged(declaration, degree)):
                     return f"axis `{name}` of {self.instance.name} needs nothing that `{by}` holds"
                 size = self.instance.sizes[name]
                 if size % degree if holds else not bijective(declaration, degree, size):
@@ -214,10 +214,10 @@ class Typing:
                     return Invariant()
                 return Partial() if position in operands else Replicate()
             case Along(axis=axis):
-                if (window := self.holder.window(role.axis, role.by, operand)) is not None:
+                if (window := self.finder.window(role.axis, role.by, operand)) is not None:
                     return window
                 if (dim := _dim_of(operand, axis)) is not None:
-                    return Shard(dim, by=self.holder.cut_by(role.by))
+                    return Shard(dim, by=self.finder.cut_by(role.by))
                 if operand.integer_range is not None:
                     return Invariant()
                 readers = [
@@ -236,7 +236,7 @@ class Typing:
                 return Partial()
             case Along(axis=axis):
                 if (dim := _dim_of(output, axis)) is not None:
-                    return Shard(dim, by=self.holder.cut_by(role.by))
+                    return Shard(dim, by=self.finder.cut_by(role.by))
                 if output.integer_range is not None:
                     return Invariant()
                 equation = self.equation_of(output.name)
@@ -297,14 +297,14 @@ class Typing:
             local[name] //= degree
         if (reason := self._unmerged(configuration, divided, local)) is not None:
             return reason
-        holding = self.holder.hold(_held_by(configuration), divided, local)
+        holding = self.finder.hold(_held_by(configuration), divided, local)
         if isinstance(holding, str):
             return holding
         local |= holding.sizes(self.instance)
         inner = tuple(self._inner(configuration)) if any(map(self._collects, configuration)) else ()
         if holding.windows and inner:
             return f"{self.instance.name} reduces on the way what is read around axis `{holding.windows[0].axis}`"
-        cuts = {axis: self.holder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
+        cuts = {axis: self.finder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
         native = not inner and self.always_native and self.native_along.issuperset(divided)
         native = native and not holding.windows and all(by == PARTITION for by in cuts.values())
         return _Division(
@@ -328,10 +328,10 @@ class Typing:
         if not self._merged:
             return None
         held = {
-            role.axis for role in configuration if isinstance(role, Along) and self.holder.cut_by(role.by) != role.by
+            role.axis for role in configuration if isinstance(role, Along) and self.finder.cut_by(role.by) != role.by
         }
         for operand, dim in self._merged:
-            cuts = {self.holder.cut_by(r.by) for r in configuration if isinstance(r, Along) and r.axis in dim}
+            cuts = {self.finder.cut_by(r.by) for r in configuration if isinstance(r, Along) and r.axis in dim}
             if cuts - {PARTITION}:
                 return f"a merged dimension of {self.instance.name} is cut by partition only"
             for position, name in enumerate(dim[1:], 1):
@@ -394,7 +394,7 @@ class Typing:
                 for name in self.reading[number]:
                     operand = self.instance.operand(name)
                     absent = operand.integer_range is None and _dim_of(operand, role.axis) is None
-                    absent = absent and self.holder.window(role.axis, role.by, operand) is None
+                    absent = absent and self.finder.window(role.axis, role.by, operand) is None
                     if absent and not self._replicated_from_outside(role, operand):
                         names.append(name)
             self._replicated_of[role, number] = frozenset(names)

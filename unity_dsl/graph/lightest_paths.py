@@ -59,7 +59,7 @@ def weigh(moves: Moves, layouts: LayoutCodes, mesh: Mesh) -> Fractions:
     inside = moves.group[:, None] >> axes & 1
     degree = np.where(inside, mesh.degrees, 1).prod(axis=1)
     slowest = np.where(inside, [axis.level for axis in mesh.axes], 0).max(axis=1, initial=0)
-    held = layouts.held(mesh)
+    held = layouts.local_fractions(mesh)
     weight = np.full(len(moves.source), 1e-8)
     for steps, start in ((moves.forward, moves.source), (moves.backward, moves.target)):
         moved = held[start] * (degree - 1) / degree

@@ -22,7 +22,7 @@ from ..index.instantiation.instantiate import Shape, instantiate
 from ..index.library import Library
 from ..syntax.ast import Expr, Number, Read, Size
 from ..syntax.diagnostic import InputError
-from .halo import HeldWindow
+from .halo import HaloWindow
 from .layout import PARTITION
 from .layout_typing import TypedOperator
 
@@ -32,7 +32,7 @@ class LocalCall:
     """A native call on one device. `outside`: windows that hold 0 outside of the dimension, with what is read there."""
 
     attributes: Mapping[str, Value]
-    outside: tuple[tuple[HeldWindow, Value], ...] = ()
+    outside: tuple[tuple[HaloWindow, Value], ...] = ()
 
 
 def local_call(instance: Instance, typed: TypedOperator, library: Library) -> LocalCall | None:
@@ -71,7 +71,7 @@ def local_call(instance: Instance, typed: TypedOperator, library: Library) -> Lo
 # ---------------------------------------------------------------------------------------------- attributes
 
 
-def _changed(instance: Instance, window: HeldWindow, attributes: Mapping[str, Value]) -> dict[str, Value]:
+def _changed(instance: Instance, window: HaloWindow, attributes: Mapping[str, Value]) -> dict[str, Value]:
     """The first attribute with a value by which positions in the window are those in the dimension less its start."""
     for index in _declared(instance, window):
         form = _form(index, attributes, instance.sizes)
@@ -87,7 +87,7 @@ def _changed(instance: Instance, window: HeldWindow, attributes: Mapping[str, Va
     return {}
 
 
-def _declared(instance: Instance, window: HeldWindow) -> Iterator[Expr]:
+def _declared(instance: Instance, window: HaloWindow) -> Iterator[Expr]:
     """The index expressions of the dimension in the declaration, where attributes still have their names."""
     (declared,) = (tensor for tensor in instance.operator.inputs if tensor.name == window.operand)
     dimensions = declared.dimensions
@@ -107,7 +107,7 @@ def _form(index: Expr, attributes: Mapping[str, Value], sizes: Mapping[str, int]
 # ---------------------------------------------------------------------------------------------- what lies outside
 
 
-def _outside(instance: Instance, windows: Sequence[HeldWindow]) -> tuple[tuple[HeldWindow, Value], ...] | None:
+def _outside(instance: Instance, windows: Sequence[HaloWindow]) -> tuple[tuple[HaloWindow, Value], ...] | None:
     """The windows that are read outside of the dimension where that is not 0; None where it is no one number."""
     found = []
     for window in windows:
@@ -134,7 +134,7 @@ def _agrees(instance: Instance, typed: TypedOperator, attributes: Mapping[str, V
     shapes = []
     for operand in instance.inputs:
         own = [
-            window.held if (window := windows.get((operand.name, place))) else prod(typed.local_sizes[a] for a in dim)
+            window.length if (window := windows.get((operand.name, place))) else prod(typed.local_sizes[a] for a in dim)
             for place, dim in enumerate(operand.dims)
         ]
         shapes.append(Shape(tuple(own), operand.integer_range))
@@ -156,7 +156,7 @@ class _Comparison:
 
     instance: Instance
     local: Mapping[str, int]
-    windows: Mapping[tuple[str, int], HeldWindow]
+    windows: Mapping[tuple[str, int], HaloWindow]
 
     def same_equation(self, whole: Equation, part: Equation) -> bool:
         heads = [(e.target, e.kind, e.over, e.ties) for e in (whole, part)]

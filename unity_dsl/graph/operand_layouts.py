@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from ..index.equations.instance import Instance, Operand
 from ..index.equations.instance import Kind as InstanceKind
-from .halo import Holding
+from .halo import Halos
 from .layout import Kind, Layout, Mesh, Shard, Window
 
 
@@ -50,7 +50,7 @@ def place(
     kinds: Sequence[Kind],
     operand: Operand,
     divided: Mapping[str, tuple[int, ...]],
-    holding: Holding,
+    holding: Halos,
     sliced: Collection[tuple[str, int]],
 ) -> Layout:
     """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first.
@@ -77,7 +77,7 @@ def place(
 
 
 def sliced(
-    instance: Instance, holding: Holding, divided: Mapping[str, tuple[int, ...]], mesh: Mesh
+    instance: Instance, holding: Halos, divided: Mapping[str, tuple[int, ...]], mesh: Mesh
 ) -> frozenset[tuple[str, int]]:
     """The dimensions, by operand, whose windows are slices and nothing beyond them."""
     return frozenset(

@@ -120,7 +120,7 @@ def _price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[
             return group_price(step.axes, mesh, machine).scaled(moved * held), held
         case StepKind.EXCHANGE:
             assert step.source is not None and step.target is not None
-            received, kept = exchanged(step.source, step.target, mesh), held_fraction(step.target, mesh)
+            received, kept = exchanged(step.source, step.target, mesh), local_fraction(step.target, mesh)
             return price_exchange(step.axes, received, mesh, machine, held + kept), kept
     raise AssertionError(f"unknown step {step.kind}")
 
@@ -139,7 +139,7 @@ def exchanged(source: Layout, target: Layout, mesh: Mesh) -> float:
     return received_fraction(source, target, mesh)
 
 
-def held_fraction(layout: Layout, mesh: Mesh) -> float:
+def local_fraction(layout: Layout, mesh: Mesh) -> float:
     """The part of a tensor's elements that each device holds, without what windows hold of their neighbours."""
     return 1 / mesh.degree(layout.where(Shard, Window, Overlap))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from hashlib import sha256
 
-from ..graph.halo import only_holds
+from ..graph.halo import is_halo_op
 from ..graph.layout import PARTITION
 from ..graph.layout_typing import Along, Linearly, Role
 from ..index.axes.axis_windows import windowed
@@ -86,12 +86,12 @@ class Claim:
 
     def prove(self, subject: Subject, library: Library) -> Answer:
         # Only a claim that is not kept has to wait for the prover.
-        from ..prove.sharding.halo_theorems import prove_holding
+        from ..prove.sharding.halo_theorems import prove_halo
         from ..prove.sharding.slice_theorems import prove_division, prove_linearity
 
         match self.role:
             case Along(axis=axis, by=by) if self.held:
-                return prove_holding(subject, axis, by, library)
+                return prove_halo(subject, axis, by, library)
             case Along(axis=axis):
                 return prove_division(subject, axis, library)
             case Linearly(operands=operands):
@@ -121,7 +121,7 @@ class Claims:
         match role:
             case Along() if self.instance.extern:
                 yield self._claim(self.instance, f"along {role}", role)
-            case Along(by=by) if by != PARTITION and only_holds(self.library.parallels[by]):
+            case Along(by=by) if by != PARTITION and is_halo_op(self.library.parallels[by]):
                 yield from self._held(role)
             case Along():
                 yield self._claim(self.instance, f"along {role}", role)

@@ -22,7 +22,7 @@ from ..syntax.parse_model import parse_model
 from ..syntax.read import read_source
 from .sharding_table import claims_of, instances, roles_of
 from .sharding_theorems import Claim, ShardingTheorems
-from .theorem_file import KeptTheorem, TheoremFile
+from .theorem_file import StoredTheorem, TheoremFile
 
 PRESETS = (None, "small")
 """Sizes at which every example is taken."""
@@ -41,7 +41,7 @@ class Attempt:
     """What came of one claim: the theorem under the key that it is proved for, or no theorem under any of its keys."""
 
     keys: tuple[str, ...]
-    theorem: KeptTheorem | None
+    theorem: StoredTheorem | None
 
 
 def shipped_instances(library: Library) -> Iterator[Instance]:
@@ -119,5 +119,5 @@ def _attempt(theorems: ShardingTheorems, one: AskedClaim) -> Attempt:
     if not isinstance(answer, Proved):
         return Attempt(one.keys, None)
     met = tuple(f"{obligation.name}: {obligation.statement}" for obligation in answer.obligations)
-    theorem = KeptTheorem(one.claim.operator.name, one.claim.statement, met)
+    theorem = StoredTheorem(one.claim.operator.name, one.claim.statement, met)
     return Attempt((theorems.key(one.claim),), theorem)

@@ -16,7 +16,7 @@ from unity_dsl.graph.layout_exchange import transfers
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
-from unity_dsl.machine.price import Price, held_fraction, price_exchange, price_steps
+from unity_dsl.machine.price import Price, local_fraction, price_exchange, price_steps
 from unity_dsl.search.choices.conversion_prices import ConversionPrices
 
 LIBRARY = load_library()
@@ -49,8 +49,8 @@ def test_every_pair_has_the_price_of_its_steps(
     pairs += [(i, len(layouts) - 1) for i in range(0, len(layouts), 7)]
     for i, j in pairs:
         conversion = convert(layouts[i], layouts[j], mesh, shape)
-        there = price_steps(conversion.forward, mesh, found, held_fraction(layouts[i], mesh))
-        back = price_steps(conversion.backward, mesh, found, held_fraction(layouts[j], mesh))
+        there = price_steps(conversion.forward, mesh, found, local_fraction(layouts[i], mesh))
+        back = price_steps(conversion.backward, mesh, found, local_fraction(layouts[j], mesh))
         for count in (0.0, 1e9):
             assert prices.forward(count)[i, j] == pytest.approx(there.seconds(count), rel=1e-9, abs=0)
             assert prices.backward(count)[i, j] == pytest.approx(back.seconds(count), rel=1e-9, abs=0)
@@ -73,13 +73,13 @@ def windows(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
 
 def counted(steps: Sequence[Step], start: Layout, shape: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
     """The price of steps, an exchange of windows by the elements of its transfers."""
-    total, held = Price(), held_fraction(start, mesh)
+    total, held = Price(), local_fraction(start, mesh)
     for step in steps:
         if step.kind is StepKind.EXCHANGE and step.source is not None and step.target is not None:
             received = [0] * mesh.size
             for transfer in transfers(step.source, step.target, shape, mesh, LIBRARY):
                 received[transfer.taker] += transfer.elements * (transfer.giver != transfer.taker)
-            before, held = held, held_fraction(step.target, mesh)
+            before, held = held, local_fraction(step.target, mesh)
             total += price_exchange(step.axes, max(received) / prod(shape), mesh, machine, before + held)
         else:
             total += price_steps((step,), mesh, machine, held)

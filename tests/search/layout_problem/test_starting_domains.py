@@ -13,7 +13,7 @@ from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_pins import apply_pins
 from unity_dsl.search.layout_problem.model_problem import build_problem, prices_on
-from unity_dsl.search.layout_problem.starting_domains import whole_domain
+from unity_dsl.search.layout_problem.starting_domains import undivided_domain
 from unity_dsl.search.layout_problem.variable_meaning import Impossible
 
 from ..conftest import FOUR, Build
@@ -58,6 +58,6 @@ def test_whatever_is_pinned_there_is_a_plan_that_divides_nothing_else(build: Bui
         except Impossible:
             continue
         tried += 1
-        domains = everything(problem.part).intersected(whole_domain(problem))
+        domains = everything(problem.part).intersected(undivided_domain(problem))
         assert optimise(problem.part, domains).plan is not None, place.path
     assert tried > 8

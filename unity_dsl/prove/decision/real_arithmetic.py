@@ -17,7 +17,7 @@ from ..normal_form.polynomial import exact_number
 from .integer_arithmetic import STEPS
 
 
-def holds_in_reals(fact: FactDecl, functions: Mapping[str, FunctionDecl]) -> bool:
+def true_over_reals(fact: FactDecl, functions: Mapping[str, FunctionDecl]) -> bool:
     """Whether a fact is shown: both sides have a value, and compare as stated, wherever the conditions hold."""
     import z3
 

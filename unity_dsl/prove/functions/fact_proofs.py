@@ -16,7 +16,7 @@ from ...index.equations.term_text import fact_text
 from ...index.library import Library
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
 from ..decision.integer_arithmetic import Arithmetic
-from ..decision.real_arithmetic import holds_in_reals
+from ..decision.real_arithmetic import true_over_reals
 from ..decision.signs import Sign
 from ..equality.form_equality import Comparison
 from ..normal_form.form import Element, Unsupported, atom
@@ -79,7 +79,7 @@ class FactStatuses:
         return self.known[place]
 
     def _proof(self, place: int, fact: FactDecl) -> tuple[str | None, tuple[FactDecl, ...]]:
-        if holds_in_reals(fact, self.functions):
+        if true_over_reals(fact, self.functions):
             return "by reals", ()
         used = _by_normal_form(fact, self.pairs[:place], self.functions)
         if used is None:

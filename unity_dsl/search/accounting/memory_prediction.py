@@ -15,15 +15,15 @@ from math import prod
 from ...graph.graph import DTYPE_BYTES
 from ...graph.layout import Invariant, Layout, Mesh, Replicate
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment
-from ...index.cost.saved_tensors import Tensor, element_bytes, kept_by_call, kept_by_statements
+from ...index.cost.saved_tensors import Tensor, element_bytes, saved_by_call, saved_by_statements
 from ...index.library import Library
 from ...machine.machine import Machine
-from ...machine.price import MOMENTS, held_fraction
+from ...machine.price import MOMENTS, local_fraction
 from ...syntax.diagnostic import Diagnostic, warn
 from ..choices.operator_options import float_type
 from ..choices.restriction import stored_values
 
-Kept = dict[tuple[str, Layout | str], float]
+Saved = dict[tuple[str, Layout | str], float]
 """Bytes by value and layout; by operator and name what only an operator knows."""
 
 
@@ -37,7 +37,7 @@ def predict_memory(graph: PlannedGraph, mesh: Mesh, library: Library) -> Memory:
 def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
     def held(name: str) -> float:
         planned = graph.values[name]
-        return planned.value.bytes * held_fraction(planned.produced, mesh)
+        return planned.value.bytes * local_fraction(planned.produced, mesh)
 
     parameters = sum(held(weight.value.name) for weight in graph.graph.weights)
     buffers = sum(held(buffer.value.name) for buffer in graph.graph.buffers)
@@ -80,10 +80,10 @@ class _Activations:
         self.mesh, self.library = mesh, library
         self._terms: dict[object, Mapping[Tensor, tuple[str, ...]]] = {}
 
-    def of(self, graph: PlannedGraph, stored: frozenset[str]) -> tuple[float, Kept]:
+    def of(self, graph: PlannedGraph, stored: frozenset[str]) -> tuple[float, Saved]:
         """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters."""
         stored |= {value.name for value in stored_values(graph.graph)}
-        kept: Kept = {}
+        kept: Saved = {}
         inside = 0.0
         for step in graph.steps:
             if isinstance(step, PlannedNode):
@@ -94,13 +94,13 @@ class _Activations:
             kept |= own
         return inside, {key: n for key, n in kept.items() if key[0] not in stored or not self.is_whole(key, graph)}
 
-    def segment(self, planned: PlannedSegment, stored: frozenset[str]) -> tuple[float, Kept]:
+    def segment(self, planned: PlannedSegment, stored: frozenset[str]) -> tuple[float, Saved]:
         """Bytes kept inside, and what is kept of values from outside. What an iteration leaves the next one enters."""
         segment = planned.segment
         outside = {value.name for value in segment.captured}
         borders = {0: [value.name for value in segment.initial], segment.count: [v.name for v in segment.results]}
         inside = 0.0
-        shared: Kept = {}
+        shared: Saved = {}
         for run in planned.runs:
             more, own = self.of(run.body, stored & outside)
             last = run.first + run.count
@@ -128,17 +128,17 @@ class _Activations:
         name, layout = key
         return _stored_as(graph.values[name].produced) == layout
 
-    def node(self, planned: PlannedNode) -> Kept:
+    def node(self, planned: PlannedNode) -> Saved:
         node, typed = planned.node, planned.typed
         instance, width = node.instance, DTYPE_BYTES[float_type(node)]
         operands = (*instance.inputs, *instance.outputs)
         values = zip((*node.arguments, *node.results), (*typed.arguments, *typed.results), strict=True)
         known = dict(zip((operand.name for operand in operands), values, strict=True))
-        kept: Kept = {}
+        kept: Saved = {}
         for term, axes in self.terms(planned).items():
             if isinstance(term, str) and term in known:
                 value, layout = known[term]
-                kept[value.name, _stored_as(layout)] = value.bytes * held_fraction(layout, self.mesh)
+                kept[value.name, _stored_as(layout)] = value.bytes * local_fraction(layout, self.mesh)
             else:
                 count = prod(typed.local_sizes[axis] for axis in axes)
                 kept[f"{node.name}:", str(term)] = count * element_bytes(term, width)
@@ -153,9 +153,9 @@ class _Activations:
         if key not in self._terms:
             found: Mapping[Tensor, tuple[str, ...]] = {}
             if native and any(needs):
-                found = dict.fromkeys(kept_by_call(instance, self.library, needs), ())
+                found = dict.fromkeys(saved_by_call(instance, self.library, needs), ())
             elif any(needs):
-                found = kept_by_statements(instance, self.library, needs)
+                found = saved_by_statements(instance, self.library, needs)
             self._terms[key] = found
         return self._terms[key]
 

@@ -8,7 +8,7 @@ from ...graph.graph import Value
 from ...graph.layout import Layout, Mesh, invariant
 from ...graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ...machine.machine import Machine
-from ...machine.price import held_fraction, price_inner, price_operator, price_update
+from ...machine.price import local_fraction, price_inner, price_operator, price_update
 from ..choices.conversion_prices import ConversionPrices
 from ..choices.operator_options import float_type
 from ..layout_problem.variable_meaning import Meaning
@@ -73,7 +73,7 @@ def _node_cost(planned: PlannedNode, mesh: Mesh, machine: Machine) -> Cost:
 
 
 def _update_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
-    count = planned.value.bytes * held_fraction(planned.produced, mesh)
+    count = planned.value.bytes * local_fraction(planned.produced, mesh)
     return Cost(update=price_update(count, machine))
 
 

@@ -21,7 +21,7 @@ from ...graph.layout_moves import EXCHANGE, IS_LOCAL, STEP_KINDS, Moves, StepArr
 from ...graph.lightest_paths import LightestPaths, lightest_paths
 from ...index.library import Library
 from ...machine.machine import Machine
-from ...machine.price import Price, held_fraction, price_exchange, price_steps
+from ...machine.price import Price, local_fraction, price_exchange, price_steps
 from ..cost_network.bucket_elimination import Table
 from .window_conversions import Crossings, Windows
 
@@ -68,9 +68,9 @@ class ConversionPrices:
             return self._of_extents(extents).at((numbers[:, None], numbers))
         windows = Windows(layouts, table, self.mesh)
         before = np.tile(windows.left, (len(layouts), 1))
-        before[:, windows.held] = windows.entered[windows.entry]
+        before[:, windows.overlapping] = windows.entered[windows.entry]
         found = self._of_extents(extents).at((windows.left[:, None], before))
-        if len(windows.held):
+        if len(windows.overlapping):
             self._cross(found, windows, shape)
         for i in np.flatnonzero(~windows.plain).tolist():
             for j in range(len(layouts)):
@@ -86,8 +86,8 @@ class ConversionPrices:
         leaving = self._tariff.crossings(windows.leaving(self._received, shape))
         for entry, enter, leave in zip(fields(found), entering, leaving, strict=True):
             table = getattr(found, entry.name)
-            table[:, windows.held] += enter.reshape(windows.entered.shape)[windows.entry]
-            table[windows.held] += leave[:, None]
+            table[:, windows.overlapping] += enter.reshape(windows.entered.shape)[windows.entry]
+            table[windows.overlapping] += leave[:, None]
 
     def _put(
         self, tables: PriceTables, at: tuple[int, int], source: Layout, target: Layout, shape: tuple[int, ...]
@@ -109,7 +109,7 @@ class ConversionPrices:
 
         How much an exchange moves between other slices than blocks is known at this very shape, by its transfers.
         """
-        held = held_fraction(start, self.mesh)
+        held = local_fraction(start, self.mesh)
         price, count = Price(), 0.0
         for declared, group in groupby(steps, _declared):
             if not declared:
@@ -120,7 +120,7 @@ class ConversionPrices:
             for step in group:
                 assert step.source is not None and step.target is not None
                 received = self._received.fraction(step.source, step.target, shape)
-                before, held = held_fraction(step.source, self.mesh), held_fraction(step.target, self.mesh)
+                before, held = local_fraction(step.source, self.mesh), local_fraction(step.target, self.mesh)
                 price += price_exchange(step.axes, received, self.mesh, self.machine, before + held)
                 count += 1.0 if received else 0.1
         return price, count
@@ -202,7 +202,7 @@ class _Walk:
     def __init__(self, paths: LightestPaths, tariff: _Tariff) -> None:
         self.paths = paths
         moves = paths.moves
-        held = paths.layouts.held(tariff.mesh)
+        held = paths.layouts.local_fractions(tariff.mesh)
         before, after = held[moves.source], held[moves.target]
         self.there = _Steps(moves, moves.forward, before, after, tariff)
         self.back = _Steps(moves, moves.backward, after, before, tariff)

@@ -41,15 +41,17 @@ class Windows:
         numbers = np.array([table.number.get(layout, -1) for layout in plain], dtype=np.int64)
         self.plain = (numbers >= 0) & (numbers < table.in_order)
         self.left = np.where(self.plain, numbers, 0)
-        self.held = np.array([i for i in np.flatnonzero(self.plain).tolist() if layouts[i].overlaps], dtype=np.int64)
+        self.overlapping = np.array(
+            [i for i in np.flatnonzero(self.plain).tolist() if layouts[i].overlaps], dtype=np.int64
+        )
         codes = table.paths.layouts
-        self._slices = codes.at(self.left[self.held])
-        self._kinds, self._windows = _number_windows([layouts[i] for i in self.held.tolist()], self._slices)
+        self._slices = codes.at(self.left[self.overlapping])
+        self._kinds, self._windows = _number_windows([layouts[i] for i in self.overlapping.tolist()], self._slices)
         copies = np.where(codes.kind <= REPLICATE, codes.kind, REPLICATE + 1)[self.left]
         patterns, self.entry = np.unique(copies, axis=0, return_inverse=True)
         self.entry = self.entry.reshape(-1)
         self._before = self._enter(patterns)
-        self.entered = find(self._before, codes, len(table.dims)).reshape(len(patterns), len(self.held))
+        self.entered = find(self._before, codes, len(table.dims)).reshape(len(patterns), len(self.overlapping))
         self._dims = table.dims
 
     @property
@@ -89,7 +91,7 @@ class Windows:
         fractions = np.array([self._received(row, received, shape, enter) for row in each.tolist()]).reshape(-1, 2)
         group = windowed @ (1 << np.arange(len(degrees), dtype=np.int64))
         behind = rest * np.where(windowed, 1 / degrees, 1.0).prod(axis=1)
-        return Crossings(group, fractions[which.reshape(-1)].T * rest, plain.held(self.mesh) + behind)
+        return Crossings(group, fractions[which.reshape(-1)].T * rest, plain.local_fractions(self.mesh) + behind)
 
     def _received(
         self, row: Sequence[int], received: Received, shape: tuple[int, ...], enter: bool

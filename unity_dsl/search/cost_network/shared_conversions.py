@@ -85,8 +85,8 @@ class SharedCost:
         step = max(1, _AT_ONCE // len(root) ** 2)
         for low in range(0, len(rows), step):
             some = slice(low, low + step)
-            held = held_from(rows[some], useful, near[some])
-            cost = merged.root[held[:, 0]] + price_held(self.direct, self.cheapest, held)
+            held = materialised_from(rows[some], useful, near[some])
+            cost = merged.root[held[:, 0]] + price_materialised(self.direct, self.cheapest, held)
             for reader in merged.readers:
                 cost = cost + reader[held].min(axis=1)
             yield held[np.isfinite(cost) & (cost <= room)]
@@ -219,7 +219,7 @@ class _Choices:
         return found
 
 
-def held_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
+def materialised_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
     """Each root alone, then each with one of the other useful layouts, then each with every two of those near it.
 
     `near` has a row for each root. Where fewer than three are held the root is repeated.
@@ -234,7 +234,7 @@ def held_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
     return np.concatenate([single, one, np.stack([roots[place], first, second], axis=1)])
 
 
-def price_held(direct: Table, cheapest: Table, held: Numbers) -> Table:
+def price_materialised(direct: Table, cheapest: Table, held: Numbers) -> Table:
     """The cheapest way to make the held layouts: each from the produced one or from the other."""
     root, first, second = held.T
     both = np.minimum(

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..cost_network.bucket_elimination import TooLarge
 from ..folded_solver.exact_minimum import Solved, Solver
-from ..folded_solver.lower_bounds import bound_part, limit_holdings
+from ..folded_solver.lower_bounds import bound_part, limit_materialised
 from ..folded_solver.problem_part import Domains, Part, no_limits
 from ..folded_solver.reduced_cost_filtering import SWEEPS, TOLERANCE, WORTHWHILE, Bounded, bounded
 from .iteration_peeling import peel
@@ -233,7 +233,7 @@ def _attempt(now: Bounded, near: Domains, gap: float, best: _Best) -> bool:
     is known, the best of those whose iterations do the same.
     """
     with suppress(TooLarge):
-        limits = limit_holdings(now.part, now.bound, near, gap)
+        limits = limit_materialised(now.part, now.bound, near, gap)
         if limits.empty:
             return True
         try:

@@ -53,7 +53,7 @@ class Solver:
         self._network = Network()
         for cost, name, mask in zip(part.costs, part.names, domains.masks, strict=True):
             self._network.add(cost[mask], name)
-        add_tensors(part, domains, self._network, limits.held)
+        add_tensors(part, domains, self._network, limits.materialised)
         self._borders = _borders(part, domains, steadily)
         self.layouts = list(map(_common, self._borders))
         self._sizes = [*self._network.sizes, *map(len, self.layouts)]

@@ -16,7 +16,7 @@ import numpy as np
 from ..cost_network.bucket_elimination import Table, TooLarge
 from ..cost_network.message_passing import Hub, Link, Mask, Network, Relaxation, Shares
 from ..cost_network.shared_conversions import MOST_READERS, SharedCost
-from .materialised_layouts import MOST_HELD, always, conversion_link, unary
+from .materialised_layouts import MOST_MATERIALISED, always, conversion_link, unary
 from .problem_part import Domains, Layouts, Limits, Part, Port, Tensor
 
 _MOST = 1 << 20
@@ -212,7 +212,7 @@ def _settle_captured(relaxation: Relaxation, port: Port) -> Table:
 # ------------------------------------------------------------------------------------- choices of held layouts
 
 
-def limit_holdings(part: Part, bound: Bound, near: Domains, gap: float) -> Limits:
+def limit_materialised(part: Part, bound: Bound, near: Domains, gap: float) -> Limits:
     """The choices of held layouts that go with values of `near` and cost at most `gap` above the bound.
 
     Raises TooLarge where they are too many.
@@ -220,17 +220,17 @@ def limit_holdings(part: Part, bound: Bound, near: Domains, gap: float) -> Limit
     parts = bound.relaxation.shares()
     left = [mask[old] for mask, old in zip(near.masks, bound.masks, strict=True)]
     held = {
-        shared.tensor: _limit_holding(part.tensors[shared.tensor], bound.relaxation, shared, parts, left, gap)
+        shared.tensor: _limit_tensor(part.tensors[shared.tensor], bound.relaxation, shared, parts, left, gap)
         for shared in bound.shared
     }
     inner = [
-        limit_holdings(repeat.body, found, body, gap)
+        limit_materialised(repeat.body, found, body, gap)
         for repeat, found, body in zip(part.repeats, bound.bodies, near.bodies, strict=True)
     ]
     return Limits(held, inner)
 
 
-def _limit_holding(
+def _limit_tensor(
     tensor: Tensor, relaxation: Relaxation, shared: Sharing, parts: Shares, left: Sequence[Mask], gap: float
 ) -> Layouts:
     """What the tensor's hubs and what its ends keep for themselves say of a choice."""
@@ -255,6 +255,6 @@ def _limit_holding(
     for held in cost.within(gap, root[used], [reader[used] for reader in readers]):
         found.append(layouts[held])
         count += len(held)
-        if count > MOST_HELD:
+        if count > MOST_MATERIALISED:
             raise TooLarge(count)
     return np.concatenate(found) if found else np.zeros((0, 3), dtype=np.intp)

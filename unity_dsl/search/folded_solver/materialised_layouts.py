@@ -9,10 +9,10 @@ import numpy as np
 
 from ..cost_network.bucket_elimination import Table, TooLarge
 from ..cost_network.message_passing import Link, Network
-from ..cost_network.shared_conversions import MOST_READERS, SharedCost, held_from, price_held
+from ..cost_network.shared_conversions import MOST_READERS, SharedCost, materialised_from, price_materialised
 from .problem_part import Domains, Layouts, Part, Port, Tensor
 
-MOST_HELD = 1 << 18
+MOST_MATERIALISED = 1 << 18
 """Choices of held layouts of one tensor that are written out; beyond it `TooLarge` is raised."""
 
 
@@ -39,7 +39,7 @@ def two_hops(direct: Table, middles: Layouts | None = None) -> Table:
 
 
 @dataclass(frozen=True)
-class Holding:
+class LayoutSets:
     """The layouts in which a tensor exists, as a variable of the network: `held[s]` are the produced one and two more.
 
     Where fewer are needed the produced one is repeated.
@@ -50,17 +50,17 @@ class Holding:
     held: Layouts
 
 
-def holdings(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Layouts, Table]:
+def layout_sets(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Layouts, Table]:
     """Every choice of a produced layout and at most two others from those wanted, with the price of making them.
 
     Raises TooLarge.
     """
-    if (count := len(produced) * (1 + len(wanted) * (len(wanted) + 1) // 2)) > MOST_HELD:
+    if (count := len(produced) * (1 + len(wanted) * (len(wanted) + 1) // 2)) > MOST_MATERIALISED:
         raise TooLarge(count)
     useful = np.isin(np.arange(len(tensor.direct)), wanted)
-    choices = [held_from(np.array([root]), useful, useful[None]) for root in produced]
+    choices = [materialised_from(np.array([root]), useful, useful[None]) for root in produced]
     held = np.concatenate(choices) if choices else np.zeros((0, 3), dtype=np.intp)
-    return held, price_held(tensor.direct, tensor.cheapest, held)
+    return held, price_materialised(tensor.direct, tensor.cheapest, held)
 
 
 def wanted(tensor: Tensor, reads: Sequence[Port]) -> Layouts:
@@ -121,7 +121,7 @@ def conversion_link(tensor: Tensor, read: Port, share: float = 1.0) -> Link:
     )
 
 
-def add_tensors(part: Part, domains: Domains, network: Network, limits: Mapping[int, Layouts]) -> list[Holding]:
+def add_tensors(part: Part, domains: Domains, network: Network, limits: Mapping[int, Layouts]) -> list[LayoutSets]:
     """Adds every tensor's conversions: a link for one reader, a variable of held layouts where they may be shared.
 
     `limits` gives, for some tensors, the held layouts that are still possible.
@@ -129,7 +129,7 @@ def add_tensors(part: Part, domains: Domains, network: Network, limits: Mapping[
     found = []
     for number, tensor in enumerate(part.tensors):
         if tensor.shared:
-            found.append(_add_holding(number, tensor, domains, network, limits.get(number)))
+            found.append(_add_materialised(number, tensor, domains, network, limits.get(number)))
             continue
         for read in tensor.reads:
             link = conversion_link(tensor, read)
@@ -143,19 +143,21 @@ def add_tensors(part: Part, domains: Domains, network: Network, limits: Mapping[
     return found
 
 
-def _add_holding(number: int, tensor: Tensor, domains: Domains, network: Network, limit: Layouts | None) -> Holding:
+def _add_materialised(
+    number: int, tensor: Tensor, domains: Domains, network: Network, limit: Layouts | None
+) -> LayoutSets:
     produced = domains.inside(tensor.produced)
     reads = [domains.inside(read) for read in tensor.reads]
     if limit is None:
-        held, prices = holdings(tensor, np.unique(produced.layouts), wanted(tensor, reads))
+        held, prices = layout_sets(tensor, np.unique(produced.layouts), wanted(tensor, reads))
     else:
-        held, prices = limit, price_held(tensor.direct, tensor.cheapest, limit)
+        held, prices = limit, price_materialised(tensor.direct, tensor.cheapest, limit)
     prices = with_returns(tensor, held, prices)
     held, prices = held[np.isfinite(prices)], prices[np.isfinite(prices)]
     variable = network.add(prices, f"{tensor.name} held")
     network.links.append(_membership(variable, held[:, :1], produced))
     network.links += [_membership(variable, held, read) for read in reads]
-    return Holding(number, variable, held)
+    return LayoutSets(number, variable, held)
 
 
 def _membership(variable: int, held: Layouts, port: Port) -> Link:

@@ -200,13 +200,13 @@ def nothing(part: Part) -> Domains:
 class Limits:
     """Per part: for some shared tensors, the choices of held layouts that are left. Then the same of its bodies."""
 
-    held: dict[int, Layouts]
+    materialised: dict[int, Layouts]
     bodies: list[Limits]
 
     @property
     def empty(self) -> bool:
         """Whether some tensor has no choice left."""
-        return not all(map(len, self.held.values())) or any(body.empty for body in self.bodies)
+        return not all(map(len, self.materialised.values())) or any(body.empty for body in self.bodies)
 
 
 def no_limits(part: Part) -> Limits:

@@ -24,7 +24,7 @@ from ..folded_solver.materialised_layouts import crowded_tensor
 from ..folded_solver.problem_part import Domains, Part, everything
 from ..folded_solver.reduced_cost_filtering import TOLERANCE
 from .model_problem import Prices, Problem, build_problem, problem_over, register_layouts
-from .starting_domains import axis_domains, even_domain, whole_domain
+from .starting_domains import axis_domains, even_domain, undivided_domain
 from .variable_meaning import Crowded, Impossible, Meaning
 
 WORTHWHILE = 1e-3
@@ -68,7 +68,7 @@ def _solve(problem: Problem, beside: bool, precision: float) -> tuple[Optimum, O
     whole = everything(problem.part)
     first = optimise(problem.part, whole.intersected(even_domain(problem)))
     if first.plan is None:
-        first = optimise(problem.part, whole.intersected(whole_domain(problem)))
+        first = optimise(problem.part, whole.intersected(undivided_domain(problem)))
     near = partial(axis_domains, problem) if beside else nowhere
     best = optimise(problem.part, whole, near, first.cost, precision)
     if best.plan is None:

@@ -13,7 +13,7 @@ from ...graph.layout import Mesh
 from ...graph.layout_typing import Theorems
 from ...index.library import Library
 from ...machine.machine import Machine
-from ...machine.price import UPDATE_PASSES, held_fraction, local_price
+from ...machine.price import UPDATE_PASSES, local_fraction, local_price
 from ..choices.conversion_prices import ConversionPrices
 from ..choices.layout_space import ConversionTable, Spaces
 from ..choices.operator_options import LayoutColumn, Options, OptionTable, all_invariant
@@ -112,7 +112,7 @@ class _Context:
             return np.zeros(len(layouts))
         per_byte = local_price(self.prices.machine, UPDATE_PASSES).per_byte
         space = self.spaces.of(value)
-        held = np.array([held_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
+        held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
         return held * value.bytes * per_byte
 
 

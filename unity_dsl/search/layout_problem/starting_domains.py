@@ -23,7 +23,7 @@ def even_domain(problem: Problem) -> Domains:
     return _even(problem, problem.part, problem.meaning)
 
 
-def whole_domain(problem: Problem) -> Domains:
+def undivided_domain(problem: Problem) -> Domains:
     """Everything Invariant that may be: there is such a plan."""
     return _undivided(problem, problem.part, problem.meaning)
 

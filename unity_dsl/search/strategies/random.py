@@ -12,7 +12,7 @@ from random import Random
 
 from ...graph.declared_slices import is_cut
 from ...graph.graph import Graph, Model, Node, Segment, Value
-from ...graph.halo import only_holds
+from ...graph.halo import is_halo_op
 from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
 from ...graph.layout_typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
@@ -51,7 +51,7 @@ class _Draw:
         self.mesh, self.library, self.rng = mesh, library, rng
         self.theorems, self.restriction = theorems, restriction
         every = {name: declaration for name, declaration in library.parallels.items() if is_cut(declaration)}
-        self.cuts = [name for name, declaration in every.items() if not only_holds(declaration)]
+        self.cuts = [name for name, declaration in every.items() if not is_halo_op(declaration)]
         self._options: dict[object, list[TypedOperator]] = {}
 
     def graph(
