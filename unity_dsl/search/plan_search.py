@@ -103,7 +103,7 @@ def _plan(
         return None
     problem, best = found
     assert best.plan is not None, "what is found has a plan"
-    graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
+    graph = assemble(problem, best.plan, mesh, model)
     cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
     notes = (*_describe(best, graph, mesh), *describe_refusals(model, mesh, library))
     return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
