@@ -23,7 +23,7 @@ from ..decision.integer_arithmetic import Arithmetic
 from ..functions.fact_laws import laws_of
 from ..functions.scalar_functions import Functions
 from ..normal_form.form import Unsupported
-from ..normal_form.guard import Guard, compare, verdict
+from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import ONE, Poly, Var, exact_number, fresh, number, of, product
 from .operator_forms import Call, Tensor, input_tensor
 from .rule_results import check_results
@@ -62,7 +62,7 @@ def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
     for size in sizes:
         for factor in claim.factors(size):
             least = compare(">=", factor, number(1))
-            if verdict(least) is not True:
+            if least.verdict is not True:
                 yield least
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.diagnostic import fail
 from ..normal_form.form import Unsupported
-from ..normal_form.guard import Guard, compare, guard, verdict
+from ..normal_form.guard import Guard, compare, guard
 from ..normal_form.polynomial import ONE, Poly, number, of, product
 from .symbolic_sizes import Factors, arithmetic_value, factors_of, shown, valued
 
@@ -133,7 +133,7 @@ class Claim:
     def _divided(self, whole: Expr, part: Expr) -> Claim:
         """`whole % part == 0`: whole is the product of part and a size that has no name."""
         factors, divisors = self.factors(whole), self.factors(part)
-        positive = (condition for size in divisors if verdict(condition := compare(">=", size, ONE)) is not True)
+        positive = (condition for size in divisors if (condition := compare(">=", size, ONE)).verdict is not True)
         claim = self._with(*positive)
         rest = list(factors)
         for divisor in divisors:
