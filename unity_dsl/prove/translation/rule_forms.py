@@ -37,15 +37,21 @@ Views = Mapping[int, Mapping[str, Factors]]
 
 def claim_of(rule: RuleDecl) -> Claim:
     """The sizes of a rule under its conditions, whatever their order. Raises Unsupported and E010."""
-    claim = Claim({}, ())
-    for condition in rule.conditions:
+    devices = tuple(_device_axes(rule))
+    claim = Claim({}, (), frozenset(devices))
+    # Products last: what they say of factors, other conditions may say of names.
+    for condition in sorted(rule.conditions, key=_is_of_products):
         claim = claim.assume(condition)
-    devices = [
-        dim.size.name for tensor in rule.inputs for dim in tensor.dims if dim.device and isinstance(dim.size, Name)
-    ]
-    for name in (*devices, *(p for call in calls(rule) for p in call.degrees or ())):
+    for name in devices:
         claim.degree(name)  # refused here where it is a product
     return replace(claim, conditions=(*claim.conditions, *_positive_sizes(rule, claim)))
+
+
+def _is_of_products(condition: Apply) -> bool:
+    """Whether a condition compares two expressions neither of which is a name or a remainder."""
+    remainders = any(isinstance(side, Apply) and side.function == "%" for side in condition.arguments)
+    names = any(isinstance(side, Name) for side in condition.arguments)
+    return condition.function == "==" and not (remainders or names)
 
 
 def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
