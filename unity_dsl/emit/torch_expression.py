@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
+from ..syntax.rational import Rational, plain_number
+
 INTEGER = "torch.int64"
 """The type in which an operator that returns integers computes; its terms then count as floats of that type."""
 
@@ -58,8 +60,9 @@ class Piece:
         return self.within(Binding.ATOM)
 
 
-def number(value: int | float) -> Piece:
+def number(given: Rational) -> Piece:
     """A literal, infinite ones spelt as Python needs it."""
+    value = plain_number(given)
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return Piece(f'float("{value}")', (), Sort.NUMBER, Binding.ATOM, value)
     return Piece(repr(value), (), Sort.NUMBER, Binding.SIGN if value < 0 else Binding.ATOM, value)

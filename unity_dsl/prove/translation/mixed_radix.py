@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import reduce as fold
 
-from ..normal_form.form import Form, Unsupported, positions
+from ..normal_form.form import Element, Extremum, Form, Function, Unsupported
 from ..normal_form.polynomial import Poly, Var, fresh, number, of, product, quotient
 from .symbolic_sizes import common_refinement, shown
 
@@ -60,7 +60,7 @@ def digit_choices(indices: Iterable[Var], *forms: Form) -> Iterator[dict[Var, Po
     multiplied = {
         symbol
         for form in forms
-        for poly in positions(form)
+        for poly in _positions(form)
         for monomial, _ in poly.terms
         for symbol, _ in (monomial if len(monomial) > 1 else ())
     }
@@ -90,3 +90,20 @@ def common_indices(left: tuple[Var, ...], right: tuple[Var, ...]) -> tuple[tuple
     if len(left) == len(right):
         return left, dict(zip(right, map(of, left), strict=True))
     return left, dict(zip(right, blocks(merged(left), sizes[1]), strict=True))
+
+
+def _positions(form: Form) -> Iterator[Poly]:
+    """Every index at which a tensor is read and every number that a guard compares, functions and sets included."""
+    for term in form:
+        yield from (condition.poly for condition in term.guards)
+        for factor, _ in term.factors:
+            match factor:
+                case Element(_, index):
+                    yield from index
+                case Function(_, arguments):
+                    for argument in arguments:
+                        yield from _positions(argument)
+                case Extremum(families):
+                    for family in families:
+                        yield from (condition.poly for condition in family.guards)
+                        yield from _positions(family.value)

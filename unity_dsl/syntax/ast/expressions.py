@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..rational import Rational
 from ..span import Span, span_field
 
 
@@ -14,7 +15,7 @@ from ..span import Span, span_field
 class Number:
     """A literal. `text` keeps how it was written (`1e-5`), `value` is what it is worth; `inf` is a literal."""
 
-    value: int | float
+    value: Rational
     span: Span | None = span_field()
 
 
