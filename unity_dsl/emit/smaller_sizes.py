@@ -52,7 +52,11 @@ def find_smaller_sizes(
             if not isinstance(value, int) or value <= step or value % step:
                 continue
             smaller = _planned_alike(plan, again, name, step, library)
-            if smaller is not None and write(smaller) == text:
+            try:
+                same = smaller is not None and write(smaller) == text
+            except ValueError:  # an operator or a conversion that cannot be written at this size
+                same = False
+            if same:
                 steps[name] = step
                 break
     dimensions = {
