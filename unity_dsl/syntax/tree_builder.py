@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from lark import Token, Tree
 
 from .ast import Apply, Expr, Name, Number
+from .ast.expressions import LARGEST_INTEGER
 from .diagnostic import Label, fail
 from .grammar import Node
 from .rational import Rational, exact_number
@@ -65,6 +66,9 @@ class Builder:
                 raise fail("E019", f"`{token}` is too small", self.at(token))
             exact = Fraction(str(token))
             value = value if exact_number(value) == exact else exact
+        if isinstance(value, int) and value > LARGEST_INTEGER:
+            help = f"as a real number it is written `{float(value)!r}`"
+            raise fail("E019", f"`{token}` does not fit 64 bits", self.at(token), help=help)
         return -value if negative else value
 
     def distinct(self, names: Iterable[Token], what: str) -> None:
