@@ -145,7 +145,8 @@ class _Trial:
             return
         place = self.simplest(wrong)
         source = "declaration" if what else "definition" if self.function.definition is not None else "`numpy:` line"
-        values = f"{reference.value[place]:.12g} by the {source}, {found[place]:.12g} by this call"
+        expected, given = told_apart(reference.value[place], found[place])
+        values = f"{expected} by the {source}, {given} by this call"
         where = f"at {self.at(place)} {what or 'the value'} is {values}"
         raise fail("E114", f"`{line}:` of `{self.function.name}` contradicts its {source}", call.span, label=where)
 
@@ -218,6 +219,12 @@ class _Trial:
 
     def at(self, place: int) -> str:
         return ", ".join(f"{name} = {value[place]:.12g}" for name, value in self.points.items())
+
+
+def told_apart(first: float, second: float) -> tuple[str, str]:
+    """Two numbers as text, with as many digits as show that they differ."""
+    texts = [(f"{first + 0.0:.{digits}g}", f"{second + 0.0:.{digits}g}") for digits in (9, 12, 17)]
+    return next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
 
 
 def _step(at: Array, relative: float) -> Array:

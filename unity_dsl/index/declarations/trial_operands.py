@@ -105,9 +105,14 @@ def _constant(expr: Expr) -> float | None:
         return float(ARITHMETIC_CALLS[expr.function](*map(np.float64, parts)))
 
 
+def marks(constants: Iterable[float]) -> list[float]:
+    """The sizes of the first of these numbers; 0 is always one."""
+    return sorted({abs(number) for number in constants} - {0.0})[:12]
+
+
 def special_numbers(constants: Iterable[float]) -> Array:
     """Both signs of the given and of ordinary numbers, what is near them, quotients and roots of them, and far ones."""
-    given = sorted({abs(number) for number in constants} - {0.0})[:12]
+    given = marks(constants)
     centres = {*ORDINARY, *given}
     centres |= {1 / number for number in given} | {number / 2 for number in given} | {2 * number for number in given}
     centres |= {sqrt(number) for number in given} | {number * number for number in given}
@@ -231,7 +236,11 @@ def trial_values(
 ) -> dict[str, Array]:
     """Values of the inputs, by name. Operands of one shape share some of them, so that ties occur between them."""
     numbers = [value for value in instance.attributes.values() if isfinite(value)]
-    special = special_numbers([*constants, *map(float, numbers)])
+    said = [*constants, *map(float, numbers)]
+    few = np.array([sign * number for number in (0.0, *marks(said)) for sign in (1.0, -1.0)])
+    special = special_numbers(said)
+    # A third of them are exactly those that are said.
+    special = np.concatenate((special, np.resize(few, len(special) // 2)))
     found: dict[str, Array] = {}
     for operand in instance.inputs:
         value = _draw(operand, instance.shape(operand), mode, special, random)
