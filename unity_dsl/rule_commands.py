@@ -1,4 +1,4 @@
-"""`unityc rules`: proving files of rules, showing proofs, and certificates."""
+"""`unityc rules`: proves, shows and verifies rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .configuration_command import configurations_command
 from .console import replace_file
 
 if TYPE_CHECKING:
-    from .index.declarations.library import Library
+    from .index.library import Library
     from .prove.refutation.numeric_run import Difference
     from .rules.rulebook import Verdict
     from .syntax.parse_rules import RuleDecl
@@ -74,7 +74,7 @@ def prove_command(
     --write keeps the proofs as X.certificates.json beside X.rules. With --smt every answer that a proof rests on is
     a question to which any SMT solver must say `unsat`.
     """
-    from .index.declarations.library import load_library
+    from .index.declarations.loading import load_library
     from .syntax.read import read_source
 
     library = load_library(ops)
@@ -227,8 +227,8 @@ def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
     Exit code 0 where all rules are proved and each has the certificate of its proof, 1 where a rule is not proved,
     2 where a certificate is missing, damaged or stale.
     """
-    from .index.declarations.library import load_library
-    from .rules.verify import check_certificates, check_proofs
+    from .index.declarations.loading import load_library
+    from .rules.certificate_check import check_certificates, check_proofs
     from .syntax.read import read_source
 
     library = load_library(ops)
@@ -261,7 +261,7 @@ def show_command(name: str, rules: tuple[Path, ...], ops: tuple[Path, ...], smt:
     In the normal form `sum(k < h) [k < o] x[i, k]` is a sum over k of those elements for which k < o; `max{…}` is the
     greatest of a set; a dimension made of several factors has an index in brackets, the major factor first.
     """
-    from .index.declarations.library import load_library
+    from .index.declarations.loading import load_library
     from .rules.proof_text import describe_rule
     from .syntax.diagnostic import fail, suggest
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.model_graph import build_model
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.resources import folder
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source

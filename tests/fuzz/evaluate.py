@@ -11,9 +11,9 @@ import numpy as np
 
 from unity_dsl.emit.rank_comparison import initial_state, load_program
 from unity_dsl.graph.graph import Graph, Model, Node, Segment
-from unity_dsl.index.declarations.library import Library
 from unity_dsl.index.evaluation.evaluate import evaluate
 from unity_dsl.index.evaluation.uniform import uniform
+from unity_dsl.index.library import Library
 
 Values = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Answer, Proved, Refuted
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.syntax.diagnostic import InputError

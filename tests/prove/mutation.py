@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from unity_dsl.index.declarations.library import Library
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.ast import Apply, Expr, Name, Number
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleDim
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.index.declarations.library import Library, library_of, library_sources
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.rules import certificate as certificates

@@ -1,4 +1,4 @@
-"""Torch text of one equation's value: every subterm as a tensor over the axes it depends on."""
+"""Torch text of an equation's value: every subterm as a tensor over the axes that it depends on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
-from ..graph.halo import HeldWindow
-from ..index.declarations.library import Library
+from ..graph.halo import HaloWindow
 from ..index.equations.instance import Operand
 from ..index.equations.term import ARITHMETIC, COMPARISONS
 from ..index.evaluation.native_calls import LITERALS, NUMPY_CALLS
+from ..index.library import Library
 from ..syntax.ast import (
     Apply,
     Expr,
@@ -27,8 +27,8 @@ from ..syntax.ast import (
     Size,
     Uniform,
 )
-from .piece import ARITHMETIC as NUMBERS
-from .piece import COMPARE, Binding, Piece, Sort, align, cast, infix, number, union
+from .torch_expression import ARITHMETIC as NUMBERS
+from .torch_expression import COMPARE, Binding, Piece, Sort, align, cast, infix, number, union
 
 _TENSORS_ONLY = frozenset({"torch.maximum", "torch.minimum"})
 _NUMBER_FIRST = frozenset({"torch.pow"})
@@ -51,10 +51,10 @@ class Space:
     `local` are the sizes on one device, `variables` the program's names of operands, `order` the equation's axes.
     `position` gives the global positions of an axis's local slice, `offset` the local ones, `start` the text of the
     first, times a stride, where the slice is one block (else none). `dtype` and `device` are texts, `compared` is the
-    type of what is compared, `random` makes the
-    text of `uniform[…]` from that of the global positions. `windows` are operands' dimensions, by name and number, that
-    are read around a divided axis. `sorts` are those of intermediate tensors that are not of the program's float
-    type. `whole` tells that everything is a whole number and `dtype` an integer type.
+    type of what is compared, `random` makes the text of `uniform[…]` from that of the global positions, `read` that of
+    an element. `windows` are operands' dimensions, by name and number, that are read around a divided axis. `sorts` are
+    those of intermediate tensors that are not of the program's float type. `whole` tells that everything is a whole
+    number and `dtype` an integer type.
     """
 
     sizes: Mapping[str, int]
@@ -68,11 +68,12 @@ class Space:
     offset: Callable[[str], Piece]
     start: Callable[[str, int], str]
     random: Callable[[str], str]
+    read: Callable[[Space, Read], Piece]
     variables: dict[str, tuple[str, Operand]] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     bound: dict[str, Bound] = field(default_factory=dict)
     detached: bool = False
-    windows: Mapping[tuple[str, int], HeldWindow] = field(default_factory=dict)
+    windows: Mapping[tuple[str, int], HaloWindow] = field(default_factory=dict)
     sorts: dict[str, Sort] = field(default_factory=dict)
     whole: bool = False
 
@@ -96,9 +97,7 @@ class Space:
             case Uniform(index=index):
                 return self.uniform(index)
             case Read():
-                from .reads import read_piece
-
-                return read_piece(self, expr)
+                return self.read(self, expr)
         raise TypeError(f"{type(expr).__name__} in an equation")
 
     def comparison(self, function: str, arguments: Sequence[Expr]) -> Piece:

@@ -1,4 +1,4 @@
-"""Declared parallel ops that cut a dimension, at concrete sizes: which positions each device holds, in which order.
+"""Slices that declared parallel ops cut of a dimension: which positions each device has, in which order.
 
 A cut is an encoder: an element on a device is a copy of the tensor's element at the declared index, or 0 where that
 lies outside the tensor. Whether slices overlap, and by how much, is nowhere but in the declared index map.
@@ -12,7 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..index.declarations.library import Library
+from ..index.equations.where_conditions import Environment, mentions_rank, solve_numbers
+from ..index.library import Library
 from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, ParallelDecl, Read, Size
 from .layout import Attributes, Layout, Mesh, Overlap, Window
 from .layout_codes import Numbers
@@ -40,7 +41,7 @@ def cut_dimension(declaration: ParallelDecl) -> int | None:
 
 def free_attributes(declaration: ParallelDecl) -> tuple[str, ...]:
     """The whole numbers that a cut is to be given: attributes without default, but not the dimension's number."""
-    counted = {name for condition in declaration.conditions if _mentions_rank(condition) for name in _names(condition)}
+    counted = {name for condition in declaration.conditions if mentions_rank(condition) for name in _names(condition)}
     return tuple(a.name for a in declaration.attributes if a.default is None and a.name not in counted)
 
 
@@ -48,13 +49,13 @@ def free_attributes(declaration: ParallelDecl) -> tuple[str, ...]:
 class Cut:
     """A cut at concrete sizes: the global index as a term in the names of the device's and the local index.
 
-    `held` positions fall to each device; `filled` says that those outside the dimension are 0.
+    `length` positions fall to each device; `filled` says that those outside the dimension are 0.
     """
 
     index: Expr
     device: str
     local: str
-    held: int
+    length: int
     sizes: Mapping[str, int]
     filled: bool
 
@@ -68,9 +69,9 @@ class Cut:
         return _strides(self.index, self.device, self.local, self.sizes)
 
     def positions(self, degree: int) -> np.ndarray:
-        """Those of every device, also outside the dimension. Shape [degree, held]."""
-        found = self.at(np.arange(degree)[:, None], np.arange(self.held)[None, :])
-        return np.broadcast_to(found, (degree, self.held))
+        """Those of every device, also outside the dimension. Shape [degree, length]."""
+        found = self.at(np.arange(degree)[:, None], np.arange(self.length)[None, :])
+        return np.broadcast_to(found, (degree, self.length))
 
 
 @lru_cache(maxsize=16384)
@@ -80,12 +81,14 @@ def cut_at(declaration: ParallelDecl, degree: int, extent: int, attributes: Attr
     assert position is not None
     statement = declaration.statements[0]
     assert isinstance(statement.value, Read)
-    sizes: dict[str, int] = {declaration.inputs[0].dims[position].name: extent, declaration.degrees[0]: degree}
-    sizes |= {name.name: int(name.default) for name in declaration.attributes if name.default is not None}
-    sizes |= dict(attributes)
+    known: Environment = {declaration.inputs[0].dims[position].name: extent, declaration.degrees[0]: degree}
+    known |= {name.name: int(name.default) for name in declaration.attributes if name.default is not None}
+    known |= dict(attributes)
     held = declaration.outputs[0].dims[position + 1].name
-    if not _solve(declaration.conditions, sizes) or held not in sizes or sizes[held] < 1:
+    conditions = [condition for condition in declaration.conditions if not mentions_rank(condition)]
+    if not solve_numbers(conditions, known) or known.get(held, 0) < 1:
         return None
+    sizes = {name: int(size) for name, size in known.items()}
     local, device = statement.index[position + 1], statement.index[0]
     index, fill = statement.value.index[position], statement.value.fill
     return Cut(index, device.name, local.name, sizes[held], sizes, isinstance(fill, Number) and fill.value == 0)
@@ -114,7 +117,7 @@ def linear_span(declaration: ParallelDecl, extent: int) -> Span | None:
     known |= {attribute.name for attribute in declaration.attributes if attribute.default is not None}
     equations = [c for c in declaration.conditions if isinstance(c, Apply) and c.function == "=="]
     if any(
-        _order(side, known) > 1 for equation in equations if not _mentions_rank(equation) for side in equation.arguments
+        _order(side, known) > 1 for equation in equations if not mentions_rank(equation) for side in equation.arguments
     ):
         return None
     if _order(statement.value.index[position], known) > 1:
@@ -125,7 +128,7 @@ def linear_span(declaration: ParallelDecl, extent: int) -> Span | None:
     if len(cuts) < len(found):
         return None
     starts = [int(cut.at(np.asarray(0), np.asarray(0))) for cut in cuts]
-    return Span(_form(starts), _form([start + cut.held for start, cut in zip(starts, cuts, strict=True)]))
+    return Span(_form(starts), _form([start + cut.length for start, cut in zip(starts, cuts, strict=True)]))
 
 
 def _form(values: Sequence[int]) -> tuple[int, ...]:
@@ -154,13 +157,13 @@ def bijective(declaration: ParallelDecl, degree: int, extent: int, attributes: A
     cut = cut_at(declaration, degree, extent, attributes)
     if cut is None:
         return False
-    if degree * cut.held == extent and cut.strides in ((cut.held, 1), (1, degree)):
+    if degree * cut.length == extent and cut.strides in ((cut.length, 1), (1, degree)):
         return True  # a number of two digits, either of them first: the dimension may be too long to be counted
     found = cut_indices(declaration, degree, extent, attributes)
     return found is not None and np.array_equal(np.sort(found, axis=None), np.arange(extent))
 
 
-def held_indices(
+def positions_of(
     layout: Layout, dim: int, extent: int, mesh: Mesh, coordinates: tuple[int, ...], library: Library
 ) -> Indices:
     """Global index of every local position along a dimension, on the device at `coordinates`."""
@@ -198,49 +201,6 @@ def _table(by: str, degree: int, extent: int, attributes: Attributes, library: L
 
 
 # ------------------------------------------------------------------------------------------- sizes of a declaration
-
-
-def _solve(conditions: tuple[Expr, ...], sizes: dict[str, int]) -> bool:
-    """Extends `sizes` by the unknowns of `==` conditions, each linear in one; false where any condition fails."""
-    pending = [c for c in conditions if isinstance(c, Apply) and not _mentions_rank(c)]
-    others = [condition for condition in pending if condition.function != "=="]
-    pending = [condition for condition in pending if condition.function == "=="]
-    while pending:
-        remaining = []
-        for condition in pending:
-            unknown = {name for side in condition.arguments for name in _names(side)} - set(sizes)
-            if len(unknown) > 1:
-                remaining.append(condition)
-                continue
-
-            def gap(value: int, name: str | None = next(iter(unknown), None), both: Apply = condition) -> int:
-                bound = sizes if name is None else sizes | {name: value}
-                left, right = (int(_value(side, {}, bound)) for side in both.arguments)
-                return left - right
-
-            if not unknown:
-                if gap(0) != 0:
-                    return False
-                continue
-            slope = gap(1) - gap(0)
-            if slope == 0 or gap(0) % slope:
-                return False
-            sizes[unknown.pop()] = -gap(0) // slope
-        if len(remaining) == len(pending):
-            return False
-        pending = remaining
-    return all(_holds(condition, sizes) for condition in others)
-
-
-def _holds(condition: Apply, sizes: Mapping[str, int]) -> bool:
-    left, right = (int(_value(side, {}, sizes)) for side in condition.arguments)
-    return bool(_COMPARE[condition.function](left, right))
-
-
-def _mentions_rank(condition: Expr) -> bool:
-    return isinstance(condition, Apply) and any(
-        isinstance(side, Apply) and side.function == "rank" for side in condition.arguments
-    )
 
 
 def _names(expr: Expr) -> set[str]:
@@ -306,4 +266,3 @@ _ARITHMETIC = {
     "%": np.mod,
     "neg": np.negative,
 }
-_COMPARE = {"!=": np.not_equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}

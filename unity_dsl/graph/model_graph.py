@@ -1,15 +1,13 @@
-"""From a model's text to its computation graph: blocks inlined, repeats as segments, every tensor with its shape."""
+"""Builds the computation graph of a model: blocks inlined, repeats as segments, every tensor with its shape."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
-from ..index.declarations.library import Library
 from ..index.instantiation.operand_shape import shape_text
+from ..index.library import Library
 from ..syntax.ast import (
     Assign,
-    BlockDecl,
     Call,
     Cond,
     Loss,
@@ -17,22 +15,21 @@ from ..syntax.ast import (
     ModelStatement,
     Output,
     Repeat,
-    Return,
     Scan,
     StorageDecl,
     UpdateStatement,
 )
-from ..syntax.diagnostic import InputError, Label, fail, suggest
+from ..syntax.diagnostic import Label, fail
 from ..syntax.span import Span
 from .blocks import blocks_by_name, written_names
-from .expression import Draft, Place, Program, call, tensor
+from .buffer_updates import add_update
+from .dead_code import finish
+from .expression import Draft, Place, Program, call, counted, tensor
 from .graph import Model, Value
-from .loops import add_loop
+from .loop_segments import add_loop
+from .model_inputs import default_dtype, store
+from .model_parameters import Setting, model_parameters
 from .name_scope import Names, Scope
-from .parameters import Numeric, Setting, evaluate, fold, model_parameters
-from .prune import finish
-from .storage import default_dtype, store
-from .updates import add_update
 
 
 def build_model(
@@ -55,6 +52,7 @@ def build_model(
         declared={parameter.name: parameter.span for parameter in declared.parameters},
         written=written_names(file),
         dtype=default_dtype(file),
+        run=run,
     )
     draft = Draft(Names(program.written))
     place = Place(program, draft, Scope(parameters, program.declared, statements=declared.body))
@@ -73,12 +71,13 @@ def build_model(
                 outputs[name] = statement, tensor(place, statement.value, name)
             case _:
                 run(place, statement)
-    if not losses:
-        raise fail("E220", f"model `{declared.name}` has no loss", declared.span, help="end it with `loss VALUE`")
-    loss = _scalar(*losses[0])
+    if not losses and not outputs:
+        help = "end it with `loss VALUE` to train it, or with `output VALUE` to run it"
+        raise fail("E220", f"model `{declared.name}` has neither a loss nor an output", declared.span, help=help)
+    loss = _scalar(*losses[0]) if losses else None
     returned = tuple(value for _, value in outputs.values())
     model = Model(declared.name, draft.graph(), loss, returned, parameters, tuple(outputs), declared.span)
-    return finish(model, losses[0][0].span)
+    return finish(model, losses[0][0].span if losses else None)
 
 
 def _scalar(statement: Loss, value: Value) -> Value:
@@ -116,71 +115,14 @@ def _assign(place: Place, statement: Assign) -> None:
     names = [scope.prefix + target for target in statement.targets]
     value = statement.value
     if isinstance(value, Call):
-        results = inline(place, value, names) if value.function in place.program.blocks else call(place, value, names)
+        results = call(place, value, names, assigned=True)
     else:
         results = (tensor(place, value, names[0] if len(names) == 1 else None),)
     if len(results) != len(names):
-        raise fail("E212", _count(len(names), "name") + " for " + _count(len(results), "tensor"), statement.span)
+        raise fail("E212", f"{counted(len(names), 'name')} for {counted(len(results), 'tensor')}", statement.span)
     for target, result in zip(statement.targets, results, strict=True):
         scope.tensors[target] = result
 
 
-# ---------------------------------------------------------------------------------------------- blocks
-
-
-def inline(place: Place, expr: Call, targets: Sequence[str]) -> tuple[Value, ...]:
-    """The results of a block, whose statements are added under the prefix of the first target.
-
-    Raises E211 (arguments and parameters) or E212 (number of results); a fault inside the block says who called it.
-    """
-    block = place.program.blocks[expr.function]
-    arguments = [tensor(place, argument) for argument in expr.arguments]
-    scope = Scope(
-        numbers={**place.program.parameters, **_block_parameters(place, block, expr)},
-        declared={**place.program.declared, **{p.name: p.span for p in block.parameters}},
-        prefix=f"{targets[0]}.",
-        block=block.name,
-        statements=block.body,
-    )
-    if len(arguments) != len(block.inputs):
-        message = f"block `{block.name}` takes {len(block.inputs)} tensors ({', '.join(block.inputs)})"
-        raise fail("E211", f"{message}, {len(arguments)} given", expr.span, notes=_note(block.span, "declared here"))
-    for name, value in zip(block.inputs, arguments, strict=True):
-        scope.check_free(name, block.span)
-        scope.tensors[name] = value
-    try:
-        return _run_block(Place(place.program, place.draft, scope), block, targets)
-    except InputError as error:
-        found = error.diagnostic
-        notes = (*found.notes, *_note(expr.span, f"in block `{block.name}`, called here"))
-        raise InputError(replace(found, notes=notes)) from None
-
-
-def _run_block(place: Place, block: BlockDecl, targets: Sequence[str]) -> tuple[Value, ...]:
-    for statement in block.body:
-        if isinstance(statement, Return):
-            if len(statement.values) != len(targets):
-                returned = _count(len(statement.values), "tensor")
-                message = f"block `{block.name}` returns {returned} for {_count(len(targets), 'name')}"
-                raise fail("E212", message, statement.span)
-            return tuple(tensor(place, v, target) for v, target in zip(statement.values, targets, strict=True))
-        run(place, statement)
-    raise AssertionError(f"block {block.name} has no return")
-
-
-def _block_parameters(place: Place, block: BlockDecl, expr: Call) -> dict[str, Numeric]:
-    names = [parameter.name for parameter in block.parameters]
-    for name, value in expr.attributes:
-        if name not in names:
-            help = suggest(name, names) or (f"it has {', '.join(f'`{n}`' for n in names)}" if names else "it has none")
-            raise fail("E211", f"block `{block.name}` has no parameter `{name}`", value.span or expr.span, help=help)
-    given = {name: fold(value, place.scope.numbers) for name, value in expr.attributes}
-    return evaluate(block.parameters, given, place.program.parameters, f"block `{block.name}`", expr.span)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _note(span: Span | None, text: str = "the first one is here") -> tuple[Label, ...]:
-    return () if span is None else (Label(span, text),)
+def _note(span: Span | None) -> tuple[Label, ...]:
+    return () if span is None else (Label(span, "the first one is here"),)

@@ -1,4 +1,4 @@
-"""Which names a statement of a model sees, and which names its values get."""
+"""Names in scope at a statement of a model, and the names of new values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from keyword import iskeyword
 from ..syntax.ast import Assign, ModelStatement, Name, StorageDecl
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
-from .blocks import assignments, names_of
+from .blocks import assignments, names_of, written
 from .graph import Value
-from .parameters import Numeric
+from .model_parameters import Numeric
 
 
 class Names:
@@ -90,6 +90,16 @@ class Scope:
             raise _duplicate(f"`{name}` is already the name of a tensor", span, other.span)
         self.check_free(name, span)
         self.tensors[name] = value
+
+    def name_call(self, block: str, names: Names) -> str:
+        """A path for a block's call that is not assigned: `norm`, then `norm_2`, …, and no name of this body's text."""
+        given = set(written(self.statements))
+        word, number = block, 1
+        while self.prefix + word in names or word in given:
+            number += 1
+            word = f"{block}_{number}"
+        names.take(self.prefix + word)
+        return self.prefix + word
 
     def check_free(self, name: str, span: Span | None) -> None:
         """Raises E206 for the name of a parameter and for a word that programs cannot use."""

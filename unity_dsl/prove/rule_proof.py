@@ -1,4 +1,4 @@
-"""Is a rule true for all sizes that meet its conditions? Three answers, each with what it rests on.
+"""Proves or refutes a rule for all sizes that meet its conditions: obligations, in order.
 
 The contract: wherever the left side has a value, the right side has the same, over the reals and at all sizes that meet
 the conditions. So a rule read from left to right never loses a value; it may give one where there was none.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product as combinations
 from time import perf_counter
 
-from ..index.declarations.library import Library
+from ..index.library import Library
 from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
 from .answer import Answer, NotProved, Obligation, Proved, Refuted
@@ -26,6 +26,7 @@ from .refutation.numeric_run import SPARSE, Difference, IllShaped, Run, witness_
 from .translation.operator_forms import Tensor
 from .translation.rest_ranks import check_ranks, ranks_of
 from .translation.rule_forms import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
+from .translation.rule_results import by_results
 from .translation.size_assumptions import Claim
 from .translation.symbolic_sizes import Factors, Failed, shown
 
@@ -67,6 +68,7 @@ def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivat
 
 def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool) -> Answer:
     begun = perf_counter()
+    rule = by_results(rule, library)
     try:
         claim = claim_of(rule)
     except Unsupported as reason:

@@ -1,11 +1,11 @@
-"""A rule's proof as a person follows it: `unityc rules show NAME`."""
+"""Prints a rule's proof: the text of `unityc rules show NAME`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..index.declarations.library import Library
 from ..index.equations.term_text import condition_text
+from ..index.library import Library
 from ..prove.answer import Answer, Proved, Refuted
 from ..prove.decision.integer_arithmetic import Question
 from ..prove.rule_proof import Derivation, follow_rule

@@ -1,4 +1,4 @@
-"""The rules of a `.rules` text, each with the prover's answer."""
+"""Reads rules from `.rules` text, each with the prover's answer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isnan
 
-from ..index.declarations.library import Library
 from ..index.equations.term_text import condition_text
+from ..index.library import Library
 from ..prove.answer import Answer, NotProved, Proved, Refuted
 from ..prove.conditions.condition_search import Found, find_condition
 from ..prove.refutation.numeric_run import Difference

@@ -1,4 +1,4 @@
-"""What may be done with each axis of an operator, derived from its equations.
+"""Classifies each axis of an operator: mapped, summed, absent or blocked, with the reason.
 
 An axis may be divided over devices when every read that involves it is at the bare axis of the dimension it reads: then
 the slice of the result needs the slice of the operand, and nothing else.
@@ -13,12 +13,12 @@ from enum import StrEnum
 from functools import lru_cache
 
 from ...syntax.ast import Expr, Name, Read, ReductionKind, Size, Ties, Uniform
-from ..declarations.library import Library
 from ..equations.instance import Equation, Instance, Kind, Operand
 from ..equations.term import children, dim_axes, free_axes, reads, walk
 from ..equations.where_conditions import counts
 from ..evaluation.native_calls import native_names
 from ..gradients.independence import gradient_free
+from ..library import Library
 from .linearity import linear_operands
 
 __all__ = ["AxisClass", "AxisKind", "classify", "gradient_free", "linear_operands", "local_native"]

@@ -1,4 +1,4 @@
-"""What follows from a declaration, in words: `unityc explain linear`."""
+"""All that is derived from a declaration, in words: the text of `unityc explain linear`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ...syntax.ast import DimDecl, FunctionDecl, NativeCall, NativeSteps, Operat
 from ...syntax.diagnostic import InputError
 from ...syntax.span import Span
 from ..axes.axis_classes import AxisClass, classify, gradient_free, linear_operands
-from ..declarations.library import Library
 from ..equations.instance import Instance
 from ..equations.term_text import condition_text, equation_text
 from ..gradients.adjoint import adjoint
 from ..gradients.derivative import dependents
 from ..instantiation.call_frame import dims_text
 from ..instantiation.representative import Representative, representative
+from ..library import Library
 from .lowering_class import lowering_class
 from .work import Axes, Extent, Polynomial, backward_tallies, forward_tally, total
 

@@ -30,7 +30,7 @@ from .trial_operands import MODES, cotangents, declared_numbers, trial_instances
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .library import Library
+    from ..library import Library
 
 Array = npt.NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""Declarations that no proof covers, tried on samples: what extern operators assume, and the ranges of integer results.
+"""Tries what no proof covers on samples: declared axes of extern operators, ranges of integer results.
 
 A sample can contradict a declaration and never prove it. Operands have many ties, and every operator is tried on the
 same ones on every run.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,7 @@ from ...syntax.diagnostic import fail
 from ..equations.instance import Instance, Operand
 from ..evaluation.evaluate import evaluate
 from ..instantiation.representative import small_instances
-
-if TYPE_CHECKING:
-    from .library import Library
+from ..library import Library
 
 Array = npt.NDArray[Any]
 

@@ -1,19 +1,23 @@
-"""`where` conditions at a call: unknown sizes and ranks are solved forward, then every condition is checked.
+"""Solves `where` conditions forward: sizes and ranks that equations determine, at numbers and at symbolic sizes.
 
-An environment maps what is known to its number: sizes and attributes by name, `b..` (the product of rest axes) and
-`rank(f)`. A condition with one unknown, in a place where arithmetic can be undone, determines it.
+An equation with one unknown, in a place where arithmetic can be inverted, determines it. What a size is, a number or a
+product of symbols, is up to the `Unknowns` that are solved for. At numbers, an environment maps what is known to its
+value: sizes and attributes by name, `b..` (the product of rest axes) and `rank(f)`.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from ...syntax.ast import Apply, Expr, Name, Number, Size
 from .term import children, walk
 
 Value = int | float
 Environment = dict[str, Value]
+V = TypeVar("V")
 
 
 class Unsolvable(Exception):
@@ -87,16 +91,87 @@ def value_of(expr: Expr, known: Mapping[str, Value]) -> Value | None:
     return _COMPUTE[expr.function](left, right)
 
 
-def propagate(condition: Expr, known: Environment) -> bool:
-    """Extend `known` by what an equation with one unknown determines. Whether it did. Raises Unsolvable."""
+class Unknowns(Protocol[V]):
+    """What is known of the sizes of one call, in one domain of values."""
+
+    def value(self, expr: Expr, /) -> V | None:
+        """What an expression is worth, or None where something in it is unknown."""
+
+    def determine(self, key: str, value: V, /) -> bool:
+        """Note the value of an unknown. False where this domain has no such unknown."""
+
+    def inverse(self, function: str, result: V, given: V, unknown: Expr, /) -> V | None:
+        """The unknown operand of `+`, `*` or `neg`, whose other operand (for `neg` the result) is given.
+
+        None where it cannot be told. Raises the domain's own error where there is none.
+        """
+
+
+def determine(condition: Expr, unknowns: Unknowns[V]) -> bool:
+    """Whether the condition is an equation that determines an unknown, which is noted then."""
     if not (isinstance(condition, Apply) and condition.function == "=="):
         return False
     left, right = condition.arguments
     for side, other in ((left, right), (right, left)):
-        value = value_of(other, known)
-        if value is not None and value_of(side, known) is None and _solve(side, value, known):
+        value = unknowns.value(other)
+        if value is not None and unknowns.value(side) is None and _invert(side, value, unknowns):
             return True
     return False
+
+
+def _invert(expr: Expr, value: V, unknowns: Unknowns[V]) -> bool:
+    """Inverts the arithmetic around the one unknown of `expr`, so that `expr == value`. False where it cannot."""
+    key = unknown_key(expr)
+    if key is not None:
+        return unknowns.determine(key, value)
+    if not isinstance(expr, Apply):
+        return False
+    if expr.function == "neg":
+        unknown, found = expr.arguments[0], unknowns.inverse("neg", value, value, expr.arguments[0])
+        return found is not None and _invert(unknown, found, unknowns)
+    if expr.function not in ("+", "-", "*"):
+        return False
+    left, right = expr.arguments
+    values = unknowns.value(left), unknowns.value(right)
+    match expr.function, values:
+        case "-", (None, given) if given is not None:  # x - given == value: x == value + given
+            negated = unknowns.inverse("neg", given, given, left)
+            found = None if negated is None else unknowns.inverse("+", value, negated, left)
+            return found is not None and _invert(left, found, unknowns)
+        case "-", (given, None) if given is not None:  # given - x == value: x == given - value
+            found = unknowns.inverse("+", given, value, right)
+            return found is not None and _invert(right, found, unknowns)
+        case function, (None, given) if given is not None:
+            found = unknowns.inverse(function, value, given, left)
+            return found is not None and _invert(left, found, unknowns)
+        case function, (given, None) if given is not None:
+            found = unknowns.inverse(function, value, given, right)
+            return found is not None and _invert(right, found, unknowns)
+    return False
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Unknowns that are numbers. `known` is extended by what is determined."""
+
+    known: Environment
+
+    def value(self, expr: Expr) -> Value | None:
+        return value_of(expr, self.known)
+
+    def determine(self, key: str, value: Value) -> bool:
+        self.known[key] = value
+        return True
+
+    def inverse(self, function: str, result: Value, given: Value, unknown: Expr) -> Value:
+        """Raises Unsolvable where no whole number is."""
+        if function == "neg":
+            return -result
+        if function == "+":
+            return result - given
+        if given == 0 or result % given != 0:
+            raise Unsolvable(f"no whole number {' '.join(keys(unknown))} solves")
+        return result // given
 
 
 def propagate_all(conditions: Iterable[Expr], known: Environment, refuse: Callable[[Expr, Unsolvable], None]) -> None:
@@ -106,9 +181,19 @@ def propagate_all(conditions: Iterable[Expr], known: Environment, refuse: Callab
         progress = False
         for condition in conditions:
             try:
-                progress |= propagate(condition, known)
+                progress |= determine(condition, Numbers(known))
             except Unsolvable as reason:
                 refuse(condition, reason)
+
+
+def solve_numbers(conditions: Sequence[Expr], known: Environment) -> bool:
+    """Extend `known` by what the conditions determine. Whether all of them hold then."""
+    try:
+        while any(determine(condition, Numbers(known)) for condition in conditions):
+            pass
+        return all(value_of(condition, known) is True for condition in conditions)
+    except Unsolvable:
+        return False
 
 
 def counts(conditions: Iterable[Expr], attributes: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -119,37 +204,6 @@ def counts(conditions: Iterable[Expr], attributes: Collection[str]) -> Iterator[
                 for attribute, size in ((right, left), (left, right)):
                     if attribute in attributes:
                         yield attribute, size
-
-
-def _solve(expr: Expr, value: Value, known: Environment) -> bool:
-    """Undo arithmetic around the one unknown of `expr`, so that `expr == value`. False where that cannot be done."""
-    key = unknown_key(expr)
-    if key is not None:
-        known[key] = value
-        return True
-    if not isinstance(expr, Apply):
-        return False
-    if expr.function == "neg":
-        return _solve(expr.arguments[0], -value, known)
-    left, right = expr.arguments
-    left_value, right_value = value_of(left, known), value_of(right, known)
-    if left_value is None and right_value is not None:
-        unknown, given = left, right_value
-    elif left_value is not None and right_value is None:
-        unknown, given = right, left_value
-    else:
-        return False
-    if expr.function == "+":
-        return _solve(unknown, value - given, known)
-    if expr.function == "-":
-        return _solve(unknown, value + given if unknown is left else given - value, known)
-    return expr.function == "*" and _solve(unknown, _quotient(value, given, unknown), known)
-
-
-def _quotient(value: Value, factor: Value, unknown: Expr) -> Value:
-    if factor == 0 or value % factor != 0:
-        raise Unsolvable(f"no whole number {' '.join(keys(unknown))} solves")
-    return value // factor
 
 
 def defined_sizes(conditions: tuple[Expr, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The reference: an instance evaluated in float64 by brute force over its index space, with NumPy.
+"""Reference evaluation of an instance in float64, by brute force over its index space, with NumPy.
 
 No equation is rearranged and no library routine replaces one, so that every other stage can be tested against it.
 """
@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...syntax.ast import Apply, Expr, FunctionDecl, Name, Number, Read, ReductionKind, Select, Size, Uniform
 from ..equations.instance import Equation, Instance, Operand
+from ..library import Library
 from .extern import evaluate_extern
 from .native_calls import ARITHMETIC_CALLS, COMPARISON_CALLS, evaluate_native
 from .uniform import uniform as counter_uniform
-
-if TYPE_CHECKING:
-    from ..declarations.library import Library
 
 Array = npt.NDArray[Any]
 RandomSource = Callable[[Equation, Array], Array]

@@ -22,7 +22,7 @@ from .native_calls import COMPARISON_CALLS, evaluate_native
 from .uniform import uniform as counter_uniform
 
 if TYPE_CHECKING:
-    from ..declarations.library import Library
+    from ..library import Library
 
 Array = npt.NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""The gradient of an operator as an operator: the adjoint comprehension, derived equation by equation.
+"""Derives the gradient of an operator as equations: the adjoint comprehension, statement by statement.
 
 An equation `t[a] = sum(b) value` that reads element `x[f(a, b)]` gives
 
@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Read, ReductionKind, Select, Size, Ties, Uniform
-from ..declarations.library import Library
 from ..equations.axis_lengths import Findings, Lengths, Sizes, dim_size
 from ..equations.instance import Dim, Equation, Instance, Kind, Operand
 from ..equations.rewriting import ONE, ZERO, simplify
@@ -34,6 +33,7 @@ from ..equations.term import (
     substitute,
     walk,
 )
+from ..library import Library
 from .derivative import Slope, declared_slopes, dependents, derivative, smooth_reads
 from .independence import gradient_free
 from .index_inversion import Inside, Inversion, invert

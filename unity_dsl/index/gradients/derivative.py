@@ -1,4 +1,4 @@
-"""Derivatives of scalar terms by a tensor element that they read, and where gradients flow at all."""
+"""Symbolic derivatives of scalar terms by a tensor element, and where gradients flow."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from ...syntax.ast import Apply, Expr, Read, Select
-from ..declarations.library import Library
 from ..equations.instance import Instance
 from ..equations.rewriting import ONE, ZERO, simplify
 from ..equations.term import COMPARISONS, call, substitute
+from ..library import Library
 
 Slope = Callable[[str, tuple[Expr, ...], int], Expr]
 """From an element function, its arguments and the position of one: the derivative by that argument."""

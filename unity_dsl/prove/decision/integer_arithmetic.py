@@ -1,4 +1,4 @@
-"""Quantifier-free integer obligations: the only thing that z3 is asked.
+"""Decides quantifier-free integer questions about indices and sizes with z3, within a step limit.
 
 Linear arithmetic, with an uninterpreted function for every integer tensor. A product of symbols is an unknown number of
 its own, which can only lose proofs. The limit counts z3's own steps, not seconds: the same answer on every run.

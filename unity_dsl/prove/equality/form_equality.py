@@ -1,4 +1,4 @@
-"""Equality of normal forms, for all values of the tensors and all sizes.
+"""Decides equality of normal forms by their coefficient functions; of maxima by mutual coverage.
 
 A form is a polynomial in the elements of tensors. It is determined by its coefficient function: for every multiset of
 elements, the number of ways in which its terms produce their product. So both sides are equal if these numbers agree
@@ -37,7 +37,9 @@ from ..normal_form.form import (
 )
 from ..normal_form.guard import Guard, Relation, guard, settled, within
 from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
+from .factor_order import arranged
 from .index_unification import changes_of_index
+from .witness_points import witness_points
 
 MAX_ORDERS = 24
 MAX_DEPTH = 12
@@ -99,6 +101,8 @@ class Comparison:
         for factor, power in term.factors:
             name, index = self._place(factor, context)
             places += [(name if power > 0 else f"1/{name}", index)] * abs(power)
+        if len({name for name, _ in places}) < len(places):
+            return _Row(term.coefficient, term.bound, term.guards, arranged(places, term.bound, term.guards))
         return _Row(term.coefficient, term.bound, term.guards, tuple(sorted(places, key=lambda place: place[0])))
 
     def _place(self, factor: Atom, given: tuple[Guard, ...]) -> tuple[str, tuple[Poly, ...]]:
@@ -152,7 +156,21 @@ class Comparison:
                 if self.equal(put_in.value, family.value, (*context, *case)):
                     cases.append(case)
                     break
-        return self.arithmetic.covered(cases, context)
+        return self.arithmetic.covered(cases, context) or self._covered_at_points(outer, family, context)
+
+    def _covered_at_points(self, outer: Sequence[Family], family: Family, context: tuple[Guard, ...]) -> bool:
+        """`member` where the reads leave indices of the outer families open."""
+        free = frozenset(var for condition in context for var in condition.variables)
+        free |= frozenset(var for term in family.value for var in term.free)
+        cases: list[tuple[Guard, ...]] = []
+        for other in map(refreshed_family, outer):
+            for point in witness_points(other, family.value, free):
+                put_in = substitute_family(replace(other, bound=()), point)
+                ranges = tuple(g for var in other.bound for g in within(point[var], var.size))
+                case = (*ranges, *put_in.guards)
+                if settled((*context, *case)) is not None and self.equal(put_in.value, family.value, (*context, *case)):
+                    cases.append(case)
+        return bool(cases) and self.arithmetic.covered(cases, context)
 
     # ------------------------------------------------------------------------------------------ coefficients
 

@@ -1,4 +1,4 @@
-"""Changes of index under which two atoms may be equal, found by laying their reads over each other.
+"""Unifies reads of two atoms to find changes of index under which they may be equal.
 
 What is found here is a guess: `compare` proves the equality under it, or goes on to the next.
 """
@@ -23,7 +23,7 @@ Change = dict[Var, Poly]
 def changes_of_index(pattern: Atom | Form, target: Atom | Form, parameters: tuple[Var, ...]) -> Iterator[Change]:
     """Values of the parameters, in indices that are free in the target, for which the pattern may be the target."""
     free = _free(target)
-    found = _extended({}, list(_reads(pattern)), list(_reads(target)), parameters, free)
+    found = _extended({}, list(reads(pattern)), list(reads(target)), parameters, free)
     seen: set[tuple[tuple[Var, Poly], ...]] = set()
     for change in islice(found, MAX_GUESSES):
         key = tuple(sorted(change.items(), key=lambda entry: entry[0].key))
@@ -117,7 +117,7 @@ def _free(item: Atom | Form) -> frozenset[Var]:
     return item.free
 
 
-def _reads(item: Atom | Form) -> Iterator[Read]:
+def reads(item: Atom | Form) -> Iterator[Read]:
     """Every element read, functions and sets inside included, and every entry of an integer tensor."""
     match item:
         case Element(tensor, index):
@@ -126,12 +126,12 @@ def _reads(item: Atom | Form) -> Iterator[Read]:
                 yield from _entries(part)
         case Function(_, arguments):
             for argument in arguments:
-                yield from _reads(argument)
+                yield from reads(argument)
         case Extremum(families):
             for family in families:
                 for condition in family.guards:
                     yield from _entries(condition.poly)
-                yield from _reads(family.value)
+                yield from reads(family.value)
         case _:
             for term in item:
                 yield from _term_reads(term)
@@ -139,7 +139,7 @@ def _reads(item: Atom | Form) -> Iterator[Read]:
 
 def _term_reads(term: Term) -> Iterator[Read]:
     for factor, _ in term.factors:
-        yield from _reads(factor)
+        yield from reads(factor)
     for condition in term.guards:
         yield from _entries(condition.poly)
 

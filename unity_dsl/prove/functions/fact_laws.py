@@ -1,4 +1,4 @@
-"""What the prover does with the facts of element functions. Only facts of primitives are used: definitions are put in.
+"""Sorts declared facts into rewrite rules, sign facts, square laws and exponentials.
 
     f(a + b) == f(a) * f(b), f(a) > 0      f is an exponential: a function of a sum is a product of powers
     f(P, …) == R where C                   put in R for f(P, …), left to right
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
-from ...index.declarations.library import Library
 from ...index.equations.term import free_axes, walk
+from ...index.library import Library
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number
 
 SETS = {"np.maximum": "maximum", "np.minimum": "minimum"}

@@ -1,4 +1,4 @@
-"""Conditions on indices and sizes: what concatenation, slicing, padding and masks turn into."""
+"""Guards: conditions on indices and sizes, from concatenation, slicing, padding and masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polynomials over sizes and indices: what index expressions and coefficients are made of.
+"""Polynomials over sizes and indices: index expressions and coefficients.
 
 A size is a string. Powers may be negative for sizes (every size is at least 1), so that `1 / |c|` is a coefficient.
 Terms are kept sorted, hence equality of polynomials is equality of objects and nothing depends on hash order.

@@ -1,4 +1,4 @@
-"""Counterexamples for readers: few small sizes, inputs of few whole numbers, and a table that shows them.
+"""Shrinks and prints counterexamples: small sizes, inputs of few whole numbers, a table.
 
 Whatever is shown was computed by running both sides in NumPy at these very sizes and inputs.
 """
@@ -12,7 +12,7 @@ from math import isfinite, isnan
 
 import numpy as np
 
-from ...index.declarations.library import Library
+from ...index.library import Library
 from ...syntax.parse_rules import RuleDecl
 from ..normal_form.form import Unsupported
 from ..translation.rule_forms import Ranks, Views, claim_of, views_at

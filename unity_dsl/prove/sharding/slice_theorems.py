@@ -1,4 +1,4 @@
-"""Sharding theorems: an operator on slices of one axis, with what it reduces collected at once, is the operator.
+"""Proves that an operator on slices of one axis, with reductions collected at once, is the operator.
 
 The axis has p × e positions, as the indices (@p, j). Every operand that has it is partitioned along it, every other one
 is a copy. Each device runs the operator's equations over its own e positions; an index used as a value is global, so is
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import perf_counter
 
-from ...index.declarations.library import Library
 from ...index.equations.instance import Equation, Instance, Operand
+from ...index.library import Library
 from ...syntax.ast import ReductionKind
 from ..answer import Answer, NotProved, Obligation, Proved
 from ..decision.integer_arithmetic import Arithmetic

@@ -1,12 +1,12 @@
-"""What is said of a subject that reads around one of its axes."""
+"""Subjects of window theorems: instances that read around one of their axes."""
 
 from __future__ import annotations
 
 from ...graph.halo import window_attributes
 from ...index.axes.axis_windows import Windowed, windowed
-from ...index.declarations.library import Library
 from ...index.equations.instance import Instance
 from ...index.equations.term import free_axes, reads
+from ...index.library import Library
 from .theorem_subject import Subject
 
 

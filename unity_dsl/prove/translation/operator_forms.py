@@ -1,4 +1,4 @@
-"""Operators at symbolic sizes: a call becomes tensors whose elements are forms in the elements of the inputs.
+"""Inlines an operator at symbolic sizes: its results as normal forms in the elements of the inputs.
 
 The equations are those of the instance at a witness, numbers for the sizes; which axes there are does not depend on
 the numbers. How far each axis runs is worked out again in symbols, from the operands' own dimensions.
@@ -135,7 +135,7 @@ class Call:
 
     def _bound(self, target: Operand) -> Poly | None:
         decl = next(output for output in self.instance.operator.outputs if output.name == target.name)
-        return None if decl.integer_range is None else self.sizes.value(Name(decl.integer_range))
+        return None if decl.integer_range is None else self.sizes.size(Name(decl.integer_range))
 
     def axis(self, axis: str) -> tuple[Var, ...]:
         """The indices of an axis, one per factor."""
@@ -188,7 +188,7 @@ class Call:
     def length(self, name: str) -> Poly:
         """How many positions an axis has."""
         if name in self.sizes.dims or name in self.sizes.attributes:
-            value = self.sizes.value(Size(name))
+            value = self.sizes.size(Size(name))
             assert value is not None
             return value
         if name in self.axes:

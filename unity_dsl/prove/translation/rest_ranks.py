@@ -1,4 +1,4 @@
-"""The ranks of rest groups at which a rule is proved, and why they stand for all.
+"""Ranks of rest groups at which a rule is proved, and why they stand for all ranks.
 
 An operator reaches a dimension by its place from the front (`d` in `[d, f..]`), by its place from the back (`i` in
 `[b.., i]`), or as one of all that are left, together. Let no place lie deeper than R dimensions. At rank 0 every
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product as combinations
 
-from ...index.declarations.library import Library
 from ...index.equations.where_conditions import mentions_rank
+from ...index.library import Library
 from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.parse_rules import RuleDecl
 from ..normal_form.form import Unsupported

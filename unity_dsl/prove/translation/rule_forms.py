@@ -1,4 +1,4 @@
-"""Both sides of a rule as tensors over its inputs, with symbolic sizes.
+"""Inlines both sides of a rule: every output as a normal form over the shared inputs.
 
 A rest group `b..` of a rule's input is proved at some ranks from 0 on; `ranks.py` says which stand for all.
 """
@@ -10,11 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ...index.declarations.library import Library
-from ...index.equations.instance import Instance
+from ...index.equations.instance import Instance, Operand
 from ...index.equations.term import free_axes, rewrite, walk
 from ...index.equations.where_conditions import keys, mentions_rank
 from ...index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from ...index.instantiation.view_call import takes_pattern
+from ...index.library import Library
 from ...syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Read, Size, Uniform
 from ...syntax.diagnostic import InputError, fail, suggest
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
@@ -25,6 +26,7 @@ from ..normal_form.form import Unsupported
 from ..normal_form.guard import Guard, compare, verdict
 from ..normal_form.polynomial import ONE, Poly, Var, exact_number, fresh, number, of, product
 from .operator_forms import Call, Tensor, input_tensor
+from .rule_results import check_results
 from .size_assumptions import Claim
 from .symbolic_sizes import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, shown, valued
 
@@ -121,7 +123,7 @@ class Graph:
 
     def _call(self, call: GraphCall) -> Tensor:
         decl = declaration(call, self.library)
-        pattern = call_pattern(call)
+        pattern = call_pattern(call, decl)
         inner = (pattern.operand,) if pattern is not None else call.arguments
         operands = [self.tensor(part) for part in inner]
         given = {name: attribute_value(expr, self.claim) for name, expr in call.attributes}
@@ -154,19 +156,20 @@ class Graph:
         mapped = tuple((name, fresh(self.claim.degree(name))) for name in devices)
         named = {operand.name: tensor for operand, tensor in zip(instance.inputs, operands, strict=True)}
         outputs = Call(instance, named, sizes, mapped, self.functions).run()
-        if len(outputs) != 1:
-            raise Unsupported(f"`{call.name}` has {len(outputs)} results")
-        return _hidden(outputs[0], instance, {f"@{name}": p for name, p in degrees.items()})
+        return _hidden(
+            outputs[call.result], instance.outputs[call.result], {f"@{name}": p for name, p in degrees.items()}
+        )
 
 
-def call_pattern(call: GraphCall) -> GraphView | None:
-    """The pattern that names the axes of an operator's only operand. Below a parallel op a view is a rearrangement."""
+def call_pattern(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> GraphView | None:
+    """The pattern that names the axes of an operator's only operand. To any other operator a view is an operand."""
     (first, *others) = call.arguments
-    return first if isinstance(first, GraphView) and not others and call.degrees is None else None
+    named = isinstance(decl, OperatorDecl) and takes_pattern(decl) is not None
+    return first if isinstance(first, GraphView) and not others and named else None
 
 
 def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDecl:
-    """What a call names. Raises E102 and E120, E125."""
+    """What a call names. Raises E102 and E120, E125, E212."""
     known: Mapping[str, OperatorDecl | ParallelDecl] = library.operators if call.degrees is None else library.parallels
     if call.name not in known:
         what = "operator" if call.degrees is None else "parallel op"
@@ -177,6 +180,7 @@ def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDec
         raise fail("E120", message, call.span)
     if isinstance(decl, ParallelDecl) and len(decl.degrees) != len(call.degrees or ()):
         raise fail("E125", f"`{call.name}` has {len(decl.degrees)} degrees", call.span)
+    check_results(call, decl)
     return decl
 
 
@@ -256,9 +260,8 @@ def _exposed(tensor: Tensor, dims: Sequence[DimDecl], degrees: Mapping[str, str]
     return replace(tensor, devices=rest, dims=leading + tensor.dims)
 
 
-def _hidden(tensor: Tensor, instance: Instance, devices: Mapping[str, str]) -> Tensor:
+def _hidden(tensor: Tensor, output: Operand, devices: Mapping[str, str]) -> Tensor:
     """Leading dimensions that are device axes become device axes again."""
-    (output,) = instance.outputs
     names = [devices[dim[0]] for dim in output.dims if len(dim) == 1 and dim[0] in devices]
     if any(len(dim) != 1 or dim[0] not in devices for dim in output.dims[: len(names)]):
         raise Unsupported("a device axis that is not the first dimension")

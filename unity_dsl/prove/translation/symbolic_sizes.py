@@ -1,4 +1,4 @@
-"""Dimensions with symbolic sizes: a dimension is the tuple of its factors, major first, wherever it occurs in a rule.
+"""Symbolic sizes of one call: dimensions as tuples of factors, major first, solved from `where`.
 
 So a device axis, a head or a merged dimension is a tuple of indices on both sides, partition and flatten are renamings,
 and index arithmetic stays linear.
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from ...index.equations.instance import Dim, Instance
 from ...index.equations.term import COMPARISONS
-from ...index.equations.where_conditions import mentions_rank
+from ...index.equations.where_conditions import determine, keys, mentions_rank
 from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
 from ..decision.integer_arithmetic import Arithmetic
 from ..normal_form.form import Unsupported
@@ -124,7 +124,7 @@ class Sizes:
         known = set(self.dims)
         for condition in instance.operator.conditions if merged else ():
             if not mentions_rank(condition):
-                self._determines(condition)
+                determine(condition, self)
         self.unchecked += [name for name in self.dims if name not in known]
         for axes, factors, what in merged:
             self._bind_merged(axes, factors, what)
@@ -149,7 +149,7 @@ class Sizes:
         while progress:
             progress = False
             for condition in list(pending):
-                if self._determines(condition):
+                if determine(condition, self):
                     pending.remove(condition)
                     progress = True
         self._positive([name for name in self.dims if name not in known], assumed)
@@ -171,28 +171,20 @@ class Sizes:
                 elif not self.arithmetic.certain(least, obligation="same_shape"):
                     raise Failed("same_shape", f"the size `{name}` = {shown(factor)} is not known to be at least 1")
 
-    def _determines(self, condition: Expr) -> bool:
-        if not (isinstance(condition, Apply) and condition.function == "=="):
+    def determine(self, key: str, value: Factors) -> bool:
+        """A condition gives a size these factors. Products of rest axes and ranks are no unknowns here."""
+        if key.endswith("..") or key.startswith("rank("):
             return False
-        left, right = condition.arguments
-        for side, other in ((left, right), (right, left)):
-            name = self._unknown(side)
-            given = self.factors(other)
-            if name is not None and given is not None:
-                self.dims[name] = given
-                return True
-            if given is not None and isinstance(side, Apply) and side.function == "*":
-                for part, factor in (side.arguments, side.arguments[::-1]):
-                    name, known = self._unknown(part), self.factors(factor)
-                    if name is not None and known is not None:
-                        self.dims[name] = self._quotient(given, known, name)
-                        return True
-        return False
+        self.dims[key] = value
+        return True
 
-    def _unknown(self, expr: Expr) -> str | None:
-        if isinstance(expr, Name | Size) and not expr.rest and self.factors(expr) is None:
-            return expr.name
-        return None
+    def inverse(self, function: str, result: Factors, given: Factors, unknown: Expr) -> Factors:
+        """Raises Failed where a product has no such factor."""
+        if function == "neg":
+            return factors_of(-product(result))
+        if function == "+":
+            return factors_of(product(result) - product(given))
+        return self._quotient(result, given, ", ".join(keys(unknown)))
 
     def _quotient(self, whole: Factors, part: Factors, name: str) -> Factors:
         """The factors that are left of a dimension. Raises Failed where the part is none of them."""
@@ -210,7 +202,7 @@ class Sizes:
         """A condition over sizes; None where it is one of numbers, which the instance was checked against."""
         if not (isinstance(condition, Apply) and condition.function in COMPARISONS):
             raise Unsupported(f"`{operator.name}`: a condition of another form than a comparison")
-        left, right = (self.value(side) for side in condition.arguments)
+        left, right = (self.size(side) for side in condition.arguments)
         text = condition.span.text if condition.span is not None else condition.function
         if left is None or right is None:
             raise Unsupported(f"`{operator.name}`: nothing determines `{text}`")
@@ -220,18 +212,18 @@ class Sizes:
 
     # ------------------------------------------------------------------------------------------ expressions
 
-    def factors(self, expr: Expr) -> Factors | None:
+    def value(self, expr: Expr) -> Factors | None:
         """The factors of a size expression, or None where something in it is unknown."""
         match expr:
             case Name(name, False) | Size(name, False) if name in self.dims:
                 return self.dims[name]
             case Apply("*", (left, right)):
-                first, second = self.factors(left), self.factors(right)
+                first, second = self.value(left), self.value(right)
                 return None if first is None or second is None else first + second
-        value = self.value(expr)
-        return None if value is None else factors_of(value)
+        size = self.size(expr)
+        return None if size is None else factors_of(size)
 
-    def value(self, expr: Expr) -> Poly | None:
+    def size(self, expr: Expr) -> Poly | None:
         """A size expression as a polynomial, or None where something in it is unknown."""
         match expr:
             case Number(value) if isinstance(value, int):
@@ -241,7 +233,7 @@ class Sizes:
                     return self.attributes[name]
                 return product(self.dims[name]) if name in self.dims else None
             case Apply(function, arguments):
-                parts = [self.value(argument) for argument in arguments]
+                parts = [self.size(argument) for argument in arguments]
                 known = [part for part in parts if part is not None]
                 return arithmetic_value(function, known) if len(known) == len(parts) else None
         return None

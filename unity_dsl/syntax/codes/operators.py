@@ -48,8 +48,8 @@ OPERATORS: dict[str, Code] = {
         "a native call that is not allowed",
         "`torch:` and `numpy:` lines are parsed, never run as Python. They call functions of a fixed list with "
         "operands, attributes, numbers, sizes `|c|`, lists, nested calls, and strings of another list, such as "
-        '`approximate="tanh"`. What would change an operand in place cannot be said. The line is optional where '
-        "the equations say what is computed.",
+        '`approximate="tanh"`. What would change an operand in place cannot be said. The line is optional where the '
+        "equations say what is computed.",
     ),
     "E110": Code(
         "an incomplete element function",
