@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import __version__
-from .console import keep_interruptions, replace_file, show_diagnostic, show_lines
+from .console import keep_interruptions, replace_file, show_diagnostic, show_lines, show_progress
 
 if TYPE_CHECKING:
     from .emit.program_check import CheckReport
@@ -29,6 +29,7 @@ DEBUG = "UNITY_DEBUG"
 def main() -> None:
     """Console entry: run, then exit with the code."""
     keep_interruptions()
+    show_progress()
     code = run(sys.argv[1:])
     gc.freeze()  # Everything ends here: without this, Python would first look for cycles among all objects.
     sys.exit(code)

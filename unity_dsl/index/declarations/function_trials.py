@@ -238,14 +238,14 @@ def _smooth(central: Bounded, right: Bounded, left: Bounded) -> Bounded:
 
 
 def _agreeing(estimates: Sequence[Bounded]) -> Bounded:
-    """The most precise of the estimates that agree with that of the smallest step that converges.
+    """The most precise of the estimates that agree with that of the smallest step, or of the next where it is noise.
 
     Longer steps are more precise, and may step over what there is between.
     """
     value, error = estimates[-1].value, estimates[-1].error
-    for other in reversed(estimates[:-1]):
-        agrees = np.abs(other.value - value) <= DIFFERENT * (other.error + error)
-        better = np.isinf(error) | (agrees & (other.error < error))
+    for place, other in enumerate(reversed(estimates[:-1])):
+        agrees = np.isfinite(error) & (np.abs(other.value - value) <= DIFFERENT * (other.error + error))
+        better = (np.isinf(error) & (place == 0)) | (agrees & (other.error < error))
         value, error = np.where(better, other.value, value), np.where(better, other.error, error)
     return Bounded(value, error)
 

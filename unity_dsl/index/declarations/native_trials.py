@@ -36,6 +36,8 @@ Array = npt.NDArray[Any]
 
 INSTANCES = 40
 """Instances at which an operator is tried when it is read, each with operands of one kind."""
+SMALLER = 8
+"""After a contradiction so many more, for one that is smaller."""
 SINGLE = 2.0**29
 """By how much float32 rounds more than float64."""
 SINGLE_RELATIVE = 1e-4
@@ -78,15 +80,17 @@ def check_native_lines(operator: OperatorDecl, library: Library, seed: int = 0) 
     random = np.random.default_rng(seed)
     found: list[Contradiction] = []
     failures: list[tuple[NativeFailure, Instance]] = []
-    compared = tried = 0
+    compared = tried = last = 0
     for number, instance in enumerate(trial_instances(operator, random, 2 * INSTANCES)):
-        if tried == INSTANCES:
+        if tried == INSTANCES or (found and tried > last + SMALLER):
             break
         mode = MODES[number % len(MODES)]
         values = trial_values(instance, mode, constants, random)
         trial = _Trial(instance, values, library, mode, number, random)
         try:
-            found += trial.contradictions()
+            new = list(trial.contradictions())
+            last = tried if new and not found else last
+            found += new
             tried += 1
         except NativeFailure as failure:
             if _is_fault(failure, instance):

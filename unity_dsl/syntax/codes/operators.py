@@ -74,6 +74,27 @@ OPERATORS: dict[str, Code] = {
         "at the point given, or its conditions hold at none of them. Say where it holds: `fact sqrt(a) * sqrt(a) == a "
         "where a >= 0`.",
     ),
+    "E114": Code(
+        "a native call that gives something else",
+        "`torch:` and `numpy:` lines compute what the statements say: the same values, types and shapes, and in torch "
+        "the same gradient, at kinks and ties too. That is tried when a declaration is read, once for every content, "
+        "on operands drawn by chance and on those that its own numbers suggest: at each of them, on both sides, far "
+        "out. The message has the smallest operands found at which they differ. Where the native call is the one that "
+        "is meant, change the statements, or say by `ties = first` and the declared derivatives how gradients are "
+        "shared; else leave the line out, and code is made from the statements.",
+    ),
+    "E115": Code(
+        "a derivative that is not that of the function",
+        "`derivative x:` is compared with difference quotients of the definition, or of the `numpy:` line of a "
+        "primitive, at many points. At a kink it may be any number between the slopes on both sides.",
+    ),
+    "E116": Code(
+        "a native call that fails",
+        "torch or NumPy refuses the call: an argument that the function does not have, too many or too few, one of "
+        "another type, an axis that is not there, shapes that do not fit. What is called may not change its operands "
+        "either. Numbers of attributes that torch refuses by itself, such as a negative stride, are refused when the "
+        "program runs.",
+    ),
     "E117": Code(
         "an incomplete extern operator",
         "An `extern op` has a `torch:` and a `numpy:` line that compute the same, and no statements. It returns one "
