@@ -57,6 +57,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     return check
 
 
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Declarations are taken as they stand: their native calls and derivatives are not tried when they are read."""
+    monkeypatch.setattr("unity_dsl.index.declarations.loading.is_tried", lambda *_: True)
+
+
 @pytest.fixture(scope="session")
 def pool() -> Iterator[RankPool]:
     """One pool for all tests of a process that run programs on ranks: starting ranks takes seconds."""

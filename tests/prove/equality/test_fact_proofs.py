@@ -16,6 +16,10 @@ from unity_dsl.syntax.span import Source
 
 from ..cases import library, rule_of, rules_of
 
+pytestmark = pytest.mark.usefixtures(
+    "untried"
+)  # what is proved of facts is seen at functions without a right derivative
+
 
 def with_primitive(*facts: str, numpy: str = "np.exp(x)") -> Library:
     """The shipped declarations, a primitive `own` with these facts, and an operator that applies it."""

@@ -112,7 +112,7 @@ def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) 
     """Derivatives, facts, results that are integers, and native calls. Raises E113 to E116 and E118."""
     # Only a library with declarations of the user's own has to wait for what evaluates them.
     from .fact_trials import check_facts
-    from .function_trials import check_function_lines
+    from .function_trials import check_function_lines, check_numpy_call
     from .native_trials import check_native_lines
     from .sample_trials import check_samples
 
@@ -123,9 +123,11 @@ def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) 
             place = untried.index(declaration) + 1
             LOG.info("trying `%s`, once: %d of %d", declaration.name, place, len(untried))
         if isinstance(declaration, FunctionDecl):
+            if declaration.numpy is not None:
+                check_numpy_call(declaration.numpy)
+            check_facts(declaration, library.functions)
             if new:
                 check_function_lines(declaration, library.functions)
-            check_facts(declaration, library.functions)
         else:
             if any(output.integer_range is not None for output in declaration.outputs):
                 check_samples(declaration, library)
