@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -22,6 +23,7 @@ from .accounting.undivided_sizes import describe_refusals
 from .choices.conversion_prices import ConversionPrices
 from .choices.restriction import Place, Restriction, places
 from .exact_search.bounded_search import Optimum
+from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching, why_not_produced
 from .layout_problem.axis_placement import find_plan
 from .layout_problem.model_problem import Prices, prices_on
@@ -30,13 +32,14 @@ from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
 from .mesh_joining import joined_mesh
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
-from .strategies import RANDOM, STRATEGIES, random
+from .strategies import AUTO, RANDOM, STRATEGIES, random
 
 __all__ = ["RANDOM", "STRATEGIES", "random", "search"]
 
 
 SEARCHED = 8
 """Of the models that rules make, those whose layouts are searched: the best on one device."""
+_SEED = re.compile(r"[0-9]{1,18}")
 _GAIN = 1e-9
 """Of the cost: by so much a changed model must be cheaper than the given one."""
 
@@ -62,7 +65,10 @@ def search(
     seed = _seed(strategy)
     if strategy not in STRATEGIES and seed is None:
         known = (*STRATEGIES, RANDOM)
-        hint = suggest(strategy, known) or f"there are {', '.join(known)}; `{RANDOM}:7` draws by the seed 7"
+        hint = (
+            suggest(strategy, known)
+            or f"there are {', '.join(known)}; `{RANDOM}:7` draws by the seed 7 (at most 18 digits)"
+        )
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
     mesh, pins, notes = _searchable(mesh, pins)
     if seed is not None:
@@ -105,14 +111,15 @@ def _plan(
     assert best.plan is not None, "what is found has a plan"
     graph = assemble(problem, best.plan, mesh, model)
     cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
-    notes = (*_describe(best, graph, mesh), *describe_refusals(model, mesh, library))
+    searched = _describe(best, graph, mesh, bool(pins)) if strategy == AUTO else ()
+    notes = (*searched, *describe_gathered(pins, model, graph), *describe_refusals(model, mesh, library))
     return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
 
 
 def _seed(strategy: str) -> int | None:
     """The seed of `random:7`, 0 where none is given; None for any other strategy."""
     name, colon, digits = strategy.partition(":")
-    if name != RANDOM or (colon and not (digits.isascii() and digits.isdigit())):
+    if name != RANDOM or (colon and not _SEED.fullmatch(digits)):
         return None
     return int(digits) if colon else 0
 
@@ -239,10 +246,11 @@ def _explained(
     return fail("E307", f"`{place.path}` cannot be {layout}: {why}", place.value.span)
 
 
-def _describe(best: Optimum, graph: PlannedGraph, mesh: Mesh) -> Sequence[str]:
-    """What a reader of the plan has to know: what is exact, and where a bound was met."""
+def _describe(best: Optimum, graph: PlannedGraph, mesh: Mesh, pinned: bool) -> Sequence[str]:
+    """What a reader of a searched plan has to know: what is exact, and where a bound was met."""
     if best.exact:
         found = "optimal for the additive cost, with at most two layouts besides the produced one of every value"
+        found += ", among the plans that keep the pins" if pinned else ""
     else:
         gap = 100 * (1 - best.bound / best.cost)
         found = f"not proved optimal: the tables grew too large; no plan is more than {gap:.2g} % cheaper"

@@ -55,7 +55,7 @@ def differs(found: Array, reference: Bounded, rounding: Array | float = ABSOLUTE
 
 
 def check_function_lines(function: FunctionDecl, functions: Functions) -> None:
-    """Try an element function. Raises E114 (native line), E115 (derivative) and E116 (a call that fails)."""
+    """Try an element function. Raises E114 (native line), E108 (derivative) and E116 (a call that fails)."""
     points = parameters_of(function, functions)
     for name, value in _kinks(function, functions).items():
         points[name] = np.concatenate((points[name], value)) if len(points) == 1 else points[name]
@@ -164,7 +164,7 @@ class _Trial:
         return Bounded(np.array(np.broadcast_to(value.value, shape)), error)
 
     def derivative(self, parameter: str, derivative: Expr, reference: Bounded) -> None:
-        """Raises E115 where difference quotients contradict the declared derivative."""
+        """Raises E108 where difference quotients contradict the declared derivative."""
         declared = self.declared(derivative, reference, parameter)
         sides = [tuple(self.quotients(parameter, step, side) for side in (0, 1, -1)) for step in STEPS]
         with np.errstate(all="ignore"):
@@ -183,7 +183,7 @@ class _Trial:
         slope = f"{smooth.value[place]:.9g}" if smooth.decided[place] else f"{low[place]:.9g} to {high[place]:.9g}"
         message = f"the derivative of `{self.function.name}` by `{parameter}` contradicts what it computes"
         where = f"at {self.at(place)} this is {declared.value[place]:.9g}, the slope there is {slope}"
-        raise fail("E115", message, derivative.span or self.function.span, label=where)
+        raise fail("E108", message, derivative.span or self.function.span, label=where)
 
     def quotients(self, parameter: str, first: float, side: int) -> Bounded:
         """Extrapolated difference quotients, central (`side` 0) or of one side, with what they are uncertain by."""

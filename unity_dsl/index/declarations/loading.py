@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -109,7 +110,7 @@ def _library_of(sources: tuple[Source, ...]) -> Library:
 
 
 def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) -> None:
-    """Derivatives, facts, results that are integers, and native calls. Raises E113 to E116 and E118."""
+    """Derivatives, facts, results that are integers, and native calls. Raises E108, E113, E114, E116 and E118."""
     # Only a library with declarations of the user's own has to wait for what evaluates them.
     from .fact_trials import check_facts
     from .function_trials import check_function_lines, check_numpy_call
@@ -149,7 +150,7 @@ def _is_of(declaration: FunctionDecl | OperatorDecl, sources: Collection[str]) -
 
 def _files(base: Path) -> Iterator[Path]:
     """The `.uop` files of a directory; anything else stands for itself, so that a wrong path is reported when read."""
-    return iter(sorted(base.glob("*.uop"))) if base.is_dir() else iter((base,))
+    return iter(sorted(base.glob("*.uop"))) if os.path.isdir(base) else iter((base,))
 
 
 def _by_name(declarations: Iterable[Declaration]) -> dict[str, Declaration]:

@@ -23,12 +23,12 @@ from ..decision.integer_arithmetic import Arithmetic
 from ..functions.fact_laws import laws_of
 from ..functions.scalar_functions import Functions
 from ..normal_form.form import Unsupported
-from ..normal_form.guard import Guard, compare, verdict
+from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import ONE, Poly, Var, exact_number, fresh, number, of, product
 from .operator_forms import Call, Tensor, input_tensor
 from .rule_results import check_results
 from .size_assumptions import Claim
-from .symbolic_sizes import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, shown, valued
+from .symbolic_sizes import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, share, shown, valued
 
 Ranks = Mapping[str, int]
 Views = Mapping[int, Mapping[str, Factors]]
@@ -37,15 +37,21 @@ Views = Mapping[int, Mapping[str, Factors]]
 
 def claim_of(rule: RuleDecl) -> Claim:
     """The sizes of a rule under its conditions, whatever their order. Raises Unsupported and E010."""
-    claim = Claim({}, ())
-    for condition in rule.conditions:
+    devices = tuple(_device_axes(rule))
+    claim = Claim({}, (), frozenset(devices))
+    # Products last: what they say of factors, other conditions may say of names.
+    for condition in sorted(rule.conditions, key=_is_of_products):
         claim = claim.assume(condition)
-    devices = [
-        dim.size.name for tensor in rule.inputs for dim in tensor.dims if dim.device and isinstance(dim.size, Name)
-    ]
-    for name in (*devices, *(p for call in calls(rule) for p in call.degrees or ())):
+    for name in devices:
         claim.degree(name)  # refused here where it is a product
     return replace(claim, conditions=(*claim.conditions, *_positive_sizes(rule, claim)))
+
+
+def _is_of_products(condition: Apply) -> bool:
+    """Whether a condition compares two expressions neither of which is a name or a remainder."""
+    remainders = any(isinstance(side, Apply) and side.function == "%" for side in condition.arguments)
+    names = any(isinstance(side, Name) for side in condition.arguments)
+    return condition.function == "==" and not (remainders or names)
 
 
 def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
@@ -56,7 +62,7 @@ def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
     for size in sizes:
         for factor in claim.factors(size):
             least = compare(">=", factor, number(1))
-            if verdict(least) is not True:
+            if least.verdict is not True:
                 yield least
 
 
@@ -90,6 +96,8 @@ class Graph:
     def __post_init__(self) -> None:
         self.functions = Functions(laws_of(self.library), self.arithmetic)
         self.functions.applications.followed = True
+        names = (*used_names(self.rule, self.claim, self.ranks), *self.claim.names)
+        self.named = {name: self.claim.factors(Name(name)) for name in names}
         for tensor in self.rule.inputs:
             self.tensors[tensor.name] = self._input(tensor)
 
@@ -142,7 +150,7 @@ class Graph:
         site = _Site(call, decl, given, numbers, self.witness, pattern)
         sizes = Sizes(self.arithmetic, {f"@{name}": factors_of(self.claim.degree(p)) for name, p in degrees.items()})
         if pattern is not None:
-            self.views[id(pattern)] = view_axes(pattern, operands[0])
+            self.views[id(pattern)] = view_axes(pattern, operands[0], self.named)
         instance = site.instance(operands, None if pattern is None else self.views[id(pattern)])
         sizes.attributes |= site.attributes(instance)
         if pattern is None:
@@ -269,12 +277,12 @@ def _hidden(tensor: Tensor, output: Operand, devices: Mapping[str, str]) -> Tens
     return replace(tensor, devices=tensor.devices + own, dims=tensor.dims[len(names) :])
 
 
-def view_axes(view: GraphView, operand: Tensor) -> dict[str, Factors]:
+def view_axes(view: GraphView, operand: Tensor, named: Mapping[str, Factors]) -> dict[str, Factors]:
     """The axes that a view names, with their factors. Raises Failed."""
     if len(view.source) != len(operand.dims):
         raise Failed("same_shape", f"a view of {len(view.source)} dimensions of a tensor of {len(operand.dims)}")
     pairs = zip(view.source, operand.dims, strict=True)
-    return dict(entry for names, dim in pairs for entry in _pattern_axes(names, _sizes(dim)))
+    return dict(entry for names, dim in pairs for entry in _pattern_axes(names, _sizes(dim), named))
 
 
 def view_binding(view: GraphView, axes: Mapping[str, Factors], sizes: Mapping[str, int]) -> Binding:
@@ -287,20 +295,33 @@ def view_binding(view: GraphView, axes: Mapping[str, Factors], sizes: Mapping[st
     return Binding(dims(view.source), dims(view.target))
 
 
-def _pattern_axes(names: tuple[str | int, ...], factors: Factors) -> Iterator[tuple[str, Factors]]:
-    """The axes that a pattern names in one dimension, each with its factors. Raises Failed."""
+def _pattern_axes(
+    names: tuple[str | int, ...], factors: Factors, sizes: Mapping[str, Factors]
+) -> Iterator[tuple[str, Factors]]:
+    """The axes that a pattern names in one dimension, each with its factors. Raises Failed.
+
+    As many names as factors are these in their order. Else a name that is a size of the rule has that size, and one
+    other has what is left.
+    """
     named = [name for name in names if name != 1]
     if len(named) == 1 and isinstance(named[0], str):
         yield named[0], factors
         return
-    if len(named) != len(factors):
+    texts = [name for name in named if isinstance(name, str)]
+    if len(texts) != len(named):
+        raise Unsupported("a number in a view other than 1")
+    if len(named) == len(factors):
+        yield from ((name, (factor,)) for name, factor in zip(texts, factors, strict=True))
+        return
+    known = {name: sizes[name] for name in texts if name in sizes}
+    unknown = [name for name in texts if name not in known]
+    size, part = product(factors), product(product(own) for own in known.values())
+    rest = share(part, size) if len(unknown) <= 1 else None
+    if rest is None or (not unknown and rest != ONE):
         written = " ".join(map(str, names))
         raise Failed("divides", f"`({written})` is not known to divide {' * '.join(map(shown, factors)) or '1'}")
-    for name, factor in zip(named, factors, strict=True):
-        if isinstance(name, str):
-            yield name, (factor,)
-        else:
-            raise Unsupported("a number in a view other than 1")
+    yield from known.items()
+    yield from ((name, factors_of(rest)) for name in unknown)
 
 
 def _bind_ranges(sizes: Sizes, instance: Instance, operands: Sequence[Tensor]) -> None:

@@ -44,6 +44,11 @@ OPERATORS: dict[str, Code] = {
         "equation. An index that is no declared dimension must be read bare somewhere, `x[i]`, which says how far it "
         "runs.",
     ),
+    "E108": Code(
+        "a derivative that is not that of the function",
+        "`derivative x:` is compared with difference quotients of the definition, or of the `numpy:` line of a "
+        "primitive, at many points. At a kink it may be any number between the slopes on both sides.",
+    ),
     "E109": Code(
         "a native call that is not allowed",
         "`torch:` and `numpy:` lines are parsed, never run as Python. They call functions of a fixed list with "
@@ -84,9 +89,10 @@ OPERATORS: dict[str, Code] = {
         "shared; else leave the line out, and code is made from the statements.",
     ),
     "E115": Code(
-        "a derivative that is not that of the function",
-        "`derivative x:` is compared with difference quotients of the definition, or of the `numpy:` line of a "
-        "primitive, at many points. At a kink it may be any number between the slopes on both sides.",
+        "a term that is too large written out",
+        "Element functions are used by writing out their definitions, those inside them first. A definition that calls "
+        "another twice doubles it, and forty such lines would be a million million terms. At most 10,000 parts are "
+        "written out, of at most 32 definitions inside one another.",
     ),
     "E116": Code(
         "a native call that fails",
@@ -169,6 +175,6 @@ OPERATORS: dict[str, Code] = {
     "E131": Code(
         "an index without bounds",
         "Whether a read lies inside its tensor is decided from the least and greatest value of its index. Division "
-        "and remainder are by sizes or positive numbers.",
+        "and remainder are by sizes or positive numbers, and whole numbers are those of 64 bits.",
     ),
 }
