@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.declared import as_they_stand
 from unity_dsl.emit.rank_pool import RankPool
 
 # What tests declare is tried once in a run, in whatever process, and never noted in the user's cache.
@@ -58,9 +59,10 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
 
 
 @pytest.fixture
-def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Declarations are taken as they stand: their native calls and derivatives are not tried when they are read."""
-    monkeypatch.setattr("unity_dsl.index.declarations.loading.is_tried", lambda *_: True)
+def untried() -> Iterator[None]:
+    """Native calls and derivatives are not tried when declarations are read."""
+    with as_they_stand():
+        yield
 
 
 @pytest.fixture(scope="session")

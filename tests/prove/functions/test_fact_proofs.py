@@ -18,8 +18,6 @@ from ..cases import library, rule_of, rules_of
 
 # What is proved of facts is seen at functions without a right derivative.
 pytestmark = pytest.mark.usefixtures("untried")
-    "untried"
-)  # what is proved of facts is seen at functions without a right derivative
 
 
 def with_primitive(*facts: str, numpy: str = "np.exp(x)") -> Library:
