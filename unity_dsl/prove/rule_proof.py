@@ -16,6 +16,7 @@ from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
 from .answer import Answer, NotProved, Obligation, Proved, Refuted
 from .decision.integer_arithmetic import Arithmetic, Question
+from .equality.conditional_equality import ConditionalEquality
 from .equality.form_equality import Comparison
 from .functions.definedness import has_value, partial_name
 from .normal_form.form import Form, Unsupported, refreshed_family, substitute
@@ -183,10 +184,11 @@ class Prover:
             axes = ", ".join(f"@{name}" for name, _ in first.devices) or "none"
             met.append(Obligation("same_layout", f"output {number}: device axes {axes}"))
             met.append(Obligation("same_shape", f"output {number} has shape [{dims}]", self._asked("same_shape")))
-            self._same_value(number, first, second, mapping)
+            conditional = ConditionalEquality(first.domain, graph.functions)
+            self._same_value(number, first, second, mapping, conditional)
             terms = f"output {number}: {len(first.value)} terms"
             met.append(Obligation("same_value", terms, self._asked("same_value")))
-            self._defined(number, graph, first, second, mapping)
+            self._defined(number, graph, first, second, mapping, conditional)
             applied = f"output {number}: {len(second.domain)} quotients and partial functions on the right"
             met.append(Obligation("defined", applied, self._asked("same_value")))
         return tuple(met)
@@ -214,7 +216,14 @@ class Prover:
             for a, b in zip(first, second, strict=True)
         )
 
-    def _same_value(self, output: int, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
+    def _same_value(
+        self,
+        output: int,
+        left: Tensor,
+        right: Tensor,
+        mapping: Mapping[Var, Var],
+        conditional: ConditionalEquality,
+    ) -> None:
         renaming = {old: of(new) for old, new in mapping.items()}
         entry = None if right.entry is None else right.entry.substitute(renaming)
         other: Form = substitute(right.value, renaming)
@@ -224,10 +233,18 @@ class Prover:
             if not self.arithmetic.certain(compare("==", left.entry, entry), obligation="same_value"):
                 raise Failed("same_value", f"output {output}: the integers are not known to be equal")
             return
-        if not Comparison(self.arithmetic).equal(left.value, other):
+        if not conditional.equal(left.value, other):
             raise Failed("same_value", f"output {output}: the coefficients are not known to agree")
 
-    def _defined(self, output: int, graph: Graph, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
+    def _defined(
+        self,
+        output: int,
+        graph: Graph,
+        left: Tensor,
+        right: Tensor,
+        mapping: Mapping[Var, Var],
+        conditional: ConditionalEquality,
+    ) -> None:
         """Every partial application on the right has a value wherever the left side has one. Raises Failed."""
         renaming = {old: of(new) for old, new in mapping.items()}
         known = [partial.family for partial in left.domain]
@@ -236,6 +253,8 @@ class Prover:
         for partial in right.domain:
             renamed = partial.substitute(renaming)
             if has_value(renamed.function, functions.signs, functions.laws.functions):
+                continue
+            if conditional.has_value(renamed):
                 continue
             if not any(comparison.member(known, refreshed_family(one.family)) for one in renamed.weaker):
                 what = partial_name(partial.function)
