@@ -126,7 +126,7 @@ def test_a_compile_loads_no_torch_and_without_rules_no_prover(tmp_path: Path) ->
     model = str(ROOT / "examples" / "digits.udl")
     loaded = loaded_by([model, "-o", str(tmp_path / "out"), "--devices", "2"], whole=True)
     assert not {name.split(".")[0] for name in loaded} & {"torch", "z3", "triton", "sklearn", "scipy", "sympy"}
-    assert "unity_dsl.rules.theorems" in loaded
+    assert "unity_dsl.rules.sharding_theorems" in loaded
     assert not loaded & {"unity_dsl.prove.rule_proof", "unity_dsl.prove.normal_form.form", "unity_dsl.rules.rulebook"}
 
 

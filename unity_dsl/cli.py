@@ -1,4 +1,4 @@
-"""`unityc`: the only part that prints and exits. Everything else it calls raises.
+"""The `unityc` command line: the only part that prints and exits.
 
 Exit codes: 0 done; 1 a check that failed, or a fault of ours; 2 a fault in the input; 130 interrupted. Only click is
 imported before a command runs, so that help is immediate and a compile loads neither torch nor z3.
@@ -158,7 +158,7 @@ def compile_command(
     from math import prod
 
     from .compile import Request, compile_model
-    from .emit.write import write_program
+    from .emit.output_folder import write_program
     from .summary import show_summary, summarise
 
     degrees = parse_mesh(mesh)
@@ -219,7 +219,8 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
     """Run the program in OUT on local ranks and compare it with its model on one device.
 
     Same initial weights, same data: the loss, every gradient, and the parameters after some SGD steps are compared, in
-    float64 (the test of correctness) and in float32. Exit code 1 where they differ.
+    float64 (the test of correctness) and in float32. Of a model without a loss the outputs are compared. Exit code 1
+    where they differ.
     """
     from .emit.program_check import check
 
@@ -235,6 +236,8 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
 def show_report(report: CheckReport) -> None:
     """The largest relative errors, and the verdict."""
     errors = {"loss": report.loss_rel_err, "gradients": report.grad_rel_err, "parameters": report.param_rel_err}
+    if not report.trained:
+        errors = {"outputs": report.loss_rel_err, "stored tensors": report.param_rel_err}
     ranks = "1 rank" if report.ranks == 1 else f"{report.ranks} ranks"
     lines = [
         ("float64", ", ".join(f"{name} {error:.1e}" for name, error in errors.items()) + f"; largest: {report.worst}"),
@@ -278,7 +281,7 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     from .index.declarations.loading import load_library
     from .prove.equality.fact_proofs import fact_lines
     from .rules.sharding_table import statuses
-    from .rules.theorems import ShardingTheorems
+    from .rules.sharding_theorems import ShardingTheorems
     from .syntax.codes import CODES
     from .syntax.diagnostic import fail, suggest
 
@@ -344,7 +347,7 @@ def list_machines() -> list[tuple[str, str]]:
 
 def list_strategies() -> list[tuple[str, str]]:
     """Strategies with what each does."""
-    from .search.solve import RANDOM, STRATEGIES, random
+    from .search.plan_search import RANDOM, STRATEGIES, random
 
     strategies = {**STRATEGIES, RANDOM: random}
     return [(name, first_line(strategy.__doc__ or "")) for name, strategy in strategies.items()]

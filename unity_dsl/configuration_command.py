@@ -31,8 +31,8 @@ def configurations_command(names: tuple[str, ...], ops: tuple[Path, ...], as_jso
     """
     from .index.declarations.loading import load_library
     from .rules.sharding_table import table_of
+    from .rules.sharding_theorems import ShardingTheorems
     from .rules.theorem_file import TheoremFile
-    from .rules.theorems import ShardingTheorems
     from .syntax.diagnostic import fail, suggest
 
     library = load_library(ops)

@@ -23,7 +23,7 @@ def docs_command(output: Path, ops: Sequence[Path]) -> None:
     """
     from .index.declarations.loading import load_library
     from .report.operator_pages import operator_pages
-    from .rules.theorems import ShardingTheorems
+    from .rules.sharding_theorems import ShardingTheorems
     from .syntax.diagnostic import fail
 
     library = load_library(ops)

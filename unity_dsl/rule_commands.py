@@ -1,4 +1,4 @@
-"""`unityc rules`: proving files of rules, showing proofs, and certificates."""
+"""`unityc rules`: proves, shows and verifies rules."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
     2 where a certificate is missing, damaged or stale.
     """
     from .index.declarations.loading import load_library
-    from .rules.verify import check_certificates, check_proofs
+    from .rules.certificate_check import check_certificates, check_proofs
     from .syntax.read import read_source
 
     library = load_library(ops)

@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
-from unity_dsl.emit.program import render_model, render_parallel, write_down
 from unity_dsl.emit.program_check import TOLERANCE, compare
+from unity_dsl.emit.program_text import render_model, render_parallel, write_down
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh, MeshAxis

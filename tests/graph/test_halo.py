@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 
 from unity_dsl.graph.declared_slices import bijective, cut_indices, free_attributes, linear_span
-from unity_dsl.graph.halo import held_window, merged_attributes, only_holds, window_attributes
+from unity_dsl.graph.halo import halo_window, is_halo_op, merged_attributes, window_attributes
 from unity_dsl.graph.layout import Mesh, MeshAxis
-from unity_dsl.graph.typing import Along, Linearly, TypedOperator, Uniformly, type_operator
+from unity_dsl.graph.layout_typing import Along, Linearly, TypedOperator, Uniformly, type_operator
 from unity_dsl.index.axes.axis_windows import Reach
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
@@ -99,7 +99,7 @@ def test_a_convolution_along_its_output() -> None:
     assert layouts(found) == "halo(2; before=1; after=1) R -> S2"
     assert found.arguments[0].transpose.transpose == found.arguments[0] != found.arguments[0].transpose
     assert found.local_sizes["q"] == 8 and found.local_sizes["l"] == 10
-    assert [(window.start, window.held) for window in found.windows] == [(-1, 10)]
+    assert [(window.start, window.length) for window in found.windows] == [(-1, 10)]
     assert not found.native and not found.inner
 
 
@@ -176,13 +176,13 @@ def test_attributes_are_those_found_by_trying_all(name: str, linear: bool) -> No
         most = max(0, -low) + max(0, high - step + 1)
         choices = (tuple(zip(names, values, strict=True)) for values in product(range(most + 1), repeat=len(names)))
         tried = sorted(choices, key=lambda chosen: (sum(value for _, value in chosen), [value for _, value in chosen]))
-        expected = (c for c in tried if sum(v for _, v in c) <= most and held_window(declaration, 1, 12, reach, c))
+        expected = (c for c in tried if sum(v for _, v in c) <= most and halo_window(declaration, 1, 12, reach, c))
         assert window_attributes(declaration, 12, reach) == next(expected, None)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("partition", False), ("cyclic", False), ("halo", True)])
 def test_which_ops_only_hold(name: str, expected: bool) -> None:
-    assert only_holds(LIBRARY.parallels[name]) is expected
+    assert is_halo_op(LIBRARY.parallels[name]) is expected
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3, 4])

@@ -1,4 +1,4 @@
-"""Torch text of one equation's value: every subterm as a tensor over the axes it depends on."""
+"""Torch text of an equation's value: every subterm as a tensor over the axes that it depends on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
-from ..graph.halo import HeldWindow
+from ..graph.halo import HaloWindow
 from ..index.equations.instance import Operand
 from ..index.equations.term import ARITHMETIC, COMPARISONS
 from ..index.evaluation.native_calls import LITERALS, NUMPY_CALLS
@@ -27,8 +27,8 @@ from ..syntax.ast import (
     Size,
     Uniform,
 )
-from .piece import ARITHMETIC as NUMBERS
-from .piece import COMPARE, Binding, Piece, Sort, align, cast, infix, number, union
+from .torch_expression import ARITHMETIC as NUMBERS
+from .torch_expression import COMPARE, Binding, Piece, Sort, align, cast, infix, number, union
 
 _TENSORS_ONLY = frozenset({"torch.maximum", "torch.minimum"})
 _NUMBER_FIRST = frozenset({"torch.pow"})
@@ -73,7 +73,7 @@ class Space:
     order: tuple[str, ...] = ()
     bound: dict[str, Bound] = field(default_factory=dict)
     detached: bool = False
-    windows: Mapping[tuple[str, int], HeldWindow] = field(default_factory=dict)
+    windows: Mapping[tuple[str, int], HaloWindow] = field(default_factory=dict)
     sorts: dict[str, Sort] = field(default_factory=dict)
     whole: bool = False
 

@@ -1,4 +1,4 @@
-"""Is the program equal to its model? It runs on its ranks beside the single-device reference, and all is compared.
+"""Checks that a program equals its model: runs it on ranks beside the single-device reference.
 
 From the same initial weights and data: loss, outputs and every gradient of the first step, losses and parameters over
 some SGD steps, the loss in evaluation mode. float64 within 1e-10 is the test of correctness; float32 must be as good as
@@ -20,14 +20,14 @@ from ..index.library import Library
 from ..machine.machine import read_machine
 from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules
-from ..search.pin import parse_pin
-from ..search.solve import search
+from ..search.layout_pins import parse_pin
+from ..search.plan_search import search
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
+from .output_folder import edited_files, render_program, write_files
 from .plan_file import NAME, PlanFile, load_plan_file
 from .rank_comparison import run_rank
 from .rank_pool import RankError, RankPool
-from .write import edited_files, render_program, write_files
 
 TOLERANCE = 1e-10
 TOLERANCE_FLOAT32 = 1e-5
@@ -39,9 +39,9 @@ class CheckReport:
     """The largest relative errors of the program against the float64 reference on one device.
 
     The loss's include the outputs' and the evaluation mode's, the gradients' the global norm, the parameters' their
-    initialisation and the buffers. `worst` names the tensor of the largest float64 error. `recompiled` says that the
-    program was compiled anew for `ranks`, a number that it was not written for; `edited` are files that are not as they
-    were written.
+    initialisation and the buffers; a model that is not `trained` has outputs and buffers alone. `worst` names the
+    tensor of the largest float64 error. `recompiled` says that the program was compiled anew for `ranks`, a number that
+    it was not written for; `edited` are files that are not as they were written.
     """
 
     ranks: int
@@ -51,6 +51,7 @@ class CheckReport:
     worst: str
     float32_err: float
     float32_single_device_err: float
+    trained: bool
     recompiled: bool
     edited: tuple[str, ...]
 

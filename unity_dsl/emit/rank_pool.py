@@ -1,4 +1,4 @@
-"""Processes that stand for ranks, spawned once and used for case after case.
+"""A pool of processes that serve as ranks, spawned once and reused.
 
 A case is a function that the first n of them run together, in a process group of their own. Importing torch takes
 seconds, a case a fraction of one: that is why they are kept. Where the system can fork they are forked from one process

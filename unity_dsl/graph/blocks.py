@@ -1,4 +1,4 @@
-"""The blocks of a file: what they call, and that writing them out ends and stays small."""
+"""Blocks of a `.udl` file: their call graph, checked to be free of recursion and of bounded size."""
 
 from __future__ import annotations
 

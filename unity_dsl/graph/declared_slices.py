@@ -1,4 +1,4 @@
-"""Declared parallel ops that cut a dimension, at concrete sizes: which positions each device holds, in which order.
+"""Slices that declared parallel ops cut of a dimension: which positions each device has, in which order.
 
 A cut is an encoder: an element on a device is a copy of the tensor's element at the declared index, or 0 where that
 lies outside the tensor. Whether slices overlap, and by how much, is nowhere but in the declared index map.
@@ -49,13 +49,13 @@ def free_attributes(declaration: ParallelDecl) -> tuple[str, ...]:
 class Cut:
     """A cut at concrete sizes: the global index as a term in the names of the device's and the local index.
 
-    `held` positions fall to each device; `filled` says that those outside the dimension are 0.
+    `length` positions fall to each device; `filled` says that those outside the dimension are 0.
     """
 
     index: Expr
     device: str
     local: str
-    held: int
+    length: int
     sizes: Mapping[str, int]
     filled: bool
 
@@ -69,9 +69,9 @@ class Cut:
         return _strides(self.index, self.device, self.local, self.sizes)
 
     def positions(self, degree: int) -> np.ndarray:
-        """Those of every device, also outside the dimension. Shape [degree, held]."""
-        found = self.at(np.arange(degree)[:, None], np.arange(self.held)[None, :])
-        return np.broadcast_to(found, (degree, self.held))
+        """Those of every device, also outside the dimension. Shape [degree, length]."""
+        found = self.at(np.arange(degree)[:, None], np.arange(self.length)[None, :])
+        return np.broadcast_to(found, (degree, self.length))
 
 
 @lru_cache(maxsize=16384)
@@ -128,7 +128,7 @@ def linear_span(declaration: ParallelDecl, extent: int) -> Span | None:
     if len(cuts) < len(found):
         return None
     starts = [int(cut.at(np.asarray(0), np.asarray(0))) for cut in cuts]
-    return Span(_form(starts), _form([start + cut.held for start, cut in zip(starts, cuts, strict=True)]))
+    return Span(_form(starts), _form([start + cut.length for start, cut in zip(starts, cuts, strict=True)]))
 
 
 def _form(values: Sequence[int]) -> tuple[int, ...]:
@@ -157,13 +157,13 @@ def bijective(declaration: ParallelDecl, degree: int, extent: int, attributes: A
     cut = cut_at(declaration, degree, extent, attributes)
     if cut is None:
         return False
-    if degree * cut.held == extent and cut.strides in ((cut.held, 1), (1, degree)):
+    if degree * cut.length == extent and cut.strides in ((cut.length, 1), (1, degree)):
         return True  # a number of two digits, either of them first: the dimension may be too long to be counted
     found = cut_indices(declaration, degree, extent, attributes)
     return found is not None and np.array_equal(np.sort(found, axis=None), np.arange(extent))
 
 
-def held_indices(
+def positions_of(
     layout: Layout, dim: int, extent: int, mesh: Mesh, coordinates: tuple[int, ...], library: Library
 ) -> Indices:
     """Global index of every local position along a dimension, on the device at `coordinates`."""

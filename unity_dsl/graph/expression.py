@@ -10,24 +10,13 @@ from ..index.instantiation.instantiate import instantiate
 from ..index.instantiation.operand_shape import Binding, Shape
 from ..index.instantiation.view_call import takes_pattern
 from ..index.library import Library
-from ..syntax.ast import (
-    Binary,
-    BlockDecl,
-    Call,
-    ModelExpr,
-    ModelStatement,
-    Name,
-    Number,
-    OperatorDecl,
-    Return,
-    View,
-)
+from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, ModelStatement, Name, Number, OperatorDecl, Return, View
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
+from .model_parameters import Numeric, calculate, fold, whole
+from .model_parameters import evaluate as evaluate_parameters
 from .name_scope import Names, Scope
-from .parameters import Numeric, calculate, fold, whole
-from .parameters import evaluate as evaluate_parameters
 from .view_pattern import bind, lost_axes
 
 
@@ -80,7 +69,8 @@ class Keeper:
 @dataclass
 class Draft:
     """A graph that is being built, `around` the one that a body stands in. `keeper` stores what is declared in it, if
-    it does not itself; names inside the paths of `shared` may be claimed. `modules` are what paths lie inside of.
+    it does not itself; names inside the paths of `shared` may be claimed. `modules` are what paths lie inside of,
+    `called` the paths of blocks in expressions.
     """
 
     names: Names
@@ -94,6 +84,7 @@ class Draft:
     modules: set[str] = field(default_factory=set)
     keeper: Keeper | None = None
     shared: set[str] = field(default_factory=set)
+    called: set[str] = field(default_factory=set)
 
     def graph(self) -> Graph:
         stored = tuple(self.inputs), tuple(self.weights), tuple(self.buffers)
@@ -253,7 +244,7 @@ def call(place: Place, expr: Call, targets: Sequence[str] = (), *, assigned: boo
     first target, elsewhere after the block. Raises E210 (unknown operator) and what `inline` and instantiating raise.
     """
     if expr.function in place.program.blocks:
-        path = targets[0] if assigned else place.scope.name_call(expr.function, place.draft.names)
+        path = targets[0] if assigned else place.scope.name_call(expr.function, place.draft.names, place.draft.called)
         return inline(place, expr, path, targets)
     attributes = {name: fold(value, place.scope.numbers) for name, value in expr.attributes}
     if expr.function == "split" and "split" not in place.program.library.operators:

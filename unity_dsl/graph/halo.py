@@ -1,8 +1,8 @@
-"""Dimensions that are held by a declared op where an axis of the operator is divided into blocks.
+"""Halos and pieces of merged dimensions that an operator's operands need where an axis is divided; their width.
 
 The operator's axis is partitioned. A dimension that it is all of is then partitioned too, but not every dimension is:
 
-- one that is read around the axis (`index.window`) is needed with a part of the neighbouring slices;
+- one that is read around the axis (`index.axes.axis_windows`) is needed with a part of the neighbouring slices;
 - one that merges the axis with a major one, `(h k)` divided along k, is needed in pieces, one per position of h.
 
 Nothing is known of an op but its index map: its attributes are the smallest whole numbers for which the map gives every
@@ -32,8 +32,8 @@ MOST = 128
 
 
 @dataclass(frozen=True)
-class HeldWindow:
-    """A dimension of an operand that devices hold as windows of `held` positions.
+class HaloWindow:
+    """A dimension of an operand that devices hold as windows of `length` positions.
 
     Local position 0 stands for the global position `start` + (size of a slice) * (number of the device).
     """
@@ -44,20 +44,20 @@ class HeldWindow:
     by: str
     attributes: Attributes
     start: int
-    held: int
+    length: int
 
     def is_slice(self, extent: int, degree: int) -> bool:
         """Whether every one of so many devices holds its slice of the dimension and nothing else."""
-        return self.start == 0 and self.held * degree == extent
+        return self.start == 0 and self.length * degree == extent
 
 
 @dataclass(frozen=True)
-class Holding:
+class Halos:
     """What an operator's operands are held by beside its divided axes: windows, and for merged dimensions, by operand,
     dimension and mesh axis, the op with its attributes.
     """
 
-    windows: tuple[HeldWindow, ...] = ()
+    windows: tuple[HaloWindow, ...] = ()
     merged: Mapping[tuple[str, int, int], tuple[str, Attributes]] = field(default_factory=dict)
 
     def sizes(self, instance: Instance) -> dict[str, int]:
@@ -66,11 +66,11 @@ class Holding:
         for window in self.windows:
             (own,) = instance.operand(window.operand).dims[window.dim]
             if own != window.axis:
-                found[own] = max(window.held, found.get(own, 0))
+                found[own] = max(window.length, found.get(own, 0))
         return found
 
 
-class Holder:
+class HaloFinder:
     """Finds for one operator which ops can hold its dimensions where its axes are divided."""
 
     def __init__(self, instance: Instance, mesh: Mesh, library: Library) -> None:
@@ -86,10 +86,10 @@ class Holder:
     def cut_by(self, by: str) -> str:
         """The op that cuts the operator's axis itself, where `by` is named for it."""
         if by not in self._cut_by:
-            self._cut_by[by] = PARTITION if only_holds(self.library.parallels[by]) else by
+            self._cut_by[by] = PARTITION if is_halo_op(self.library.parallels[by]) else by
         return self._cut_by[by]
 
-    def not_held(self, axis: str, by: str, degree: int) -> str | None:
+    def missing_halo(self, axis: str, by: str, degree: int) -> str | None:
         """Why an op cannot hold what is read around an axis divided by so many; None if it can."""
         window, size = self.windowed[axis], self.instance.sizes[axis]
         if isinstance(window, str):
@@ -107,7 +107,7 @@ class Holder:
     def window(self, axis: str, by: str, operand: Operand) -> Window | None:
         """How an operand is held that is read around the divided axis; its place is left at 0."""
         declaration = self.library.parallels[by]
-        window = self.windowed.get(axis) if only_holds(declaration) else None
+        window = self.windowed.get(axis) if is_halo_op(declaration) else None
         reach = window.reach(operand.name) if isinstance(window, Windowed) else None
         if reach is None:
             return None
@@ -119,9 +119,9 @@ class Holder:
         used: Mapping[str, Sequence[str]],
         divided: Mapping[str, tuple[int, ...]],
         local: Mapping[str, int],
-    ) -> Holding | str:
+    ) -> Halos | str:
         """What has to be held, or why it cannot be. `used` are the ops named for every divided axis."""
-        windows: list[HeldWindow] = []
+        windows: list[HaloWindow] = []
         merged: dict[tuple[str, int, int], tuple[str, Attributes]] = {}
         for name, ops in used.items():
             if all(self.cut_by(by) == by for by in ops):
@@ -130,7 +130,7 @@ class Holder:
                 return f"axis `{name}` of {self.instance.name} is divided by {' and by '.join(ops)}"
             (by,) = ops
             if name in self.windowed:
-                if (reason := self.not_held(name, by, self.mesh.degree(divided[name]))) is not None:
+                if (reason := self.missing_halo(name, by, self.mesh.degree(divided[name]))) is not None:
                     return reason
                 windows += self._windows(name, by, self.mesh.degree(divided[name]))
                 continue
@@ -141,22 +141,22 @@ class Holder:
         places = [(window.operand, window.dim) for window in windows]
         if len(set(places)) < len(places):
             return f"a dimension of {self.instance.name} is read around two divided axes"
-        return Holding(tuple(windows), merged)
+        return Halos(tuple(windows), merged)
 
     def _place(self, by: str, degree: int, size: int, reach: Reach) -> tuple[Attributes, tuple[int, int]] | None:
         declaration = self.library.parallels[by]
         attributes = window_attributes(declaration, size, reach)
-        place = None if attributes is None else held_window(declaration, degree, size, reach, attributes)
+        place = None if attributes is None else halo_window(declaration, degree, size, reach, attributes)
         return None if attributes is None or place is None else (attributes, place)
 
-    def _windows(self, name: str, by: str, degree: int) -> Iterator[HeldWindow]:
+    def _windows(self, name: str, by: str, degree: int) -> Iterator[HaloWindow]:
         """What is held around an axis: all its mesh axes are one device axis of the op."""
         window = self.windowed[name]
         assert isinstance(window, Windowed)
         for reach in window.reaches:
             found = self._place(by, degree, self.instance.sizes[name], reach)
             assert found is not None
-            yield HeldWindow(reach.operand, reach.dim, name, by, found[0], *found[1])
+            yield HaloWindow(reach.operand, reach.dim, name, by, found[0], *found[1])
 
     def _merged(
         self, name: str, by: str, axes: tuple[int, ...], local: Mapping[str, int]
@@ -182,7 +182,7 @@ class Holder:
 
 
 @lru_cache(maxsize=256)
-def only_holds(declaration: ParallelDecl) -> bool:
+def is_halo_op(declaration: ParallelDecl) -> bool:
     """Whether an op cuts no operator's axis, so that it is for dimensions: one device does not hold just everything."""
     return bool(free_attributes(declaration)) or not any(bijective(declaration, 1, size) for size in range(1, 17))
 
@@ -202,7 +202,7 @@ def window_attributes(declaration: ParallelDecl, size: int, reach: Reach) -> Att
         if span is not None:
             values = values[_covers(*span.at(values), 1, size, reach)]
         for found in _named(declaration, values):
-            if held_window(declaration, 1, size, reach, found):
+            if halo_window(declaration, 1, size, reach, found):
                 return found
     return None
 
@@ -215,10 +215,10 @@ def _covers(
 
 
 @lru_cache(maxsize=16384)
-def held_window(
+def halo_window(
     declaration: ParallelDecl, degree: int, size: int, reach: Reach, attributes: Attributes
 ) -> tuple[int, int] | None:
-    """(start, held) of windows, for an axis of `size` positions over `degree` devices: as in HeldWindow.
+    """(start, held) of windows, for an axis of `size` positions over `degree` devices: as in HaloWindow.
 
     None where a device does not hold all that it reads, or does not hold it in one piece that moves with its number.
     """
@@ -228,13 +228,13 @@ def held_window(
         return None
     positions = _positions(cut, degree)
     start = int(positions[0, 0])
-    expected = start + extent // degree * np.arange(degree)[:, None] + np.arange(cut.held)[None, :]
+    expected = start + extent // degree * np.arange(degree)[:, None] + np.arange(cut.length)[None, :]
     if not np.array_equal(positions, expected):
         return None
-    if not _covers(start, start + cut.held, degree, size, reach):
+    if not _covers(start, start + cut.length, degree, size, reach):
         return None
     outside = start < 0 or expected[-1, -1] >= extent
-    return None if outside and not cut.filled else (start, cut.held)
+    return None if outside and not cut.filled else (start, cut.length)
 
 
 # ---------------------------------------------------------------------------------------------- merged dimensions
@@ -258,7 +258,7 @@ def merged_attributes(declaration: ParallelDecl, degree: int, major: int, size: 
 
 
 @lru_cache(maxsize=256)
-def holds_merged(declaration: ParallelDecl, degree: int) -> bool:
+def divides_merged(declaration: ParallelDecl, degree: int) -> bool:
     """Whether an op can hold the slices of an axis that is merged with a major one, as told by small dimensions."""
     small = ((2, 1), (3, 2))
     return any(merged_attributes(declaration, degree, major, 2 * degree, minor) is not None for major, minor in small)

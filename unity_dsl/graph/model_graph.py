@@ -1,4 +1,4 @@
-"""From a model's text to its computation graph: blocks inlined, repeats as segments, every tensor with its shape."""
+"""Builds the computation graph of a model: blocks inlined, repeats as segments, every tensor with its shape."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ..syntax.ast import (
 from ..syntax.diagnostic import Label, fail
 from ..syntax.span import Span
 from .blocks import blocks_by_name, written_names
+from .buffer_updates import add_update
+from .dead_code import finish
 from .expression import Draft, Place, Program, call, counted, tensor
 from .graph import Model, Value
-from .loops import add_loop
+from .loop_segments import add_loop
+from .model_inputs import default_dtype, store
+from .model_parameters import Setting, model_parameters
 from .name_scope import Names, Scope
-from .parameters import Setting, model_parameters
-from .prune import finish
-from .storage import default_dtype, store
-from .updates import add_update
 
 
 def build_model(
@@ -71,12 +71,13 @@ def build_model(
                 outputs[name] = statement, tensor(place, statement.value, name)
             case _:
                 run(place, statement)
-    if not losses:
-        raise fail("E220", f"model `{declared.name}` has no loss", declared.span, help="end it with `loss VALUE`")
-    loss = _scalar(*losses[0])
+    if not losses and not outputs:
+        help = "end it with `loss VALUE` to train it, or with `output VALUE` to run it"
+        raise fail("E220", f"model `{declared.name}` has neither a loss nor an output", declared.span, help=help)
+    loss = _scalar(*losses[0]) if losses else None
     returned = tuple(value for _, value in outputs.values())
     model = Model(declared.name, draft.graph(), loss, returned, parameters, tuple(outputs), declared.span)
-    return finish(model, losses[0][0].span)
+    return finish(model, losses[0][0].span if losses else None)
 
 
 def _scalar(statement: Loss, value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""The parallel computation graph: every operator with its configuration, every value with its layouts."""
+"""Plans, or parallel computation graphs: operators with configurations, values with layouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
 from .layout import Layout, Mesh
-from .typing import TypedOperator
+from .layout_typing import TypedOperator
 
 
 @dataclass(frozen=True)

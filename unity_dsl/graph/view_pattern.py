@@ -1,4 +1,4 @@
-"""Axis patterns of a model: `x[b, s, (h=heads k)] -> [b, h, s, k]` at the shape of `x`."""
+"""Axis patterns of views in a model, `x[b, s, (h=heads k)] -> [b, h, s, k]`, at the shape of `x`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..syntax.ast import Pattern, PatternFactor, View
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .graph import Value
-from .parameters import Numeric, whole
+from .model_parameters import Numeric, whole
 
 
 def bind(view: View, operand: Value, known: Mapping[str, Numeric]) -> Binding:

@@ -1,4 +1,4 @@
-"""What a proof may end with."""
+"""Answers of the prover: proved, refuted or not proved, and what each rests on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proof asked of z3, as SMT-LIB 2 files that any solver can check."""
+"""Writes the questions that a proof asked of z3 as SMT-LIB 2 files."""
 
 from __future__ import annotations
 

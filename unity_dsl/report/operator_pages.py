@@ -1,4 +1,4 @@
-"""Pages in Markdown about every declaration of a library: a table of the operators, and a page per `.uop` file."""
+"""Markdown pages about every declaration: a table of the operators, and a page per `.uop` file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..index.instantiation.representative import representative
 from ..index.library import Library
 from ..prove.equality.fact_proofs import fact_lines
 from ..rules.sharding_table import statuses
-from ..rules.theorems import ShardingTheorems
+from ..rules.sharding_theorems import ShardingTheorems
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
 from ..syntax.diagnostic import InputError
 from ..syntax.span import Span

@@ -1,4 +1,4 @@
-"""Where the left side of a rule stands in a model.
+"""Matches the left side of a rule against the graph of a model.
 
 A match binds the rule's inputs to values of one graph, the model's or the body of a repeat; in a body it stands for
 every iteration. A left side that begins in one iteration and ends in the next, or inside a repeat and outside of it, is
@@ -23,12 +23,12 @@ from ..index.equations.instance import Instance
 from ..index.instantiation.instantiate import Binding, Shape, instantiate
 from ..prove.normal_form.form import Unsupported
 from ..prove.normal_form.polynomial import product
-from ..prove.translation.rule_forms import Ranks, attribute_value, input_dims, number_of, view_binding
+from ..prove.translation.rule_forms import Ranks, attribute_value, call_pattern, input_dims, number_of, view_binding
 from ..syntax.ast import Apply, Name, OperatorDecl, Read
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
-from .identity import operation
-from .sizes import Equation, solve_sizes
+from .graph_identity import operation
+from .match_sizes import Equation, solve_sizes
 from .substitution import Substitution
 
 STEPS = 20_000
@@ -110,8 +110,8 @@ class _Matcher:
         self.makers: dict[str, Node] = {}
         self.by_operator: dict[str, list[Node]] = {}
         for step in graph.steps:
-            if isinstance(step, Node) and len(step.results) == 1:
-                self.makers[step.results[0].name] = step
+            if isinstance(step, Node):
+                self.makers |= {value.name: step for value in step.results}
                 self.by_operator.setdefault(step.instance.name, []).append(step)
 
     def run(self) -> Iterator[Match]:
@@ -130,8 +130,9 @@ class _Matcher:
         left, written = self.substitution.left[number], self.substitution.rule.left[number]
         assert isinstance(left, GraphCall | GraphView)
         operator = left.name if isinstance(left, GraphCall) else "rearrange"
+        result = left.result if isinstance(left, GraphCall) else 0
         for node in self.by_operator.get(operator, ()):
-            (value,) = node.results
+            value = node.results[result]
             if all(value.name != root.name for root in roots):
                 for more in self._expr(written, value, found):
                     yield from self._roots(number + 1, (*roots, value), more)
@@ -165,8 +166,10 @@ class _Matcher:
         node = self.makers.get(value.name)
         if node is None or node.instance.name != call.name or len(node.arguments) != len(call.arguments):
             return
-        view = call.arguments[0]
-        if len(call.arguments) == 1 and isinstance(view, GraphView):
+        if node.results[call.result].name != value.name:
+            return
+        view = call_pattern(call, node.instance.operator)
+        if view is not None:
             if not node.instance.native:
                 site = Site(call, view, node, node.arguments)
                 yield from self._operands((view.operand,), site, found)

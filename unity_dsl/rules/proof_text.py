@@ -1,4 +1,4 @@
-"""A rule's proof as a person follows it: `unityc rules show NAME`."""
+"""Prints a rule's proof: the text of `unityc rules show NAME`."""
 
 from __future__ import annotations
 

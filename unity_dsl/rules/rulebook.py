@@ -1,4 +1,4 @@
-"""The rules of a `.rules` text, each with the prover's answer."""
+"""Reads rules from `.rules` text, each with the prover's answer."""
 
 from __future__ import annotations
 

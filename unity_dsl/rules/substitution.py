@@ -1,4 +1,4 @@
-"""A rule made ready for models: what its names stand for, and the reason where it cannot be applied to any.
+"""Prepares a proved rule for matching: names, conditions, or why it cannot be applied to models.
 
 Rules are taken as proved; nothing here or in what follows asks whether they are true.
 """
@@ -28,11 +28,12 @@ from ..prove.translation.rule_forms import (
     rest_groups,
     used_names,
 )
+from ..prove.translation.rule_results import by_results
 from ..prove.translation.size_assumptions import Claim
 from ..prove.translation.symbolic_sizes import Failed, exactly, valued
 from ..syntax.ast import Name, OperatorDecl, ParallelDecl
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
-from .sizes import solve_sizes
+from .match_sizes import solve_sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,7 @@ def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
     Raises InputError for operators that are not there.
     """
     try:
-        found = Substitution(rule, claim_of(rule), library)
+        found = Substitution(by_results(rule, library), claim_of(rule), library)
         return _why_not(found) or found
     except Unsupported as reason:
         return f"no method for {reason}"

@@ -1,4 +1,4 @@
-"""Is a rule well formed? What can be told before anything is proved, each fault as one diagnostic.
+"""Well-formedness checks of a rule, before anything is proved: each fault as one diagnostic.
 
 A fault is what no sizes can mend. What depends on sizes, a condition that is missing, say, is left to the prover.
 """
@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from ..index.library import Library
 from ..prove.translation.rule_forms import calls, rest_groups
+from ..prove.translation.rule_results import by_results, check_results
 from ..syntax.ast import OperatorDecl, ParallelDecl
 from ..syntax.diagnostic import Label, fail, suggest
 from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ..syntax.rule_names import check_names
 from ..syntax.span import Source
-from .shapes import check_shapes
+from .rule_shapes import check_shapes
 
 MAX_OPERATORS = 512
 MAX_NAMES = 512
@@ -26,23 +27,24 @@ MAX_GROUPS = 4
 
 def load_rules(source: Source, library: Library) -> tuple[RuleDecl, ...]:
     """The rules of a `.rules` text, all of them well formed. Raises as `parse_rules` and `check_rule` do."""
-    rules = parse_rules(source).rules
-    for rule in rules:
-        check_rule(rule, library)
-    return rules
+    return tuple(check_rule(rule, library) for rule in parse_rules(source).rules)
 
 
-def check_rule(rule: RuleDecl, library: Library) -> None:
-    """Raises InputError where a rule can have no meaning, at whatever sizes.
+def check_rule(rule: RuleDecl, library: Library) -> RuleDecl:
+    """The rule with one tensor an entry on both sides. Raises InputError where it has no meaning, at whatever sizes.
 
-    E010, E102, E112 and E501 to E504: names. E505: too large. E210 and E120 to E126: operators, their operands
-    and attributes. E121 to E123, E129, E130, E506 and E507: shapes and device axes that no sizes make fit.
+    E010, E102, E112 and E501 to E504: names. E505: too large. E210, E212 and E120 to E126: operators, their operands,
+    results and attributes. E121 to E123, E130, E506 and E507: shapes and device axes that no sizes make fit.
     """
     _check_limits(rule)
     check_names(rule)
     for call in calls(rule):
         _check_call(call, library)
+    rule = by_results(rule, library)
+    for call in calls(rule):
+        check_results(call, _known(call, library)[call.name])
     check_shapes(rule, library)
+    return rule
 
 
 def _check_limits(rule: RuleDecl) -> None:
@@ -62,7 +64,7 @@ def _check_limits(rule: RuleDecl) -> None:
 
 def _check_call(call: GraphCall, library: Library) -> None:
     """The operator is there, and what the call says of it is declared."""
-    known: Mapping[str, OperatorDecl | ParallelDecl] = library.operators if call.degrees is None else library.parallels
+    known = _known(call, library)
     if call.name not in known:
         what = "operator" if call.degrees is None else "parallel op"
         raise fail("E210", f"unknown {what} `{call.name}`", call.span, help=_other_name(call, library))
@@ -75,6 +77,11 @@ def _check_call(call: GraphCall, library: Library) -> None:
         message = f"`{call.name}` has {_counted(len(decl.degrees), 'degree')}, {len(call.degrees or ())} given"
         raise fail("E125", message, call.span, notes=notes)
     _check_attributes(call, decl, notes)
+
+
+def _known(call: GraphCall, library: Library) -> Mapping[str, OperatorDecl | ParallelDecl]:
+    """The declarations that the call may name."""
+    return library.operators if call.degrees is None else library.parallels
 
 
 def _other_name(call: GraphCall, library: Library) -> str:

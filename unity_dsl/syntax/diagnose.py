@@ -1,4 +1,4 @@
-"""What a syntax error most likely is: the parser's refusal in words.
+"""Turns a parse error into words: the most likely mistake.
 
 Broken snippets stand for kinds of errors, as in lark's match_examples. That function compares the whole depth of the
 parser's stack, so that a snippet would not match the same mistake in a second declaration or one bracket further in;

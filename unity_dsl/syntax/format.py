@@ -1,4 +1,4 @@
-"""The one layout of a source: two spaces per block, one way to space every sign, every comment kept.
+"""Formats source text: two spaces per block, fixed spacing, every comment kept.
 
 Works on tokens, not on trees, so that nothing that a tree does not hold can get lost. Line breaks inside brackets stay
 where they are. Laws: format(format(s)) == format(s), and parse(format(s)) == parse(s).

@@ -1,4 +1,4 @@
-"""A text to the concrete tree of its language, or to the diagnostic of its first fault."""
+"""Parses a text to the tree of its language, or to the diagnostic of its first fault."""
 
 from __future__ import annotations
 

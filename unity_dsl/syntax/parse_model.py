@@ -1,4 +1,4 @@
-"""`.udl`: blocks and a model."""
+"""Parser of `.udl`: blocks and a model."""
 
 from __future__ import annotations
 

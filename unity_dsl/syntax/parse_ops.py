@@ -1,4 +1,4 @@
-"""`.uop`: operators, parallel operators, element functions."""
+"""Parser of `.uop`: operators, parallel operators, element functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Characters to tokens: comments set apart, lines joined inside brackets, indentation made into block tokens.
+"""Tokenises source text: comments apart, lines joined inside brackets, indentation as block tokens.
 
 Everything that needs no grammar is refused here, with the place that is to blame: foreign characters, tabs, a dedent to
 nowhere, brackets that do not match, and depth. Depth is bounded before parsing (E005), so that no later stage, all of

@@ -1,4 +1,4 @@
-"""From concrete trees to syntax trees: what all languages share."""
+"""Base of the builders that turn parse trees into syntax trees."""
 
 from __future__ import annotations
 

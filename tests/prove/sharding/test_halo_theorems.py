@@ -10,7 +10,7 @@ from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiat
 from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Answer, NotProved, Proved
 from unity_dsl.prove.rule_proof import prove_rule
-from unity_dsl.prove.sharding.halo_theorems import prove_holding
+from unity_dsl.prove.sharding.halo_theorems import prove_halo
 from unity_dsl.prove.sharding.theorem_subject import generalise
 
 from ..cases import rule_of
@@ -57,7 +57,7 @@ def instance(name: str, *shapes: tuple[int, ...], library: Library = LIBRARY, **
 
 
 def holds(made: Instance, axis: str, by: str = "halo", library: Library = LIBRARY) -> Answer:
-    return prove_holding(generalise(made, (axis,), numbers=True), axis, by, library)
+    return prove_halo(generalise(made, (axis,), numbers=True), axis, by, library)
 
 
 def conv(width: int, stride: int = 1, pad: int = 0, length: int = 24) -> Instance:

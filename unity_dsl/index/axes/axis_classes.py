@@ -1,4 +1,4 @@
-"""What may be done with each axis of an operator, derived from its equations.
+"""Classifies each axis of an operator: mapped, summed, absent or blocked, with the reason.
 
 An axis may be divided over devices when every read that involves it is at the bare axis of the dimension it reads: then
 the slice of the result needs the slice of the operand, and nothing else.

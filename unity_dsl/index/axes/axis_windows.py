@@ -1,4 +1,4 @@
-"""Axes that an input is read around: `x[p * stride + r - pad else 0]` needs, for a slice of p, a window of x.
+"""Finds windows of reads, `x[p * stride + r - pad else 0]`, and the halo that a slice of p needs.
 
 Such an axis cannot be divided like one that is read at itself. It can where every device holds, of the dimension, its
 own slice and as much of its neighbours as is read. The slices have to step together: where the axis has e positions on

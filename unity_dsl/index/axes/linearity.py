@@ -1,4 +1,4 @@
-"""In which sets of operands an operator is jointly homogeneous-linear: a sum of terms may pass through those."""
+"""Finds the sets of operands in which an operator is jointly homogeneous-linear."""
 
 from __future__ import annotations
 

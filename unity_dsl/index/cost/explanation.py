@@ -1,4 +1,4 @@
-"""What follows from a declaration, in words: `unityc explain linear`."""
+"""All that is derived from a declaration, in words: the text of `unityc explain linear`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kind of kernel an operator is: the shape of its loops, from its equations."""
+"""Lowering class of an operator, from its loops: contraction, row reduction, window, gather, …"""
 
 from __future__ import annotations
 

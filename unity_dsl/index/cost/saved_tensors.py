@@ -1,4 +1,4 @@
-"""What an operator keeps of its forward computation for the backward one.
+"""Tensors that the forward pass of an operator saves for its backward pass.
 
 A native call keeps the operands that its gradients depend on, or its result where the backward needs no more than that;
 what lies between it computes again, or keeps in a form as small. Statements keep what torch's automatic differentiation
@@ -23,7 +23,7 @@ Tensor = str | Expr
 """An operand, intermediate or result by name; any other term stands for the tensor of its values."""
 
 
-def kept_by_call(instance: Instance, library: Library, needs: Sequence[bool]) -> frozenset[str]:
+def saved_by_call(instance: Instance, library: Library, needs: Sequence[bool]) -> frozenset[str]:
     """Names of operands and results that the native call keeps for the cotangents of the inputs that need one."""
     found: set[str] = set()
     for position, operand in enumerate(instance.inputs):
@@ -36,7 +36,9 @@ def kept_by_call(instance: Instance, library: Library, needs: Sequence[bool]) ->
     return frozenset(operand.name for operand in instance.inputs if operand.name in found)
 
 
-def kept_by_statements(instance: Instance, library: Library, needs: Sequence[bool]) -> Mapping[Tensor, tuple[str, ...]]:
+def saved_by_statements(
+    instance: Instance, library: Library, needs: Sequence[bool]
+) -> Mapping[Tensor, tuple[str, ...]]:
     """The tensors that the statements keep, each with its axes; those of the operator itself by name."""
     given = zip(instance.inputs, needs, strict=True)
     moved = frozenset(operand.name for operand, needed in given if needed and operand.integer_range is None)
@@ -55,13 +57,13 @@ def kept_by_statements(instance: Instance, library: Library, needs: Sequence[boo
 
 
 def _kept(equation: Equation, library: Library, active: frozenset[str]) -> Iterator[Expr]:
-    yield from _kept_of(equation.value, library, active)
+    yield from _saved_of(equation.value, library, active)
     if equation.kind in (ReductionKind.MAX, ReductionKind.MIN, ReductionKind.PROD):
         yield equation.value
         yield Read(equation.target.name, tuple(map(Name, equation.target.axes)))
 
 
-def _kept_of(value: Expr, library: Library, active: frozenset[str]) -> Iterator[Expr]:
+def _saved_of(value: Expr, library: Library, active: frozenset[str]) -> Iterator[Expr]:
     def moves(term: Expr) -> bool:
         return any(read.tensor in active for read in smooth_reads(term))
 
@@ -80,7 +82,7 @@ def _kept_of(value: Expr, library: Library, active: frozenset[str]) -> Iterator[
             yield from (value,) if by_result else arguments
     if moves(value):
         for child in children(value):
-            yield from _kept_of(child, library, active)
+            yield from _saved_of(child, library, active)
 
 
 def _said_by(slope: Expr, result: Expr) -> bool:

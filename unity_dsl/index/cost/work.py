@@ -1,4 +1,4 @@
-"""How much an operator computes and moves: floating-point operations and bytes, as polynomials in the axes' sizes.
+"""Floating-point operations and bytes of an operator, as polynomials in axis sizes.
 
 An operator is counted as one kernel: it reads its inputs and writes its outputs once, intermediates stay inside. Every
 arithmetic operation and element function counts one for each combination of the axes that it depends on, every term of

@@ -1,4 +1,4 @@
-"""Facts of element functions, tried at points: a fact that a number contradicts is refused when it is read.
+"""Tries declared facts of element functions at points; refuses those that a number contradicts.
 
 A point is left out where a value is too large or too small for float64; what is left is compared with a tolerance for
 rounding, so points can refute a fact and never prove it. Every fact is tried at the same points on every run.

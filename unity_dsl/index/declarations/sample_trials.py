@@ -1,4 +1,4 @@
-"""Declarations that no proof covers, tried on samples: what extern operators assume, and the ranges of integer results.
+"""Tries what no proof covers on samples: declared axes of extern operators, ranges of integer results.
 
 A sample can contradict a declaration and never prove it. Operands have many ties, and every operator is tried on the
 same ones on every run.

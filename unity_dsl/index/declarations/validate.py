@@ -1,4 +1,4 @@
-"""Checks of a declaration by itself, before any shape is known: what passes is well formed at every call."""
+"""Well-formedness checks of one declaration, before any shape is known."""
 
 from __future__ import annotations
 

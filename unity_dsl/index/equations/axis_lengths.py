@@ -1,4 +1,4 @@
-"""The lengths of axes, with a note of all that is asked of them.
+"""Axis lengths that record what is asked of them, so that a derivation serves all lengths of the same answers.
 
 A derivation that looks at lengths by way of questions alone is a function of the answers: what it finds at some lengths
 it finds at all others that answer alike. So operators that differ in sizes are differentiated once, unless it matters.

@@ -1,4 +1,4 @@
-"""An operator at concrete shapes: rest axes expanded, broadcasting resolved, attributes substituted, sizes known.
+"""Instances: an operator at concrete shapes, with its equations, axis sizes and operand dimensions.
 
 An instance is what every later stage works on. Its statements speak of named axes; `sizes` gives their lengths, so the
 same statements serve the prover, for which sizes are symbols.

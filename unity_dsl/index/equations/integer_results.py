@@ -1,4 +1,4 @@
-"""Operators that return integers: whole-number arithmetic, exact on every device and at every precision."""
+"""Operators with integer results: exact whole-number arithmetic, checked when a declaration is read."""
 
 from __future__ import annotations
 

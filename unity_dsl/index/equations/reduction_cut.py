@@ -1,4 +1,4 @@
-"""Cutting statements at their inner reductions, so that an equation has at most one reduction, outermost.
+"""Splits statements at their inner reductions, so that an equation has at most one, outermost.
 
 Laws used: a constant factor moves into a sum, nested reductions of one kind are one reduction over all their axes, and
 equal reductions are the same tensor.

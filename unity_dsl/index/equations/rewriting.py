@@ -1,4 +1,4 @@
-"""Rewriting terms to shorter ones that are equal over the reals.
+"""Rewrites scalar terms to shorter ones that are equal over the reals.
 
 Only what derivatives leave behind is tidied: zeros, ones, signs, quotients inside products. Numbers fold where they are
 integers; a term such as `1 - p` at p = 0.1 stays as it is, so that it can be shown by its name.

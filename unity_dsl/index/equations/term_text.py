@@ -1,4 +1,4 @@
-"""Terms and equations as text, in the notation of `.uop` files. Reading the text back gives the same term."""
+"""Prints terms and equations in `.uop` notation. Reading the text back gives the same term."""
 
 from __future__ import annotations
 

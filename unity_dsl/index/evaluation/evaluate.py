@@ -1,4 +1,4 @@
-"""The reference: an instance evaluated in float64 by brute force over its index space, with NumPy.
+"""Reference evaluation of an instance in float64, by brute force over its index space, with NumPy.
 
 No equation is rearranged and no library routine replaces one, so that every other stage can be tested against it.
 """

@@ -1,4 +1,4 @@
-"""Operators that index notation cannot say (`extern op`): they are their native calls, and return integers.
+"""Extern operators (`extern op`): checks and evaluates native calls that index notation cannot say.
 
 What equations would prove is declared: along the axes of the line `axes:` a slice of the operands gives that slice of
 the result. That is assumed, never called proved, and tried on samples.

@@ -1,4 +1,4 @@
-"""Native calls: what `torch:` and `numpy:` lines may name, and the check that they name nothing else.
+"""The allowlist of native calls in `torch:` and `numpy:` lines, and the check of calls against it.
 
 In the `torch:` of an operator with an `eval` clause the name `training` tells the two apart. One that does not ask is
 for training alone.

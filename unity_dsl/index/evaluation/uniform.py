@@ -1,4 +1,4 @@
-"""The counter-based random numbers of `uniform[…]`: a function of (seed, step, site, global position), nothing else.
+"""Counter-based random numbers of `uniform[…]`: a function of (seed, step, site, global position).
 
 The same arithmetic stands in emitted programs. All of it is exact in signed 64-bit integers, so that NumPy, torch and
 Triton agree bit for bit: words are below 2**32 and both multipliers below 2**31, hence no product reaches 2**63.

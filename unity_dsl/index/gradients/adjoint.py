@@ -1,4 +1,4 @@
-"""The gradient of an operator as an operator: the adjoint comprehension, derived equation by equation.
+"""Derives the gradient of an operator as equations: the adjoint comprehension, statement by statement.
 
 An equation `t[a] = sum(b) value` that reads element `x[f(a, b)]` gives
 

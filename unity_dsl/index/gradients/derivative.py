@@ -1,4 +1,4 @@
-"""Derivatives of scalar terms by a tensor element that they read, and where gradients flow at all."""
+"""Symbolic derivatives of scalar terms by a tensor element, and where gradients flow."""
 
 from __future__ import annotations
 

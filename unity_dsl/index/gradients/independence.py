@@ -1,4 +1,4 @@
-"""Intermediates that carry no gradient: softmax's maximum, which cancels, and what is made of integers alone.
+"""Finds intermediates on which results provably do not depend, so that they carry no gradient (softmax’s maximum).
 
 An intermediate m cancels if every output stays what it is under m[i] -> m[i] + d[i] for any d. The equations are
 followed with that change: a term is known to gain k * d[i], or to be multiplied by exp(k * d[i]), at one position i, or

@@ -1,4 +1,4 @@
-"""The positions of an equation at which it reads a given element: index expressions solved for their axes.
+"""Solves index expressions for their axes: at which positions an equation reads a given element.
 
 An adjoint sums over all positions of an equation that read element `j`. Written down as it is, that is a sum guarded by
 `[j == index]`; wherever an axis can be solved for, it is, and the guard is gone.

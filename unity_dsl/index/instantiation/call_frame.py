@@ -1,4 +1,4 @@
-"""A declaration's names at one call: attributes, the axes of rest groups, and every size.
+"""Binds the names of a declaration at one call: attributes, axes of rest groups, every size.
 
 Ranks come first (`b..` of rank n stands for the axes b0 … b{n-1}), then the sizes of the operands' dimensions, then
 what the `where` conditions determine.

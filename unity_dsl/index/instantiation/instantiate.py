@@ -1,4 +1,4 @@
-"""From a declaration and the shapes of its operands to an instance: the equations at concrete sizes."""
+"""Instantiates a declaration at operand shapes: equations at concrete sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declared dimensions of several axes: `x: [n, (g i)]` is given as [4, 6] and read as [4, 2, 3].
+"""Splits merged operand dimensions, `x: [n, (g i)]`: sizes of their axes from one size and `where`.
 
 The call tells the size of a dimension, not of its axes: one of them follows from the others, and these from attributes,
 conditions and other operands.

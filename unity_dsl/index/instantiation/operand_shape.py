@@ -1,4 +1,4 @@
-"""What a call gives an operator: the shapes of its operands, and the axes a pattern names."""
+"""Operand shapes of a call, with integer ranges, and the axes that a view names."""
 
 from __future__ import annotations
 

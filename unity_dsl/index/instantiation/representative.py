@@ -1,4 +1,4 @@
-"""An instance of a declaration that stands for all: sizes and numbers that name themselves."""
+"""Representative instances of a declaration: small or symbolic sizes that stand for all calls."""
 
 from __future__ import annotations
 

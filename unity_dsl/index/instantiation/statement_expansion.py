@@ -1,4 +1,4 @@
-"""Statements of a declaration as terms over an instance's axes: names bound, rest axes expanded, attributes numbers."""
+"""Expands the statements of a declaration to terms over an instance's axes."""
 
 from __future__ import annotations
 

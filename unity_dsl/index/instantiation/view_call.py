@@ -1,4 +1,4 @@
-"""Pattern calls: `reduce_sum(x[b, (h k)] -> [b, h])` names the axes of the operand at the call.
+"""View calls, `reduce_sum(x[b, (h k)] -> [b, h])`: axes of the operand named at the call.
 
 The operator's dimensions are rest groups. The group of its result stands for the axes of the target, in their order,
 and the other group, if there is one, for the axes that the target leaves out.

@@ -1,4 +1,4 @@
-"""The conditions among which one is looked for.
+"""The grammar of candidate conditions on sizes, weakest first.
 
 Over the names of a rule that its own conditions leave free and its text can write (sizes s, t, u; attributes a):
 

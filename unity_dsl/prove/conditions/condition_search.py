@@ -1,4 +1,4 @@
-"""Under which condition does a rule hold that is not true for all sizes?
+"""Searches for the weakest condition on sizes under which a rule is proved.
 
 Numbers first: both sides are run at many sizes, and a candidate of `condition_grammar.py` is kept while no run under it
 differs or has no meaning. The one that covers most of the runs that agree, the weakest on them, is proved first; a

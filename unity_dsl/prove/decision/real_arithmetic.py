@@ -1,4 +1,4 @@
-"""Facts that quantifier-free arithmetic of real numbers decides: z3 is asked for numbers that contradict them.
+"""Decides facts by quantifier-free nonlinear real arithmetic with z3.
 
 Definitions are put in. maximum, minimum and abs are choices between polynomials, sqrt(x) is the number s >= 0 with
 s * s = x. A division, and a root, bring the obligation that they have a value. Limited by z3's own steps.
@@ -17,7 +17,7 @@ from ..normal_form.polynomial import exact_number
 from .integer_arithmetic import STEPS
 
 
-def holds_in_reals(fact: FactDecl, functions: Mapping[str, FunctionDecl]) -> bool:
+def true_over_reals(fact: FactDecl, functions: Mapping[str, FunctionDecl]) -> bool:
     """Whether a fact is shown: both sides have a value, and compare as stated, wherever the conditions hold."""
     import z3
 

@@ -1,4 +1,4 @@
-"""The sign of a form, wherever it has a value: what the conditions of facts are discharged by.
+"""Signs of forms: positive, not negative or unknown, wherever they have a value.
 
 A sum of numbers that are not negative is not negative, and positive with one that is; an even power is not negative;
 a sum over an axis has a term at least, since every size is; the greatest of a set is as great as each. What is known of

@@ -1,4 +1,4 @@
-"""Facts of element functions: which are proved, from what, and which are assumed.
+"""Proves declared facts of element functions, and says which are assumed and from what others follow.
 
 Two methods. By reals: both sides are piecewise polynomial once definitions are put in, with the exact meaning of the
 primitives maximum, minimum, abs and sqrt; z3 shows that no real numbers that meet the conditions contradict the fact.
@@ -16,7 +16,7 @@ from ...index.equations.term_text import fact_text
 from ...index.library import Library
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
 from ..decision.integer_arithmetic import Arithmetic
-from ..decision.real_arithmetic import holds_in_reals
+from ..decision.real_arithmetic import true_over_reals
 from ..decision.signs import Sign
 from ..functions.fact_laws import Use, laws_from, use_of
 from ..functions.fact_patterns import Values
@@ -79,7 +79,7 @@ class FactStatuses:
         return self.known[place]
 
     def _proof(self, place: int, fact: FactDecl) -> tuple[str | None, tuple[FactDecl, ...]]:
-        if holds_in_reals(fact, self.functions):
+        if true_over_reals(fact, self.functions):
             return "by reals", ()
         used = _by_normal_form(fact, self.pairs[:place], self.functions)
         if used is None:

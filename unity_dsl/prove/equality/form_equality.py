@@ -1,4 +1,4 @@
-"""Equality of normal forms, for all values of the tensors and all sizes.
+"""Decides equality of normal forms by their coefficient functions; of maxima by mutual coverage.
 
 A form is a polynomial in the elements of tensors. It is determined by its coefficient function: for every multiset of
 elements, the number of ways in which its terms produce their product. So both sides are equal if these numbers agree
@@ -246,7 +246,7 @@ def _solve(row: _Row, coordinates: tuple[tuple[Poly, ...], ...]) -> tuple[tuple[
         progress = False
         for equation, var, coefficient in _candidates(equations, bound):
             rest = equation - of(var).scaled(coefficient)
-            value = rest.scaled(-1 / coefficient) if abs(coefficient) == 1 else quotient(-rest, int(coefficient))
+            value = rest.scaled(-1 / coefficient) if abs(coefficient) == 1 else quotient(-rest, number(coefficient))
             put_in = {var: value}
             equations = [other.substitute(put_in) for other in equations]
             guards = [condition.substitute(put_in) for condition in guards] + list(within(value, var.size))

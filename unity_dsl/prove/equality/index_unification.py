@@ -1,4 +1,4 @@
-"""Changes of index under which two atoms may be equal, found by laying their reads over each other.
+"""Unifies reads of two atoms to find changes of index under which they may be equal.
 
 What is found here is a guess: `compare` proves the equality under it, or goes on to the next.
 """

@@ -1,4 +1,4 @@
-"""Where a tensor has values: the quotients, logarithms and roots that it is made of.
+"""Where forms are undefined: applications of partial functions that each element of a tensor needs.
 
 A normal form drops what cancels, log(x) - log(x) = 0, and with it where there is no value. So the applications of
 partial functions are kept beside it: an element has a value if all of them have one, and only if those have one that

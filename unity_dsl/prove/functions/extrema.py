@@ -1,4 +1,4 @@
-"""The greatest and the least of numbers, as sets: a guard removes elements, and equal elements count once.
+"""Maxima and minima as sets: nesting dissolved, dominated elements dropped, common terms factored out.
 
     max(max(A), B) = max(A with B), -inf the max of nothing            max(a) = a
     c max(A) + t = max(c A + t), where c >= 0                          min(A) = -max(-A)

@@ -1,4 +1,4 @@
-"""What the prover does with the facts of element functions. Only facts of primitives are used: definitions are put in.
+"""Sorts declared facts into rewrite rules, sign facts, square laws and exponentials.
 
     f(a + b) == f(a) * f(b), f(a) > 0      f is an exponential: a function of a sum is a product of powers
     f(P, …) == R where C                   put in R for f(P, …), left to right

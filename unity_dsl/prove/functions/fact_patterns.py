@@ -1,4 +1,4 @@
-"""Forms as instances of the patterns of facts: what the names of `log(a * b)` stand for.
+"""Matches forms against the patterns of facts, `log(a * b)`, modulo sums and products.
 
 A form is read back as the pattern asks: a sum with a negative leading term as `-a`, a product, or a sum whose terms
 share a factor, as `a * b`, a product of inverses as `1 / a`, a product of powers of exponentials as one exponential. A

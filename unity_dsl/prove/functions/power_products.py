@@ -1,4 +1,4 @@
-"""Products reduced: f(x) × f(x) where a fact says what it is, and a × (1 / a) = 1 where a is known not to be 0.
+"""Reduces products of atoms: squares by facts, and a × (1 / a) = 1 where a is known not to be 0.
 
 1 / a of a sum a = c t + r, with t its leading product of atoms, reduces every product that holds t and 1 / a:
 

@@ -1,4 +1,4 @@
-"""Scalar functions of normal forms, by the facts that are declared beside them (laws.py) and what is built in:
+"""Scalar functions of normal forms, by the facts that are declared beside them (fact_laws.py) and what is built in:
 
     max and min are sets (sets.py); 1 / (a b) = (1 / a) (1 / b); a × (1 / a) = 1 where a is known not to be 0
     f(a + b) = f(a) f(b), f(n t) = f(t) ** n, 1 / f(a) = f(-a) for exponentials f

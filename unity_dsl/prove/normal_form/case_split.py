@@ -1,4 +1,4 @@
-"""Conditions in the arguments of functions, taken out by case split.
+"""Case split: guards inside function arguments are taken out, f([g] a + [¬g] b) = [g] f(a) + [¬g] f(b).
 
 A function of a concatenation is a concatenation of functions: f([g] a + [not g] b) = [g] f(a) + [not g] f(b).
 """

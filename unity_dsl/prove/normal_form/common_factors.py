@@ -1,4 +1,4 @@
-"""What all terms of a form have in common, and the form divided by it."""
+"""Common factors and coefficients of the terms of a form, and division by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counterexamples for readers: few small sizes, inputs of few whole numbers, and a table that shows them.
+"""Shrinks and prints counterexamples: small sizes, inputs of few whole numbers, a table.
 
 Whatever is shown was computed by running both sides in NumPy at these very sizes and inputs.
 """

@@ -1,4 +1,4 @@
-"""Rules at numbers: both sides run in NumPy, by the reference evaluation of the operators' declarations."""
+"""Runs both sides of a rule at numbers, by the reference evaluation, and finds where they differ."""
 
 from __future__ import annotations
 
@@ -208,9 +208,10 @@ class Run:
         raise TypeError("a number is no tensor")
 
     def _call(self, call: GraphCall) -> Numbers:
-        pattern = call_pattern(call)
+        decl = declaration(call, self.library)
+        pattern = call_pattern(call, decl)
         operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
-        own = taken(call, declaration(call, self.library))
+        own = taken(call, decl)
         mapped = tuple(name for name in operands[0].devices if name not in own)
         new = self._new_devices(call)
         if any(set(operand.devices) != {*mapped, *own} for operand in operands):
@@ -229,10 +230,10 @@ class Run:
         instance = self.instances[key]
         lead = tuple(map(self.degree, mapped))
         results = [
-            evaluate(instance, [array[place] for array in arrays], self.library)[0]
+            evaluate(instance, [array[place] for array in arrays], self.library)[call.result]
             for place in combinations(*map(range, lead))
         ]
-        (output,) = instance.outputs
+        output = instance.outputs[call.result]
         stacked = np.stack(results).reshape((*lead, *results[0].shape))
         if moved is not None:
             return Numbers((*mapped, *new), stacked.astype(np.int64), moved)

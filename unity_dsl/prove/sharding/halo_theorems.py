@@ -1,4 +1,4 @@
-"""Theorems about dimensions that a declared op holds: windows of what is read around an axis, pieces of merged ones.
+"""Proves that an operator on halos of windowed axes, or on pieces of merged ones, is the operator.
 
 Windows. The axis has p × e positions; a dimension that is read around it, in steps of s, has p × s e. Each device holds
 of it what the declared op gives it, and runs the operator's equations over its own e positions of the axis: a read at
@@ -40,7 +40,7 @@ from .theorem_subject import Subject, generalise
 from .window_subject import axes_beside
 
 
-def prove_holding(subject: Subject, axis: str, by: str, library: Library) -> Answer:
+def prove_halo(subject: Subject, axis: str, by: str, library: Library) -> Answer:
     """Whether `by` gives each of any number of devices what it needs where the axis is divided.
 
     Of what is read around the axis, the results being then those of the operator; else of dimensions that merge it.
@@ -120,7 +120,7 @@ class _WindowDivision(Division):
         if attributes is None:
             raise Failed("in_bounds", f"`{self.declaration.name}` holds too little of `{operand.name}`")
         numeric = _instance(self.declaration, self.instance.shape(operand), reach.dim, attributes, 1)
-        held = _Held(numeric, tensor, {}, self.functions)
+        held = _HaloCall(numeric, tensor, {}, self.functions)
         (made,) = held.run()
         ((own,), *dims) = made.dims
         (local,) = dims[reach.dim]
@@ -192,7 +192,7 @@ def _met(condition: Guard, value: int) -> bool:
 # ---------------------------------------------------------------------------------------------- a declared op
 
 
-class _Held(Call):
+class _HaloCall(Call):
     """A declared op on a tensor with symbolic sizes. `attributes` are in the symbols, by name; others are numbers."""
 
     def __init__(self, made: Instance, tensor: Tensor, attributes: Mapping[str, Poly], functions: Functions) -> None:
@@ -275,7 +275,7 @@ def _holds_slices(
     own = tensor.dims[place][sum(len(sizes.dims[name]) for name in before)]
     for choice in combinations(*guesses):
         try:
-            held = _Held(made.instance, tensor, dict(choice), functions)
+            held = _HaloCall(made.instance, tensor, dict(choice), functions)
             (result,) = held.run()
         except (Failed, Unsupported):
             continue

@@ -1,4 +1,4 @@
-"""What a theorem about an operator is about: an instance with all that does not matter made general.
+"""The subject of a sharding theorem: an instance with all that does not matter made general.
 
 Rest axes that stand side by side wherever they occur are one axis: `(b0, b1) -> b` is a bijection that no equation can
 tell from the identity, so a theorem at one size of `b` for every size is one at every pair. A number that an attribute

@@ -1,4 +1,4 @@
-"""What is said of a subject that reads around one of its axes."""
+"""Subjects of window theorems: instances that read around one of their axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normal forms and questions as a person writes them: `sum(k < h) [j < o] x[i, k] * w[j, k]`.
+"""Prints normal forms and questions for people: `sum(k < h) [j < o] x[i, k] * w[j, k]`.
 
 Sizes and tensors keep their names, indices are i, j, k, …, named from without to within. A set under `max` is written
 as a set, a dimension of several factors in brackets, major first, a device axis as `@p`.
@@ -82,7 +82,8 @@ class Notation:
             case Entry(tensor, index, _):
                 return self.read(tensor, index)
             case Quotient(numerator, denominator):
-                return f"(({self.poly(numerator)}) // {denominator})"
+                divisor = self.poly(denominator)
+                return f"(({self.poly(numerator)}) // {divisor if divisor.isalnum() else f'({divisor})'})"
 
     def read(self, tensor: str, index: Sequence[Poly]) -> str:
         """`x[i, (j k)]`; a tensor without dimensions by its name."""

@@ -1,4 +1,4 @@
-"""The ranks of rest groups at which a rule is proved, and why they stand for all.
+"""Ranks of rest groups at which a rule is proved, and why they stand for all ranks.
 
 An operator reaches a dimension by its place from the front (`d` in `[d, f..]`), by its place from the back (`i` in
 `[b.., i]`), or as one of all that are left, together. Let no place lie deeper than R dimensions. At rank 0 every

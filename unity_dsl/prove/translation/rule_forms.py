@@ -1,4 +1,4 @@
-"""Both sides of a rule as tensors over its inputs, with symbolic sizes.
+"""Inlines both sides of a rule: every output as a normal form over the shared inputs.
 
 A rest group `b..` of a rule's input is proved at some ranks from 0 on; `ranks.py` says which stand for all.
 """
@@ -10,10 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ...index.equations.instance import Instance
+from ...index.equations.instance import Instance, Operand
 from ...index.equations.term import free_axes, rewrite, walk
 from ...index.equations.where_conditions import keys, mentions_rank
 from ...index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from ...index.instantiation.view_call import takes_pattern
 from ...index.library import Library
 from ...syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Read, Size, Uniform
 from ...syntax.diagnostic import InputError, fail, suggest
@@ -25,8 +26,9 @@ from ..normal_form.form import Unsupported
 from ..normal_form.guard import Guard, compare, verdict
 from ..normal_form.polynomial import ONE, Poly, Var, exact_number, fresh, number, of, product
 from .operator_forms import Call, Tensor, input_tensor
+from .rule_results import check_results
 from .size_assumptions import Claim
-from .symbolic_sizes import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, shown, valued
+from .symbolic_sizes import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, share, shown, valued
 
 Ranks = Mapping[str, int]
 Views = Mapping[int, Mapping[str, Factors]]
@@ -88,6 +90,8 @@ class Graph:
     def __post_init__(self) -> None:
         self.functions = Functions(laws_of(self.library), self.arithmetic)
         self.functions.applications.followed = True
+        names = (*used_names(self.rule, self.claim, self.ranks), *self.claim.names)
+        self.named = {name: self.claim.factors(Name(name)) for name in names}
         for tensor in self.rule.inputs:
             self.tensors[tensor.name] = self._input(tensor)
 
@@ -121,7 +125,7 @@ class Graph:
 
     def _call(self, call: GraphCall) -> Tensor:
         decl = declaration(call, self.library)
-        pattern = call_pattern(call)
+        pattern = call_pattern(call, decl)
         inner = (pattern.operand,) if pattern is not None else call.arguments
         operands = [self.tensor(part) for part in inner]
         given = {name: attribute_value(expr, self.claim) for name, expr in call.attributes}
@@ -140,7 +144,7 @@ class Graph:
         site = _Site(call, decl, given, numbers, self.witness, pattern)
         sizes = Sizes(self.arithmetic, {f"@{name}": factors_of(self.claim.degree(p)) for name, p in degrees.items()})
         if pattern is not None:
-            self.views[id(pattern)] = view_axes(pattern, operands[0])
+            self.views[id(pattern)] = view_axes(pattern, operands[0], self.named)
         instance = site.instance(operands, None if pattern is None else self.views[id(pattern)])
         sizes.attributes |= site.attributes(instance)
         if pattern is None:
@@ -154,19 +158,20 @@ class Graph:
         mapped = tuple((name, fresh(self.claim.degree(name))) for name in devices)
         named = {operand.name: tensor for operand, tensor in zip(instance.inputs, operands, strict=True)}
         outputs = Call(instance, named, sizes, mapped, self.functions).run()
-        if len(outputs) != 1:
-            raise Unsupported(f"`{call.name}` has {len(outputs)} results")
-        return _hidden(outputs[0], instance, {f"@{name}": p for name, p in degrees.items()})
+        return _hidden(
+            outputs[call.result], instance.outputs[call.result], {f"@{name}": p for name, p in degrees.items()}
+        )
 
 
-def call_pattern(call: GraphCall) -> GraphView | None:
-    """The pattern that names the axes of an operator's only operand. Below a parallel op a view is a rearrangement."""
+def call_pattern(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> GraphView | None:
+    """The pattern that names the axes of an operator's only operand. To any other operator a view is an operand."""
     (first, *others) = call.arguments
-    return first if isinstance(first, GraphView) and not others and call.degrees is None else None
+    named = isinstance(decl, OperatorDecl) and takes_pattern(decl) is not None
+    return first if isinstance(first, GraphView) and not others and named else None
 
 
 def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDecl:
-    """What a call names. Raises E102 and E120, E125."""
+    """What a call names. Raises E102 and E120, E125, E212."""
     known: Mapping[str, OperatorDecl | ParallelDecl] = library.operators if call.degrees is None else library.parallels
     if call.name not in known:
         what = "operator" if call.degrees is None else "parallel op"
@@ -177,6 +182,7 @@ def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDec
         raise fail("E120", message, call.span)
     if isinstance(decl, ParallelDecl) and len(decl.degrees) != len(call.degrees or ()):
         raise fail("E125", f"`{call.name}` has {len(decl.degrees)} degrees", call.span)
+    check_results(call, decl)
     return decl
 
 
@@ -256,9 +262,8 @@ def _exposed(tensor: Tensor, dims: Sequence[DimDecl], degrees: Mapping[str, str]
     return replace(tensor, devices=rest, dims=leading + tensor.dims)
 
 
-def _hidden(tensor: Tensor, instance: Instance, devices: Mapping[str, str]) -> Tensor:
+def _hidden(tensor: Tensor, output: Operand, devices: Mapping[str, str]) -> Tensor:
     """Leading dimensions that are device axes become device axes again."""
-    (output,) = instance.outputs
     names = [devices[dim[0]] for dim in output.dims if len(dim) == 1 and dim[0] in devices]
     if any(len(dim) != 1 or dim[0] not in devices for dim in output.dims[: len(names)]):
         raise Unsupported("a device axis that is not the first dimension")
@@ -266,12 +271,12 @@ def _hidden(tensor: Tensor, instance: Instance, devices: Mapping[str, str]) -> T
     return replace(tensor, devices=tensor.devices + own, dims=tensor.dims[len(names) :])
 
 
-def view_axes(view: GraphView, operand: Tensor) -> dict[str, Factors]:
+def view_axes(view: GraphView, operand: Tensor, named: Mapping[str, Factors]) -> dict[str, Factors]:
     """The axes that a view names, with their factors. Raises Failed."""
     if len(view.source) != len(operand.dims):
         raise Failed("same_shape", f"a view of {len(view.source)} dimensions of a tensor of {len(operand.dims)}")
     pairs = zip(view.source, operand.dims, strict=True)
-    return dict(entry for names, dim in pairs for entry in _pattern_axes(names, _sizes(dim)))
+    return dict(entry for names, dim in pairs for entry in _pattern_axes(names, _sizes(dim), named))
 
 
 def view_binding(view: GraphView, axes: Mapping[str, Factors], sizes: Mapping[str, int]) -> Binding:
@@ -284,20 +289,33 @@ def view_binding(view: GraphView, axes: Mapping[str, Factors], sizes: Mapping[st
     return Binding(dims(view.source), dims(view.target))
 
 
-def _pattern_axes(names: tuple[str | int, ...], factors: Factors) -> Iterator[tuple[str, Factors]]:
-    """The axes that a pattern names in one dimension, each with its factors. Raises Failed."""
+def _pattern_axes(
+    names: tuple[str | int, ...], factors: Factors, sizes: Mapping[str, Factors]
+) -> Iterator[tuple[str, Factors]]:
+    """The axes that a pattern names in one dimension, each with its factors. Raises Failed.
+
+    As many names as factors are these in their order. Else a name that is a size of the rule has that size, and one
+    other has what is left.
+    """
     named = [name for name in names if name != 1]
     if len(named) == 1 and isinstance(named[0], str):
         yield named[0], factors
         return
-    if len(named) != len(factors):
+    texts = [name for name in named if isinstance(name, str)]
+    if len(texts) != len(named):
+        raise Unsupported("a number in a view other than 1")
+    if len(named) == len(factors):
+        yield from ((name, (factor,)) for name, factor in zip(texts, factors, strict=True))
+        return
+    known = {name: sizes[name] for name in texts if name in sizes}
+    unknown = [name for name in texts if name not in known]
+    size, part = product(factors), product(product(own) for own in known.values())
+    rest = share(part, size) if len(unknown) <= 1 else None
+    if rest is None or (not unknown and rest != ONE):
         written = " ".join(map(str, names))
         raise Failed("divides", f"`({written})` is not known to divide {' * '.join(map(shown, factors)) or '1'}")
-    for name, factor in zip(named, factors, strict=True):
-        if isinstance(name, str):
-            yield name, (factor,)
-        else:
-            raise Unsupported("a number in a view other than 1")
+    yield from known.items()
+    yield from ((name, factors_of(rest)) for name in unknown)
 
 
 def _bind_ranges(sizes: Sizes, instance: Instance, operands: Sequence[Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""The sizes of a rule under its conditions."""
+"""Assumptions on the sizes of a rule, from its conditions: renamings and guards."""
 
 from __future__ import annotations
 

@@ -64,7 +64,11 @@ MODELS: dict[str, Code] = {
         "A block is called with all of its inputs and only with parameters that it declares, `ffn[hidden=64](x)`. "
         "`split` takes one tensor, `dim` and `parts`.",
     ),
-    "E212": Code("a wrong number of results", "An assignment has as many names as its right side returns tensors."),
+    "E212": Code(
+        "a wrong number of results",
+        "An assignment has as many names as its right side returns tensors, `n, h = lstm_cell(z, c)`; where one tensor "
+        "is needed, an operator of several results is assigned first.",
+    ),
     "E213": Code(
         "a pattern of another rank",
         "The left side of a view, `x[b, s, (h k)] -> …`, names every dimension of the tensor.",
@@ -100,8 +104,9 @@ MODELS: dict[str, Code] = {
         "that the tensor's integers do not reach.",
     ),
     "E220": Code(
-        "a model without a loss",
-        "A model states what training minimises: `loss cross_entropy(logits, target)`.",
+        "a model that returns nothing",
+        "A model states what training minimises, `loss cross_entropy(logits, target)`, or what it is run for, "
+        "`output logits`, or both. One without a loss is for inference: it has no gradients and no train.py.",
     ),
     "E221": Code("a second loss", "One number is minimised. Several terms are added: `loss a + 0.4 * b`."),
     "E222": Code("a loss that cannot be minimised", "It is one float of shape [] that depends on a weight."),
