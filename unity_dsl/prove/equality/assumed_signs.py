@@ -1,4 +1,4 @@
-"""Signs that are assumed of forms, beside those that follow: from where a value exists, and from conditions of branches.
+"""Signs that are assumed of forms beside those that follow: from where a value exists, and from conditions of branches.
 
 Wherever 1 / a, log(a) or sqrt(a) has a value, a != 0, a > 0 or a >= 0. What stands in no branch and is not compared has
 one wherever the whole has (definedness.py), for all its indices that meet its guards.

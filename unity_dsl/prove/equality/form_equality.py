@@ -43,6 +43,8 @@ from .witness_points import witness_points
 
 MAX_ORDERS = 24
 MAX_DEPTH = 12
+MAX_COMPARED = 2_000
+"""One question compares so many forms, those within functions included."""
 
 
 @dataclass
@@ -71,6 +73,8 @@ class Comparison:
     arithmetic: Arithmetic
     classes: list[_Class] = field(default_factory=list)
     depth: int = 0
+    compared: int = 0
+    in_progress: set[str] = field(default_factory=set)
 
     def equal(self, left: Form, right: Form, given: tuple[Guard, ...] = ()) -> bool:
         """Whether two forms are equal wherever the given conditions hold. Raises Unsupported."""
@@ -78,6 +82,9 @@ class Comparison:
             return True
         if self.depth > MAX_DEPTH:
             raise Unsupported(f"functions nested more than {MAX_DEPTH} deep")
+        self.compared += 1
+        if self.compared > MAX_COMPARED:
+            raise Unsupported(f"more than {MAX_COMPARED} comparisons of what is nested in functions")
         self.depth += 1
         try:
             difference = add(left, scale(right, number(-1)))
@@ -109,6 +116,8 @@ class Comparison:
         if isinstance(factor, Element):
             return factor.tensor, factor.index
         for known in self.classes:
+            if known.name in self.in_progress:
+                continue  # what is inside an atom is not compared with the atom
             index = self._instance(known, factor, given)
             if index is not None:
                 return known.name, index
@@ -126,9 +135,13 @@ class Comparison:
         own = tuple(fresh(var.size) for var in known.parameters)
         renaming = {old: of(new) for old, new in zip(known.parameters, own, strict=True)}
         pattern = known.first.substitute(renaming)
-        for change in changes_of_index(pattern, factor, own):
-            if self._same_atom(pattern.substitute(change), factor, given):
-                return tuple(change[var] for var in own)
+        self.in_progress.add(known.name)
+        try:
+            for change in changes_of_index(pattern, factor, own):
+                if self._same_atom(pattern.substitute(change), factor, given):
+                    return tuple(change[var] for var in own)
+        finally:
+            self.in_progress.remove(known.name)
         return None
 
     def _same_atom(self, left: Atom, right: Atom, given: tuple[Guard, ...]) -> bool:
@@ -159,17 +172,16 @@ class Comparison:
         return self.arithmetic.covered(cases, context) or self._covered_at_points(outer, family, context)
 
     def _covered_at_points(self, outer: Sequence[Family], family: Family, context: tuple[Guard, ...]) -> bool:
-        """`member` where the reads leave indices of the outer families open."""
+        """`member` where the reads leave indices of the outer families open: at points where the terms are the same."""
         free = frozenset(var for condition in context for var in condition.variables)
         free |= frozenset(var for term in family.value for var in term.free)
-        cases: list[tuple[Guard, ...]] = []
+        cases = []
         for other in map(refreshed_family, outer):
-            for point in witness_points(other, family.value, free):
+            for point in witness_points(other, family.value, free) if other.bound else ():
                 put_in = substitute_family(replace(other, bound=()), point)
-                ranges = tuple(g for var in other.bound for g in within(point[var], var.size))
-                case = (*ranges, *put_in.guards)
-                if settled((*context, *case)) is not None and self.equal(put_in.value, family.value, (*context, *case)):
-                    cases.append(case)
+                if frozenset(put_in.value) == frozenset(family.value):
+                    ranges = (g for var in other.bound for g in within(point[var], var.size))
+                    cases.append((*ranges, *put_in.guards))
         return bool(cases) and self.arithmetic.covered(cases, context)
 
     # ------------------------------------------------------------------------------------------ coefficients
