@@ -85,6 +85,13 @@ class Function:
         return 1 + max((term.height for argument in self.arguments for term in argument), default=0)
 
     @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.arguments))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
     def infinite(self) -> bool:
         """Whether infinity occurs in it."""
         return self.name == "inf" or any(map(is_infinite, self.arguments))
@@ -143,6 +150,13 @@ class Extremum:
     @cached_property
     def height(self) -> int:
         return 1 + max((term.height for family in self.families for term in family.value), default=0)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.families)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @cached_property
     def infinite(self) -> bool:
@@ -367,10 +381,11 @@ def refreshed_family(family: Family) -> Family:
 
 
 def _renamed(term: Term, bound: tuple[Var, ...]) -> Term:
+    """The term with other bound indices of the same sizes. What its guards say of each other stays as it is."""
     mapping = {old: of(new) for old, new in zip(term.bound, bound, strict=True)}
-    changed = _substitute_open(replace(term, bound=bound), mapping)
-    assert changed is not None, "a renaming contradicts nothing"
-    return changed
+    guards = sorted((condition.substitute(mapping) for condition in term.guards), key=lambda condition: condition.key)
+    factors = sorted(((a.substitute(mapping), n) for a, n in term.factors), key=lambda entry: entry[0].key)
+    return Term(term.coefficient, bound, tuple(guards), tuple(factors))
 
 
 def _renamed_family(family: Family, bound: tuple[Var, ...]) -> Family:
