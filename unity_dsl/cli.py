@@ -279,7 +279,7 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one."""
     from .index.cost.explanation import describe_function, describe_operator, describe_parallel
     from .index.declarations.loading import load_library
-    from .prove.equality.fact_proofs import fact_lines
+    from .prove.functions.fact_proofs import fact_lines
     from .rules.sharding_table import statuses
     from .rules.sharding_theorems import ShardingTheorems
     from .syntax.codes import CODES

@@ -239,7 +239,7 @@ class OnDevice(Call):
             return result
         match equation.kind:
             case ReductionKind.SUM:
-                return replace(result, value=summed(result.value, (self.device,)))
+                return replace(result, value=self.functions.summed(result.value, (self.device,)))
             case ReductionKind.MAX | ReductionKind.MIN:
                 return replace(result, value=self.functions.reduced(equation.kind.value, result.value, (self.device,)))
         raise Unsupported("a reduction of this kind over devices")
