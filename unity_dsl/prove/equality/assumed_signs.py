@@ -27,7 +27,7 @@ from ..normal_form.form import (
     Function,
     Term,
     atom,
-    is_infinite,
+    is_finite,
     refresh,
     refreshed_family,
     scale,
@@ -68,8 +68,9 @@ def assumptions_of(domain: Domain, functions: Mapping[str, FunctionDecl]) -> Ite
         if applied.name == "inv":
             known: Known | None = Known.NONZERO
         else:
-            known = NECESSARY.get(native(functions[applied.name.removeprefix("fn ")]) or "")
-        if known is not None and not is_infinite(argument):
+            decl = functions.get(applied.name.removeprefix("fn "))
+            known = None if decl is None else NECESSARY.get(native(decl) or "")
+        if known is not None and is_finite(argument):
             yield Assumption(Family(family.bound, family.guards, argument), known)
 
 
@@ -105,18 +106,16 @@ class AssumedSigns(Signs):
 
     def form(self, form: Form) -> Sign:
         found = super().form(form)
-        return found if found is Sign.POSITIVE or is_infinite(form) else self._assumed(form, found)
+        return self._assumed(form, found) if found is not Sign.POSITIVE and is_finite(form) else found
 
-    def atom(self, factor: Atom) -> Sign:
-        found = super().atom(factor)
-        return found if found is Sign.POSITIVE or factor.infinite else self._assumed(atom(factor), found)
+    def atom(self, factor: Atom, given: tuple[Guard, ...] = ()) -> Sign:
+        found = super().atom(factor, given)
+        return found if found is Sign.POSITIVE or factor.infinities else self._assumed(atom(factor), found)
 
     def nonzero(self, form: Form) -> bool:
         if super().nonzero(form):
             return True
-        if is_infinite(form):
-            return False
-        return self._is_nonzero(form) or self._product_nonzero(form)
+        return is_finite(form) and (self._is_nonzero(form) or self._product_nonzero(form))
 
     def _product_nonzero(self, form: Form) -> bool:
         """Whether a form is a product of factors none of which is 0."""

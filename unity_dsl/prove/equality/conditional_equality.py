@@ -25,7 +25,7 @@ from ..normal_form.form import (
     Unsupported,
     add,
     constant,
-    is_infinite,
+    is_finite,
     refresh,
     scale,
 )
@@ -90,6 +90,8 @@ class ConditionalEquality:
     def _is_zero_over_denominators(self, form: Form) -> bool:
         """Whether a form times the denominators in it, which are not 0, is 0."""
         multiplied = False
+        if not is_finite(form):
+            return False
         for _ in range(MAX_DENOMINATORS):
             found = (entry for entry in numerators(form) if self.functions.signs.nonzero(entry[0]))
             entry = next(found, None)
@@ -113,7 +115,7 @@ class ConditionalEquality:
     def _deciding(self, form: Form, rewriting: Rewriting) -> Iterator[Form]:
         """Forms whose signs decide sets, branches and comparisons, that depend on no bound index and have values."""
         for found in dict.fromkeys(_differences(form, frozenset())):
-            if not is_infinite(found) and rewriting.is_total(found):
+            if is_finite(found) and rewriting.is_total(found):
                 yield found
 
 
@@ -132,7 +134,7 @@ def _differences(form: Form, bound: frozenset[Var]) -> Iterator[Form]:
                 case Function(name, arguments):
                     for argument in arguments:
                         yield from _differences(argument, inside)
-                    if name in STEPS:
+                    if name in STEPS and len(arguments) == 1:
                         yield from _open(refresh(arguments[0]), inside)
 
 

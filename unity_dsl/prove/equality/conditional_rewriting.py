@@ -26,7 +26,8 @@ from ..normal_form.form import (
     add,
     atom,
     constant,
-    is_infinite,
+    extremum_atom,
+    is_finite,
     refresh,
     refreshed,
     refreshed_family,
@@ -60,6 +61,8 @@ class Rewriting:
         return add(*map(self._term, form))
 
     def _term(self, term: Term) -> Form:
+        if term.infinities:
+            return (term,)  # laws of numbers do not hold of it
         term = refreshed(term) if term.bound else term
         with self.signs.where(term.guards):
             total = constant(term.coefficient)
@@ -92,7 +95,11 @@ class Rewriting:
             case Element():
                 return atom(factor)
             case Extremum(families):
-                return self._greatest([self._family(refreshed_family(family)) for family in families])
+                rewritten = [self._family(refreshed_family(family)) for family in families]
+                unchanged = extremum_atom(rewritten).families == families
+                return self._greatest(factor if unchanged else None, rewritten)
+            case Function(_, arguments) if not all(map(is_finite, arguments)) or _is_open(factor):
+                return atom(factor)
             case Function("select", (condition, then, otherwise)):
                 return self._select(*map(refresh, (condition, then, otherwise)))
         return self._function(factor)
@@ -113,18 +120,20 @@ class Rewriting:
             return self.functions.apply(name, list(parts))
         return atom(factor)
 
-    def _greatest(self, families: list[Family]) -> Form:
+    def _greatest(self, factor: Extremum | None, families: list[Family]) -> Form:
+        """The greatest of rewritten families, of which `factor` is the set where nothing has changed."""
         plain = not any(family.bound or family.guards for family in families)
         if plain and len(families) > 1:
             found = self._linear([family.value for family in families])
             if found is not None:
                 return found
-        return self.functions.sets.greatest(families)
+        found = self.functions.sets.greatest(families)
+        return atom(factor) if factor is not None and factor.inhabited and not is_finite(found) else found
 
     def _linear(self, values: list[Form]) -> Form | None:
         """The greatest of functions that are piecewise linear in one form."""
         found = None if any(term.guards for value in values for term in value) else functions_of_one(values)
-        if found is None or is_infinite(found[0]):
+        if found is None or not is_finite(found[0]):
             return None
         function = greatest(found[1])
         return None if function is None else form_of(function, found[0], self._greater)
@@ -158,7 +167,7 @@ class Rewriting:
         if step is None or not self.is_total(condition):
             return None
         found = functions_of_one([refresh(step.arguments[0]), then, otherwise])
-        if found is None or is_infinite(found[0]):
+        if found is None or not is_finite(found[0]):
             return None
         v, (difference, first, second) = found
         function = selected(STEPS[step.name], difference, first, second)
@@ -174,6 +183,8 @@ class Rewriting:
                 return True
             case Extremum(families):
                 return all(self.is_total(family.value) for family in families)
+        if factor.name in STEPS or factor.name.startswith("compare"):
+            return True
         named = factor.name == "inv" or factor.name.startswith("fn ")
         if named and factor.name not in self.functions.laws.powers:
             own = replace(factor, arguments=tuple(map(refresh, factor.arguments)))
@@ -183,12 +194,17 @@ class Rewriting:
         return all(map(self.is_total, factor.arguments))
 
 
+def _is_open(factor: Function) -> bool:
+    """Whether a function is a comparison whose sides may have no value: it is then 0 (scalar_functions.py)."""
+    return factor.name in STEPS and len(factor.arguments) > 1
+
+
 def _step(condition: Form) -> Function | None:
     """The comparison with 0 that a condition is."""
     if len(condition) != 1 or condition[0].bound or condition[0].guards or condition[0].coefficient != ONE:
         return None
     match condition[0].factors:
-        case ((Function() as factor, 1),) if factor.name in STEPS:
+        case ((Function(_, (_,)) as factor, 1),) if factor.name in STEPS:
             return factor
     return None
 
@@ -196,10 +212,8 @@ def _step(condition: Form) -> Function | None:
 def _assumed(condition: Form, holds: bool) -> tuple[Assumption, ...]:
     """What is known where a condition holds, or fails and its sides have values."""
     step = _step(condition)
-    if step is None:
-        return ()
-    value = refresh(step.arguments[0])
-    if is_infinite(value):
+    value = () if step is None else refresh(step.arguments[0])
+    if step is None or not is_finite(value):
         return ()
     if step.name == "zero":
         return () if holds else (Assumption(Family((), (), value), Known.NONZERO),)
