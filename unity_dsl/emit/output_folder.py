@@ -13,6 +13,7 @@ from .. import __version__
 from ..graph.plan import Plan
 from ..index.library import Library
 from ..syntax.diagnostic import InputError, fail
+from ..syntax.read import read_bytes
 from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
 from .program_text import render_model, render_parallel, write_down
 from .theorem_list import list_declared, list_theorems
@@ -75,9 +76,11 @@ def edited_files(out: Path) -> list[str]:
 def _differs(path: Path, recorded: str) -> bool:
     """Whether a file is there and is not what was written. A file the user removed may be written again."""
     try:
-        return digest(path.read_bytes()) != recorded
+        return digest(read_bytes(path)) != recorded
     except FileNotFoundError:
         return False
+    except OSError:
+        return True
 
 
 def _earlier_files(files: Mapping[str, str], out: Path, force: bool) -> set[str]:
