@@ -15,8 +15,8 @@ from ..index.library import Library
 from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
 from .answer import Answer, NotProved, Obligation, Proved, Refuted
+from .conditional.conditional_equality import ConditionalEquality
 from .decision.integer_arithmetic import Arithmetic, Question
-from .equality.conditional_equality import ConditionalEquality
 from .equality.form_equality import Comparison
 from .functions.definedness import has_value, partial_name
 from .normal_form.form import Unsupported, refreshed_family

@@ -13,6 +13,7 @@ from enum import Enum
 
 from ...syntax.ast import FunctionDecl
 from ..decision.signs import Sign, Signs
+from ..equality.form_equality import Comparison
 from ..functions.definedness import INSIDE, Domain, native
 from ..functions.extrema import Sets
 from ..functions.fact_laws import Laws
@@ -34,7 +35,6 @@ from ..normal_form.form import (
 )
 from ..normal_form.guard import Guard
 from ..normal_form.polynomial import ONE, number
-from .form_equality import Comparison
 
 
 class Known(Enum):

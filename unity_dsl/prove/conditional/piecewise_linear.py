@@ -15,9 +15,9 @@ from fractions import Fraction
 from itertools import pairwise
 from math import gcd, lcm
 
+from ..functions.fact_patterns import is_negative
 from ..normal_form.form import Extremum, Form, Term, add, canonical, constant, refresh, scale
 from ..normal_form.polynomial import number
-from .fact_patterns import is_negative
 
 MAX_BREAKS = 16
 """Functions of more pieces are left as they are written."""

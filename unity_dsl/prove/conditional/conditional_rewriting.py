@@ -12,7 +12,6 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ..functions.definedness import has_value, is_total_function
-from ..functions.piecewise_linear import form_of, functions_of_one, greatest, selected
 from ..normal_form.case_split import split
 from ..normal_form.form import (
     Atom,
@@ -36,6 +35,7 @@ from ..normal_form.form import (
 from ..normal_form.guard import settled
 from ..normal_form.polynomial import ONE, number
 from .assumed_signs import AssumingFunctions, Assumption, Known
+from .piecewise_linear import form_of, functions_of_one, greatest, selected
 
 MAX_REWRITTEN = 4_000
 """So many atoms are built again at most."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ..decision.linear_reals import contradictory
+from ..equality.form_equality import Comparison
 from ..functions.definedness import Domain, Partial, has_value
 from ..functions.scalar_functions import Functions
 from ..normal_form.common_factors import numerators
@@ -32,7 +33,6 @@ from ..normal_form.form import (
 from ..normal_form.polynomial import ONE, Var, number
 from .assumed_signs import AssumingFunctions, Assumption, Known, assumptions_of
 from .conditional_rewriting import STEPS, Rewriting
-from .form_equality import Comparison
 
 MAX_LEAVES = 32
 MAX_SPLITS = 6
