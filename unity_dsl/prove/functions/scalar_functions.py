@@ -32,12 +32,14 @@ from ..normal_form.form import (
     add,
     atom,
     constant,
+    enclosed,
     function,
     is_infinite,
     multiply,
     refresh,
     scale,
 )
+from ..normal_form.index_values import expanded_indices
 from ..normal_form.polynomial import ONE, Var, exact_number, number
 from .definedness import Applications, native
 from .extrema import INFINITY, Sets
@@ -48,6 +50,8 @@ from .power_products import reduced_products
 MAX_POWER = 16
 MAX_FACTS = 4_000
 MAX_NESTED = 24
+MAX_SUMMANDS = 4
+"""A function of a longer sum is left as it is by addition theorems: n summands become 2 ** (n - 1) products."""
 
 
 class Functions:
@@ -156,7 +160,41 @@ class Functions:
 
     def _primitive(self, name: str, parts: tuple[Form, ...]) -> Form:
         found = self._rewritten(name, parts)
+        if found is None:
+            found = self._of_sum(name, parts)
         return atom(function(f"fn {name}", parts)) if found is None else found
+
+    def expanded(self, form: Form) -> Form:
+        """The form with its addition theorems put to use again, where a substitution has made sums of indices."""
+        return add(*(self._expanded(term) for term in form))
+
+    def _expanded(self, term: Term) -> Form:
+        found: dict[Atom, Form] = {}
+        for factor, power in term.factors:
+            if isinstance(factor, Function) and power > 0 and factor.name.removeprefix("fn ") in self.laws.additions:
+                arguments = tuple(expanded_indices(refresh(argument)) for argument in factor.arguments)
+                value = self._of_sum(factor.name.removeprefix("fn "), arguments)
+                if value is not None:
+                    found[factor] = value
+        if not found:
+            return (term,)
+        # Inside the sum over the term's own indices, which what is put in may mention.
+        rest = tuple(entry for entry in term.factors if entry[0] not in found)
+        inside: Form = (Term(term.coefficient, factors=rest),)
+        for factor, power in term.factors:
+            for _ in range(power if factor in found else 0):
+                inside = self.product(inside, found[factor])
+        return enclosed(term, inside)
+
+    def _of_sum(self, name: str, parts: tuple[Form, ...]) -> Form | None:
+        """What an addition theorem says the function of a sum is: sin(a + b) = sin(a) cos(b) + cos(a) sin(b)."""
+        laws = self.laws.additions.get(name, ())
+        if not laws or not 1 < len(parts[0]) <= MAX_SUMMANDS or is_infinite(parts[0]):
+            return None
+        law = laws[0]
+        ((first, second),) = (argument.arguments for argument in law.arguments if isinstance(argument, Apply))
+        assert isinstance(first, Name) and isinstance(second, Name)
+        return self._put_in(law, {first.name: parts[0][:1], second.name: parts[0][1:]})
 
     def _rewritten(self, name: str, parts: tuple[Form, ...]) -> Form | None:
         """What a fact says the function of these is."""

@@ -301,6 +301,21 @@ def _term_product(left: Term, right: Term) -> Term | None:
     return Term(left.coefficient * right.coefficient, left.bound + right.bound, guards, tuple(factors))
 
 
+def put_in_place(term: Term, taken: Mapping[Atom, int], value: Form) -> Form:
+    """The term with these factors replaced by a form, which may mention the indices that the term binds."""
+    powers = dict(term.factors)
+    for factor, power in taken.items():
+        powers[factor] -= power
+    rest = Term(term.coefficient, factors=tuple((factor, power) for factor, power in powers.items() if power))
+    return enclosed(term, multiply((rest,), value))
+
+
+def enclosed(term: Term, value: Form) -> Form:
+    """The sum over a term's bound indices, under its guards, of a form that may mention them."""
+    parts = ((part, settled((*term.guards, *part.guards))) for part in value)
+    return add(tuple(replace(part, bound=term.bound + part.bound, guards=g) for part, g in parts if g is not None))
+
+
 def summed(form: Form, bound: tuple[Var, ...]) -> Form:
     """The sum of a form over indices. `sum(v) [v == e] t(v) = [0 <= e < |v|] t(e)`, where e does not mention v."""
     terms = (solved(replace(term, bound=term.bound + bound)) for term in form)
