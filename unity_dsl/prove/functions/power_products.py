@@ -14,20 +14,8 @@ import re
 from collections.abc import Callable
 
 from ..decision.signs import Signs
-from ..normal_form.form import (
-    Atom,
-    Extremum,
-    Form,
-    Function,
-    Term,
-    add,
-    atom,
-    constant,
-    multiply,
-    put_in_place,
-    refresh,
-    scale,
-)
+from ..normal_form.form import Atom, Extremum, Form, Function, Term, add, atom, constant, refresh, scale
+from ..normal_form.form_products import multiply, put_in_place
 from ..normal_form.polynomial import ONE, number
 
 MAX_STEPS = 500

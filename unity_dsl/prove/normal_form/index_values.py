@@ -16,11 +16,11 @@ from .form import (
     atom,
     canonical,
     constant,
-    enclosed,
     extremum_atom,
-    multiply,
+    is_finite,
     scale,
 )
+from .form_products import enclosed, multiply
 from .polynomial import ONE, Poly, number, of, product
 
 
@@ -45,6 +45,8 @@ def expanded_indices(form: Form) -> Form:
 
 
 def _expanded(term: Term) -> Form:
+    if not is_finite((term,)):
+        return (term,)
     inside: Form = (Term(term.coefficient),)
     for factor, power in term.factors:
         value = _sum(factor) if power > 0 else None
@@ -67,11 +69,12 @@ def _with_sums(factor: Atom) -> Atom:
     match factor:
         case Function(name, arguments):
             found = tuple(map(expanded_indices, arguments))
-            return factor if found == arguments else Function(name, canonical(found))
+            return factor if found == arguments else Function(name, canonical(found), factor.known_finite)
         case Extremum(families):
             values = [expanded_indices(family.value) for family in families]
             if values != [family.value for family in families]:
-                return extremum_atom(replace(f, value=value) for f, value in zip(families, values, strict=True))
+                changed = (replace(family, value=value) for family, value in zip(families, values, strict=True))
+                return extremum_atom(changed, factor.inhabited)
     return factor
 
 

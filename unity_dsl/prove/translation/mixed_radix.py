@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce as fold
 
-from ..normal_form.form import Form, Term, Unsupported, add, positions, substitute
+from ..normal_form.form import Form, Term, Unsupported, add, is_finite, positions, substitute
 from ..normal_form.polynomial import Poly, Symbol, Var, fresh, number, of, product, quotient
 from .symbolic_sizes import common_refinement, shown
 
@@ -75,7 +75,7 @@ def unrolled(form: Form) -> Form:
 
 
 def _unrolled(term: Term) -> Iterator[Form]:
-    multiplied = _multiplied((term,)) if term.bound else set()
+    multiplied = _multiplied((term,)) if term.bound and is_finite((term,)) else set()
     few = [var for var in term.bound if var in multiplied and var.size.constant is not None]
     bound = tuple(var for var in term.bound if var not in few)
     for choice in digit_choices(few, (term,)) if few else ():

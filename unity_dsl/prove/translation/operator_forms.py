@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...index.equations.instance import Equation, Instance, Operand
 from ...index.equations.term import COMPARISONS, dim_index, walk
@@ -24,7 +25,6 @@ from ..normal_form.form import (
     guarded,
     refresh,
     substitute,
-    summed,
 )
 from ..normal_form.guard import Guard, compare, within
 from ..normal_form.index_values import expanded_indices, index_value
@@ -142,7 +142,7 @@ class Call:
         value = self.form(equation.value)
         match equation.kind:
             case ReductionKind.SUM:
-                value = summed(value, over)
+                value = self.functions.summed(value, over)
             case ReductionKind.MAX | ReductionKind.MIN:
                 value = self.functions.reduced(equation.kind.value, value, over)
             case ReductionKind.PROD:
@@ -198,7 +198,7 @@ class Call:
             case Apply("//" | "%"):
                 return index_value(self._whole(expr))
             case Apply(function, arguments):
-                return self.functions.apply(function, [self.form(argument) for argument in arguments])
+                return self.functions.call(function, [partial(self.form, argument) for argument in arguments])
         raise Unsupported(f"`{self.instance.name}`: {type(expr).__name__}")
 
     def length(self, name: str) -> Poly:
@@ -215,9 +215,9 @@ class Call:
         condition = self.guard(expr)
         if condition is not None:
             return guarded([condition])
-        with self.functions.applications.inside("compared"):
+        with self.functions.applications.apart() as met:
             left, right = (self.form(argument) for argument in expr.arguments)
-        return self.functions.step(expr.function, left, right)
+        return self.functions.step(expr.function, left, right, met)
 
     def _select(self, condition: Expr, then: Expr, otherwise: Expr) -> Form:
         known = self.guard(condition)
