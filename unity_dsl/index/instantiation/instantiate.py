@@ -235,7 +235,7 @@ def _check_arithmetic(site: Site, instance: Instance, node: Apply) -> None:
     try:
         low, high = interval(node.arguments[1] if node.function in ("//", "%") else node, instance.sizes)
     except (ValueError, KeyError):
-        return  # Not of indices and known sizes alone: what is read, or given in symbols, is a number of its own.
+        return  # Not of indices and sizes alone: what is read, or an attribute in symbols, is no whole number.
     text = node.span.text if node.span is not None else node.function
     if node.function in ("//", "%") and low <= 0 <= high:
         raise site.fault("E131", f"`{text}` divides by a number between {low} and {high}", at=node.span)
