@@ -16,6 +16,9 @@ from unity_dsl.syntax.span import Source
 
 from ..cases import library, rule_of, rules_of
 
+# What is proved of facts is seen at functions without a right derivative.
+pytestmark = pytest.mark.usefixtures("untried")
+
 
 def with_primitive(*facts: str, numpy: str = "np.exp(x)") -> Library:
     """The shipped declarations, a primitive `own` with these facts, and an operator that applies it."""
