@@ -27,6 +27,7 @@ from ..syntax.ast import (
     Size,
     Uniform,
 )
+from ..syntax.rational import plain_number
 from .torch_expression import ARITHMETIC as NUMBERS
 from .torch_expression import COMPARE, Binding, Piece, Sort, align, cast, infix, number, union
 
@@ -183,8 +184,12 @@ class Space:
         start = self.start(names[0], stride) if divided == names[:1] != [] else ""
         if not divided or start:
             shape = [self.local[name] for name in names]
-            inner = f"torch.arange({prod(shape)}, device={self.device})"
-            inner = inner if len(shape) == 1 else f"{inner}.reshape({', '.join(map(str, shape)) or '()'})"
+            alike = next((text for text, operand in self.variables.values() if self._lies_over(operand, names)), None)
+            if alike is not None and len(shape) > 1:
+                inner = f"torch.arange({alike}.numel(), device={self.device}).reshape({alike}.shape)"
+            else:
+                inner = f"torch.arange({prod(shape)}, device={self.device})"
+                inner = inner if len(shape) == 1 else f"{inner}.reshape({', '.join(map(str, shape)) or '()'})"
             offset = f" + {start}" if start else ""
             places = Piece(inner + offset, tuple(names), Sort.INT, Binding.SUM if start else Binding.ATOM)
         else:
@@ -194,6 +199,11 @@ class Space:
                 here = self.position(name)
                 places = here if places.value == 0 else self.arithmetic("+", [scaled, here])
         return Piece(self.random(places.code), places.axes, Sort.RANDOM)
+
+    def _lies_over(self, operand: Operand, names: Sequence[str]) -> bool:
+        """Whether a tensor has these axes alone, a dimension each, in this order."""
+        halos = any((operand.name, dim) in self.windows for dim in range(len(operand.dims)))
+        return list(operand.dims) == [(name,) for name in names] and not halos
 
     # ------------------------------------------------------------------------------------------ functions
 
@@ -301,7 +311,7 @@ def constant(decl: FunctionDecl, arguments: Sequence[int | float], library: Libr
 def _constant(expr: Expr, bound: Mapping[str, int | float], library: Library) -> int | float:
     match expr:
         case Number(value=value):
-            return value
+            return plain_number(value)
         case Name(name=name):
             return bound[name]
         case Select(condition=condition, then=then, otherwise=otherwise):
@@ -321,7 +331,7 @@ def _numpy(call: NativeCall, bound: Mapping[str, int | float]) -> float:
     for argument in call.arguments:
         match argument:
             case Number(value=value):
-                values.append(value)
+                values.append(plain_number(value))
             case Name(name=name):
                 values.append(bound[name])
             case NativeCall():
