@@ -37,6 +37,7 @@ from ..normal_form.form import (
 )
 from ..normal_form.guard import Guard, Relation, guard, settled, within
 from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
+from ..normal_form.step_limit import spend
 from .factor_order import arranged
 from .images import Images
 from .index_unification import changes_of_index
@@ -87,6 +88,7 @@ class Comparison:
             return False
         if self.depth > MAX_DEPTH:
             raise Unsupported(f"functions nested more than {MAX_DEPTH} deep")
+        spend(2)
         self.depth += 1
         try:
             difference = add(left, scale(right, number(-1)))
@@ -273,6 +275,7 @@ def _orders(names: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
 
 def _solve(row: _Row, coordinates: tuple[tuple[Poly, ...], ...]) -> tuple[tuple[Var, ...], tuple[Guard, ...]]:
     """Bound indices solved out of `index = u`. A coefficient c asks that c divides. Ranges become conditions."""
+    spend(2 + len(row.bound) + len(row.guards))
     equations = [
         part - place
         for (_, index), own in zip(row.places, coordinates, strict=True)

@@ -15,6 +15,7 @@ from itertools import islice
 from ..normal_form.form import Family, Form
 from ..normal_form.guard import Guard, Relation, within
 from ..normal_form.polynomial import ZERO, Poly, Var, number, of, quotient
+from ..normal_form.step_limit import spend
 from .index_unification import Change, Read, reads
 
 MAX_POINTS = 64
@@ -35,6 +36,7 @@ def _solutions(
     change: Change, pattern: list[Read], target: list[Read], unknown: set[Var], free: frozenset[Var]
 ) -> Iterator[Change]:
     """Every way to lay the reads of the pattern that mention bound indices over reads of the target."""
+    spend()
     chosen = next((read for read in pattern if any(not part.variables.isdisjoint(unknown) for part in read[1])), None)
     if chosen is None:
         yield change
