@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from io import StringIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,18 @@ def show_lines(lines: Sequence[tuple[str, str]]) -> None:
         click.echo(click.style(f"{label:<{width}}  ", bold=True) + text)
 
 
+def show_progress() -> None:
+    """On a terminal, say on stderr what the library tells while it is at work on something long."""
+    if sys.stderr.isatty():
+        import logging
+
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("unityc: %(message)s"))
+        logger = logging.getLogger(__package__)
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+
+
 def show_diagnostic(diagnostic: Diagnostic) -> None:
     """A fault of the input or a warning on stderr, coloured on a terminal."""
     from .syntax.render import render
@@ -33,6 +46,16 @@ def show_diagnostic(diagnostic: Diagnostic) -> None:
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         text = _coloured(text)
     click.echo(text, err=True)
+
+
+def show_usage_error(error: click.ClickException) -> None:
+    """What is wrong with the command line on stderr, arguments of thousands of letters in part."""
+    from .syntax.render import shortened
+
+    text = StringIO()
+    error.show(text)
+    for line in text.getvalue().splitlines():
+        click.echo(shortened(line), err=True)
 
 
 def _coloured(text: str) -> str:
@@ -59,6 +82,13 @@ def keep_interruptions() -> None:
             later.start()
 
     sys.unraisablehook = send_again
+
+
+def print_anything() -> None:
+    """Escape what a terminal's encoding has no bytes for: micro signs in ASCII, file names that are not UTF-8."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def replace_file(path: Path, text: str) -> None:

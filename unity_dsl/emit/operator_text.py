@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
@@ -14,14 +14,15 @@ from ..graph.local_native_call import local_call
 from ..index.axes.axis_classes import gradient_free
 from ..index.equations.instance import Equation, Instance, Operand
 from ..index.evaluation.native_calls import TRAINING, asks_for_training
+from ..index.evaluation.torch_calls import native_size
 from ..index.library import Library
-from ..syntax.ast import NativeCall, NativeSteps, ReductionKind, Size, Ties
+from ..syntax.ast import NativeCall, NativeSteps, ReductionKind, Ties
 from .index_space import Space, native_text
 from .program_names import Names
 from .read_text import read_piece
 from .reduction_text import Sum, reduced
 from .slice_text import Cut, global_positions
-from .torch_expression import INTEGER, Piece, Sort, align, number, permute, reshape
+from .torch_expression import INTEGER, Piece, Sort, align, merge, number, permute
 
 
 class Collectives(Protocol):
@@ -102,7 +103,7 @@ def _native(
     named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
 
     def text(call: NativeCall) -> str:
-        return native_text(call, named, lambda size: _size(instance, typed, size))
+        return native_text(call, named, lambda size: native_size(instance, size, typed.local_sizes))
 
     if isinstance(native, NativeCall):
         return [f"{', '.join(results)} = {text(native)}"]
@@ -123,25 +124,6 @@ def _typed_again(instance: Instance, typed: TypedOperator, place: Place) -> Type
     if found.results != typed.results or found.arguments != typed.arguments:
         raise ValueError(f"{instance.name} outside training has other layouts than in training")
     return replace(found, native=False)
-
-
-def _size(instance: Instance, typed: TypedOperator, size: Size) -> int:
-    """`|c|` or `|b..|` in a native call, on this device."""
-    if not size.rest:
-        return typed.local_sizes[size.name]
-    return prod(typed.local_sizes[axis] for axis in _rest_axes(instance, size.name))
-
-
-def _rest_axes(instance: Instance, name: str) -> Iterator[str]:
-    """The axes of a rest group, in an instance that no pattern has renamed."""
-    for declared, operand in zip(instance.operator.inputs, instance.inputs, strict=True):
-        names = [axes[0].name if axes[0].rest else None for axes in declared.dimensions]
-        if names.count(None) == len(names) - 1 and name in names:
-            before = names.index(name)
-            after = len(names) - before - 1
-            yield from (axis for dim in operand.dims[before : len(operand.dims) - after] for axis in dim)
-            return
-    raise ValueError(f"{instance.name}: no input says which axes `{name}..` stands for")
 
 
 class _Equations:
@@ -224,12 +206,20 @@ class _Equations:
         held = held or not divided
         if (axis, held) not in self.positions:
             if held:
-                code = f"torch.arange({self.typed.local_sizes[axis]}, device={self.space.device})"
+                code = f"torch.arange({self.extent(axis)}, device={self.space.device})"
             else:
                 inner = self.position(axis, held=True)
                 code = global_positions(inner.code, self._cuts(axis), self.place.library)
             self.positions[axis, held] = Piece(self.keep(axis, code), (axis,), Sort.INT)
         return self.positions[axis, held]
+
+    def extent(self, axis: str) -> str:
+        """The local size of an axis: that of an operand's dimension where one is the axis alone, else the number."""
+        for name, (text, operand) in self.space.variables.items():
+            for dim, axes in enumerate(operand.dims):
+                if axes == (axis,) and (name, dim) not in self.space.windows:
+                    return f"{text}.size({dim})"
+        return str(self.typed.local_sizes[axis])
 
     def _cuts(self, axis: str) -> list[Cut]:
         """How an axis is cut, major first: declared op, degree, extent that it cuts, text of this device's index."""
@@ -298,7 +288,8 @@ class _Equations:
         """The text of an equation's value in the target's local shape."""
         local, space = self.typed.local_sizes, self.space
         sizes = [local[axis] for axis in target.axes]
-        shape = [prod(local[axis] for axis in dim) for dim in target.dims]
+        groups = [[local[axis] for axis in dim] for dim in target.dims]
+        shape = list(map(prod, groups))
         if piece.sort is Sort.NUMBER:
             size = "".join(f"{extent}, " for extent in shape)
             return f"torch.full(({size}), {piece.code}, dtype={space.dtype}, device={space.device})"
@@ -309,8 +300,8 @@ class _Equations:
             piece = align(piece, target.axes, leading=True)
             piece = Piece(f"{piece.atom}.expand({', '.join(map(str, sizes))})", target.axes, piece.sort)
         piece = permute(piece, target.axes)
-        if shape != sizes:
-            piece = reshape(piece, shape, tuple(map(str, shape)))
+        if any(len(dim) != 1 for dim in target.dims):
+            piece = merge(piece, groups)
         return piece.code
 
     # ------------------------------------------------------------------------------------------ reductions

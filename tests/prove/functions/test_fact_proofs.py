@@ -16,6 +16,9 @@ from unity_dsl.syntax.span import Source
 
 from ..cases import library, rule_of, rules_of
 
+# What is proved of facts is seen at functions without a right derivative.
+pytestmark = pytest.mark.usefixtures("untried")
+
 
 def with_primitive(*facts: str, numpy: str = "np.exp(x)") -> Library:
     """The shipped declarations, a primitive `own` with these facts, and an operator that applies it."""
@@ -139,12 +142,15 @@ def test_a_fact_is_used_where_its_conditions_are_known_to_hold() -> None:
     for body, holds in {
         "log(exp(x) * exp(y)) => x + y": True,
         "exp(log(1 + x * x)) => 1 + x * x": True,
-        "exp(log(x * x)) => x * x": False,
+        "exp(log(x * x)) => x * x": True,
+        "x * x => exp(log(x * x))": False,
         "sqrt(x * x) * sqrt(x * x) => x * x": True,
         "sqrt(y * y + 1) * sqrt(y * y + 1) => y * y + 1": True,
-        "sqrt(x * y) * sqrt(x * y) => x * y": False,
+        "sqrt(x * y) * sqrt(x * y) => x * y": True,
+        "x * y => sqrt(x * y) * sqrt(x * y)": False,
         "x * (2 + y * y) / (2 + y * y) => x": True,
-        "x * y / y => x": False,
+        "x * y / y => x": True,
+        "x + 0 * y => x * y / y": False,
     }.items():
         assert isinstance(answer(inside, body), Proved) is holds, body
 

@@ -24,10 +24,10 @@ from ..normal_form.form import (
     Unsupported,
     add,
     is_finite,
-    multiply,
     refreshed_family,
     scale,
 )
+from ..normal_form.form_products import multiply
 from ..normal_form.guard import Guard, Relation, guard
 from ..normal_form.polynomial import ONE, Poly, number
 from ..normal_form.step_limit import spend

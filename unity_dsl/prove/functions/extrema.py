@@ -17,19 +17,8 @@ from ..decision.extended_reals import BOTTOM, inhabited
 from ..decision.signs import Sign, Signs, put_in_set
 from ..normal_form.case_split import cases, is_outer, split
 from ..normal_form.common_factors import common_coefficient, common_factors, common_measure, divided
-from ..normal_form.form import (
-    Extremum,
-    Family,
-    Form,
-    Term,
-    add,
-    atom,
-    extremum_atom,
-    free_variables,
-    is_finite,
-    multiply,
-    scale,
-)
+from ..normal_form.form import Extremum, Family, Form, Term, add, atom, extremum_atom, free_variables, is_finite, scale
+from ..normal_form.form_products import multiply
 from ..normal_form.guard import Guard
 from ..normal_form.polynomial import ONE, Var, number
 from .fact_patterns import is_negative

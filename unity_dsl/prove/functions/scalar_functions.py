@@ -37,16 +37,14 @@ from ..normal_form.form import (
     add,
     atom,
     constant,
-    distributes,
     extremum_atom,
     function,
     infinities,
     is_finite,
-    multiply,
     refresh,
     scale,
-    summed,
 )
+from ..normal_form.form_products import distributes, multiply, summed
 from ..normal_form.guard import Guard
 from ..normal_form.polynomial import ONE, Var, exact_number, number
 from .definedness import Applications, Partial, has_value, native

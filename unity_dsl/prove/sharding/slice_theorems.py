@@ -20,7 +20,8 @@ from ..decision.integer_arithmetic import Arithmetic
 from ..equality.form_equality import Comparison
 from ..functions.fact_laws import laws_of
 from ..functions.scalar_functions import Functions
-from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute, summed
+from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute
+from ..normal_form.form_products import summed
 from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import Poly, Var, exact_number, fresh, number, of, product
 from ..normal_form.step_limit import OutOfSteps, limited

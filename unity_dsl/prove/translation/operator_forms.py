@@ -24,11 +24,11 @@ from ..normal_form.form import (
     atom,
     constant,
     guarded,
-    multiply,
     refresh,
     scale,
     substitute,
 )
+from ..normal_form.form_products import multiply
 from ..normal_form.guard import Guard, compare, within
 from ..normal_form.polynomial import ONE, Entry, Poly, Var, fresh, number, of, product, quotient
 from .mixed_radix import common_indices, digit_choices, digits, merged
