@@ -33,7 +33,7 @@ from .translation.symbolic_sizes import Failed, shown
 
 WITNESSES = (0, 2, SPARSE, SPARSE + 1)
 """Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, and negative."""
-ALL_STEPS, PROOF_STEPS, RUN_STEPS = 60_000, 50_000, 10_000
+ALL_STEPS, PROOF_STEPS, RUN_STEPS = 50_000, 40_000, 10_000
 """What a rule may take at all its ranks together, and at each its proof and its runs in NumPy."""
 TRIALS = (*range(12), *range(SPARSE, SPARSE + 4))
 """Random instances that look for a counterexample where no proof is found."""
