@@ -17,6 +17,7 @@ from ..index.evaluation.native_calls import TRAINING, asks_for_training
 from ..index.evaluation.torch_calls import native_size
 from ..index.library import Library
 from ..syntax.ast import NativeCall, NativeSteps, ReductionKind, Ties
+from ..syntax.rational import Rational
 from .index_space import Space, native_text
 from .program_names import Names
 from .read_text import read_piece
@@ -92,7 +93,7 @@ def _native(
     native: NativeCall | NativeSteps,
     instance: Instance,
     typed: TypedOperator,
-    attributes: Mapping[str, int | float],
+    attributes: Mapping[str, Rational],
     arguments: Sequence[str],
     results: Sequence[str],
     place: Place,
@@ -169,7 +170,7 @@ class _Equations:
         for operand, text in zip(instance.inputs, arguments, strict=True):
             self.space.variables[operand.name] = text, operand
 
-    def filled(self, outside: Sequence[tuple[HaloWindow, int | float]]) -> list[str]:
+    def filled(self, outside: Sequence[tuple[HaloWindow, Rational]]) -> list[str]:
         """The operands, windows holding these numbers outside of their dimension, where an op leaves 0."""
         found = {operand.name: self.space.variables[operand.name][0] for operand in self.instance.inputs}
         for window, value in outside:

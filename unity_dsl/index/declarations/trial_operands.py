@@ -27,6 +27,7 @@ from ...syntax.ast import (
     TensorDecl,
 )
 from ...syntax.diagnostic import InputError
+from ...syntax.rational import plain_number
 from ..equations.instance import Instance, Operand
 from ..equations.term import walk
 from ..equations.where_conditions import counts
@@ -65,7 +66,7 @@ def declared_numbers(declaration: OperatorDecl | FunctionDecl, functions: Functi
         one = pending.pop()
         if isinstance(one, OperatorDecl):
             terms: list[Expr] = [statement.value for statement in (*one.statements, *one.evaluation)]
-            found |= {attribute.default for attribute in one.attributes if attribute.default is not None}
+            found |= {plain_number(a.default) for a in one.attributes if a.default is not None}
         else:
             terms = [expr for _, expr in one.derivatives] + ([one.definition] if one.definition is not None else [])
         for native in (one.torch, one.numpy):
@@ -85,7 +86,7 @@ def native_numbers(native: NativeCall | NativeSteps) -> Iterator[int | float]:
     while pending:
         match pending.pop():
             case Number(value):
-                yield value
+                yield plain_number(value)
             case NativeList(items):
                 pending += items
             case NativeCall(arguments=arguments, keywords=keywords):
@@ -186,10 +187,10 @@ def _size_choices(operator: OperatorDecl) -> dict[str, tuple[int, ...]]:
 
 
 def _number_choices(operator: OperatorDecl) -> tuple[int | float, ...]:
-    said = {node.value for c in operator.conditions for node in walk(c) if isinstance(node, Number)}
+    said = {plain_number(node.value) for c in operator.conditions for node in walk(c) if isinstance(node, Number)}
     for native in (operator.torch, operator.numpy):
         said |= set(native_numbers(native)) if native is not None else set()
-    said |= {attribute.default for attribute in operator.attributes if attribute.default is not None}
+    said |= {plain_number(a.default) for a in operator.attributes if a.default is not None}
     return (*NUMBERS, *sorted(number for number in said - {*NUMBERS} if isfinite(number)))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...syntax.ast import Apply, Expr, FunctionDecl, Name, Number, Read, ReductionKind, Select, Size, Uniform
+from ...syntax.rational import Rational, exact_number, plain_number
 from ..equations.instance import Equation, Instance, Operand
 from .native_calls import COMPARISON_CALLS, evaluate_native
 from .uniform import uniform as counter_uniform
@@ -56,6 +58,15 @@ def exact(value: npt.ArrayLike) -> Bounded:
     """Numbers as they stand. Infinite ones are values, NaN is none."""
     number = np.asarray(value, dtype=np.float64)
     return Bounded(number, np.where(np.isnan(number), np.inf, 0.0))
+
+
+def literal(value: Rational) -> Bounded:
+    """A number of a declaration: a decimal is as far from its float as that rounds off."""
+    nearest = exact(plain_number(value))
+    if not np.isfinite(nearest.value):
+        return nearest
+    off = abs(exact_number(value) - Fraction(float(nearest.value)))
+    return Bounded(nearest.value, np.asarray(float(off) * (1 + EPSILON)))
 
 
 def evaluate_bounded(
@@ -130,7 +141,7 @@ class _Space:
     def value(self, expr: Expr) -> Bounded:
         match expr:
             case Number(number):
-                return exact(number)
+                return literal(number)
             case Size(name):
                 return exact(self.sizes[name])
             case Name(name):
@@ -220,7 +231,7 @@ def _distance(high: Array, low: Array) -> Array:
 def _define(expr: Expr, bound: Mapping[str, Bounded], functions: Mapping[str, FunctionDecl]) -> Bounded:
     match expr:
         case Number(number):
-            return exact(number)
+            return literal(number)
         case Name(name):
             return bound[name]
         case Apply(function, arguments):

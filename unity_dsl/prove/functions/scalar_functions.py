@@ -18,6 +18,7 @@ from math import inf, isfinite, isinf
 
 from ...index.equations.term import COMPARISONS
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
+from ...syntax.rational import Rational, exact_number
 from ..decision.extended_reals import BOTTOM, TOP, absorbed, at_infinity, bracketed, is_exact
 from ..decision.integer_arithmetic import Arithmetic
 from ..decision.signs import Sign, Signs, put_in_set
@@ -46,7 +47,7 @@ from ..normal_form.form import (
 )
 from ..normal_form.form_products import distributes, multiply, summed
 from ..normal_form.guard import Guard
-from ..normal_form.polynomial import ONE, Var, exact_number, number
+from ..normal_form.polynomial import ONE, Var, number
 from .addition_theorems import expanded_sums
 from .definedness import Applications, Partial, has_value, native
 from .extrema import Sets
@@ -488,8 +489,8 @@ def _exponent(term: Term) -> tuple[Term, int]:
     return replace(term, coefficient=base), power
 
 
-def literal(value: int | float) -> Form:
-    """A number as it is written in decimal; infinity is a symbol."""
+def literal(value: Rational) -> Form:
+    """A number; infinity is a symbol."""
     if value in (inf, -inf):
         return TOP if value > 0 else BOTTOM
     return constant(number(exact_number(value))) if value else ZERO
