@@ -134,7 +134,7 @@ class Call:
         moved = self.tensors[equation.value.tensor].bound if isinstance(equation.value, Read) else None
         if target.integer_range is not None or moved is not None:
             entry = None if over else self.integer(equation.value)
-            bound = moved if moved is not None else self._bound(target)
+            bound = moved if moved is not None else self.bound(target)
             if entry is not None and bound is not None:
                 return Tensor(self.devices, dims, entry=entry, bound=bound)
             if not self.alone:
@@ -149,7 +149,8 @@ class Call:
                 raise Unsupported(f"`{self.instance.name}`: a product over an axis")
         return Tensor(self.devices, dims, value, domain=self.functions.applications.collected(over))
 
-    def _bound(self, target: Operand) -> Poly | None:
+    def bound(self, target: Operand) -> Poly | None:
+        """What the integers of an output are below, None for one of floats."""
         decl = next(output for output in self.instance.operator.outputs if output.name == target.name)
         return None if decl.integer_range is None else self.sizes.size(Name(decl.integer_range))
 
