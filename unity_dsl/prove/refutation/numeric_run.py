@@ -44,7 +44,11 @@ TOLERANCE = 1e-9
 MODERATE, COARSE = 64, 1e-3
 """Inputs up to here make no function overflow."""
 SPARSE = 100
-"""The first draw of inputs that are 0, or -1."""
+"""The first draw of inputs that are 0, or -1; at the first all integers are 0, so that masks keep nothing."""
+LARGE = 200
+"""The first draw of inputs up to a million."""
+LONG = 75
+"""A size at which masks that bite far out do."""
 CALLING, ELEMENTS = 4, 1_000
 """An operator is so many steps, and one more for so many elements."""
 MAX_ELEMENTS = 200_000
@@ -239,7 +243,7 @@ class Run:
                 yield tensor.name, Numbers(names, _floats(random, shape, seed))
             else:
                 bound = valued(self.claim.size(tensor.integer_range), self.sizes)
-                yield tensor.name, Numbers(names, random.integers(0, bound, shape), bound)
+                yield tensor.name, Numbers(names, random.integers(0, 1 if seed == SPARSE else bound, shape), bound)
 
     def degree(self, name: str) -> int:
         return valued(self.claim.degree(name), self.sizes)
@@ -377,12 +381,23 @@ def _floats(random: np.random.Generator, shape: tuple[int, ...], seed: int) -> A
 
     From `SPARSE` on all are 0, then all -1, then of -1, 0 and 1: there partial functions have no value.
     """
+    if seed >= LARGE:
+        return np.round(random.choice((-1.0, 1.0), shape) * 10.0 ** random.uniform(0, 6, shape))
     if seed >= SPARSE:
         least, most = {0: (0, 0), 1: (-1, -1)}.get(seed - SPARSE, (-1, 1))
         return random.integers(least, most + 1, shape).astype(np.float64)
     if seed % 3 == 2:
         return random.integers(-2, 3, shape).astype(np.float64)
     return random.normal(size=shape)
+
+
+def long_sizes(claim: Claim, names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Small sizes that meet the conditions but for one, which is long: each in turn, where that meets them as well."""
+    small = witness_sizes(claim, names, 0)
+    for name in names:
+        sizes = {**(small or {}), name: LONG}
+        if small is not None and claim.holds(sizes):
+            yield sizes
 
 
 def witness_sizes(claim: Claim, names: Sequence[str], seed: int, least: int = 2) -> dict[str, int] | None:
