@@ -1,0 +1,198 @@
+"""Sizes of a rule for the independent evaluator: every name a whole number from 1 that the conditions allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import prod
+from random import Random
+
+from unity_dsl.syntax.ast import Apply, Expr, Name, Number
+from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
+
+from .functions import ARITHMETIC
+from .shapes import NoMeaning
+from .values import Exact, literal
+
+Factor = tuple[str, int]
+"""A factor of a dimension: what it is called, and its size."""
+Dim = tuple[Factor, ...]
+
+
+def number(expr: Expr, sizes: Mapping[str, int]) -> Exact:
+    """A size or attribute at these sizes. Raises NoMeaning where it divides by zero, KeyError for unknown names."""
+    match expr:
+        case Number(value):
+            return literal(value)  # type: ignore[return-value]
+        case Name(name):
+            return sizes[name]
+        case Apply(function, arguments):
+            parts = [number(argument, sizes) for argument in arguments]
+            if function in ("//", "%") and any(part != int(part) for part in parts):
+                raise NoMeaning("whole numbers are divided")
+            value = ARITHMETIC[function](*parts)
+            if value is None:
+                raise NoMeaning("a division by zero")
+            return value  # type: ignore[return-value]
+    raise TypeError(type(expr).__name__)
+
+
+def whole(expr: Expr, sizes: Mapping[str, int]) -> int:
+    value = number(expr, sizes)
+    if value != int(value) or value < 1:
+        raise NoMeaning(f"a size of {value}")
+    return int(value)
+
+
+def expressions(rule: RuleDecl) -> Iterator[GraphExpr]:
+    """Every tensor expression of a rule."""
+    pending: list[GraphExpr] = [*(expr for _, expr in rule.definitions), *rule.left, *rule.right]
+    while pending:
+        expr = pending.pop()
+        yield expr
+        if isinstance(expr, GraphCall):
+            pending += expr.arguments
+        elif isinstance(expr, GraphView):
+            pending.append(expr.operand)
+
+
+def names_in(expr: Expr) -> Iterator[str]:
+    match expr:
+        case Name(name):
+            yield name
+        case Apply(_, arguments):
+            for argument in arguments:
+                yield from names_in(argument)
+
+
+def rest_groups(rule: RuleDecl) -> tuple[str, ...]:
+    found = [name for given in rule.inputs for dim in given.dims if dim.rest for name in names_in(dim.size)]
+    return tuple(dict.fromkeys(found))
+
+
+def size_names(rule: RuleDecl) -> tuple[str, ...]:
+    """Every name that stands for a size, rest groups left aside."""
+    found = [name for given in rule.inputs for dim in given.dims if not dim.rest for name in names_in(dim.size)]
+    found += [
+        name for given in rule.inputs if given.integer_range is not None for name in names_in(given.integer_range)
+    ]
+    found += [name for condition in rule.conditions for name in names_in(condition)]
+    for expr in expressions(rule):
+        if isinstance(expr, GraphCall):
+            found += expr.degrees or ()
+            found += [name for _, value in expr.attributes for name in names_in(value)]
+    return tuple(dict.fromkeys(found))
+
+
+def aliases(rule: RuleDecl) -> dict[str, Expr]:
+    """`m == p * e` says what m is made of; a name that such a product mentions itself keeps its own name."""
+    found: dict[str, Expr] = {}
+    for condition in rule.conditions:
+        left, right = condition.arguments
+        if condition.function == "==" and isinstance(left, Name) and left.name not in found:
+            mentioned = {name for other in found.values() for name in names_in(other)} | set(names_in(right))
+            if left.name not in mentioned and mentioned.isdisjoint({left.name}):
+                found[left.name] = right
+    return found
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers for the names of a rule, ranks for its rest groups."""
+
+    rule: RuleDecl
+    numbers: Mapping[str, int]
+    ranks: Mapping[str, int]
+
+    def dims(self, given: RuleInput) -> list[Dim]:
+        """The dimensions of an input, device axes left aside."""
+        found: list[Dim] = []
+        for dim in given.dims:
+            if dim.rest:
+                (group,) = names_in(dim.size)
+                found += [((name, self.numbers[name]),) for name in group_names(group, self.ranks)]
+            elif not dim.device:
+                found.append(self.factors(dim.size))
+        return found
+
+    def factors(self, expr: Expr) -> Dim:
+        """The factors of a size; 1 has none. Raises NoMeaning where one is less than 1."""
+        known = aliases(self.rule)
+        match expr:
+            case Name(name) if name in known:
+                return self.factors(known[name])
+            case Apply("*", (left, right)):
+                return self.factors(left) + self.factors(right)
+            case Number(1):
+                return ()
+        return ((str(expr) if not isinstance(expr, Name) else expr.name, whole(expr, self.numbers)),)
+
+    def degree(self, name: str) -> Factor:
+        """A device axis: how it is called as a factor, and its size."""
+        factors = self.factors(Name(name))
+        return factors[0] if len(factors) == 1 else (f"@{name}", prod(size for _, size in factors))
+
+
+def group_names(group: str, ranks: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(f"{group}.{position}" for position in range(ranks[group]))
+
+
+def completed(rule: RuleDecl, given: Mapping[str, int]) -> Sizes:
+    """Sizes from those that somebody else names; conditions determine the others. Raises NoMeaning."""
+    ranks = {group: next(n for n in count() if f"{group}.{n}" not in given) for group in rest_groups(rule)}
+    numbers = dict(given)
+    _determine(rule, numbers)
+    missing = [name for name in size_names(rule) if name not in numbers]
+    if missing:
+        raise NoMeaning(f"no size for {missing[0]}")
+    sizes = Sizes(rule, numbers, ranks)
+    _check(sizes)
+    return sizes
+
+
+def _determine(rule: RuleDecl, numbers: dict[str, int]) -> None:
+    for _ in rule.conditions:
+        for name, expr in aliases(rule).items():
+            if name not in numbers and all(part in numbers for part in names_in(expr)):
+                numbers[name] = whole(expr, numbers)
+
+
+def _check(sizes: Sizes) -> None:
+    for condition in sizes.rule.conditions:
+        if number(condition, sizes.numbers) != 1:
+            raise NoMeaning("a condition does not hold")
+    for given in sizes.rule.inputs:
+        sizes.dims(given)
+        if given.integer_range is not None:
+            whole(given.integer_range, sizes.numbers)
+
+
+def drawn(rule: RuleDecl, seed: int, far: Sequence[int] = (), max_rank: int = 3) -> Sizes | None:
+    """Sizes that meet the conditions, or None where none are found: odd seeds have sizes of 1, even ones have not.
+
+    Pairwise different where that can be. With `far` one or two of them, by chance, are of these.
+    """
+    random = Random(f"{rule.name} {seed}")
+    groups, free = rest_groups(rule), [name for name in size_names(rule) if name not in aliases(rule)]
+    for attempt in range(120):
+        ranks = {group: random.randint(0, max_rank) for group in groups}
+        names = [*free, *(name for group in groups for name in group_names(group, ranks))]
+        numbers = dict(zip(names, _numbers(random, len(names), 1 + (seed % 2 == 0), attempt), strict=True))
+        if far and names:
+            numbers |= {random.choice(names): random.choice(far) for _ in range(1 + (random.random() < 0.3))}
+        try:
+            _determine(rule, numbers)
+            sizes = Sizes(rule, numbers, ranks)
+            _check(sizes)
+            return sizes
+        except NoMeaning:
+            continue
+    return None
+
+
+def _numbers(random: Random, how_many: int, lowest: int, attempt: int) -> Sequence[int]:
+    if attempt < 40 and how_many <= 8:
+        return random.sample(range(lowest, lowest + max(how_many, 2)), how_many)
+    top = lowest + (2 if attempt < 80 else 12)
+    return [random.randint(lowest, top) for _ in range(how_many)]
