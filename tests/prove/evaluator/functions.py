@@ -7,7 +7,6 @@ from fractions import Fraction
 from math import inf, isqrt
 from typing import Any
 
-import mpmath
 from mpmath import libmp
 from mpmath.libmp import libmpi
 
@@ -25,6 +24,7 @@ from .values import (
     made,
     minus,
     negated,
+    origin,
     over,
     plus,
     remainder,
@@ -52,7 +52,7 @@ def exponential(value: Value) -> Value:
         return 0 if value < 0 else inf
     if is_exact(value) and value == 0:
         return 1
-    return UNKNOWN if _beyond(value) else made(libmpi.mpi_exp(interval(value), PRECISION))
+    return UNKNOWN if _beyond(value) else made(libmpi.mpi_exp(interval(value), PRECISION), "exp", origin(value))
 
 
 def logarithm(value: Value) -> Value:
@@ -68,7 +68,7 @@ def logarithm(value: Value) -> Value:
         return value
     if is_exact(value) and value == 1:
         return 0
-    return made(libmpi.mpi_log(interval(value), PRECISION))
+    return made(libmpi.mpi_log(interval(value), PRECISION), "log", origin(value))
 
 
 def root(value: Value) -> Value:
@@ -85,7 +85,7 @@ def root(value: Value) -> Value:
         found = Fraction(isqrt(value.numerator), isqrt(value.denominator))
         if found * found == value:
             return found
-    return made(libmpi.mpi_sqrt(interval(value), PRECISION))
+    return made(libmpi.mpi_sqrt(interval(value), PRECISION), "sqrt", origin(value))
 
 
 def power(base: Value, exponent: Value) -> Value:
@@ -98,7 +98,8 @@ def power(base: Value, exponent: Value) -> Value:
         return 1
     if exponent.denominator == 1 and abs(exponent) <= 64:
         if isinstance(base, Interval):
-            found = made(libmpi.mpi_pow_int(base.pair, abs(int(exponent)), PRECISION))
+            whole = abs(int(exponent))
+            found = made(libmpi.mpi_pow_int(base.pair, whole, PRECISION), "pow", base.origin, whole)
             return found if exponent > 0 else over(1, found)
         return None if base == 0 and exponent < 0 else Fraction(base) ** int(exponent)
     if exponent == Fraction(1, 2):
@@ -120,7 +121,7 @@ def _of_exponential(base: Value, exponent: Value) -> Value:
 
 def absolute(value: Value) -> Value:
     if isinstance(value, Interval):
-        return Interval(*libmpi.mpi_abs(value.pair, PRECISION))
+        return made(libmpi.mpi_abs(value.pair, PRECISION), "abs", value.origin)
     return value if _apart(value) else abs(value)  # type: ignore[arg-type]
 
 
@@ -145,8 +146,9 @@ def error_function(value: Value) -> Value:
         return 0
     low, high = interval(value)
     slack = libmp.from_man_exp(1, -PRECISION)
-    ends = [mpmath.libmp.libhyper.mpf_erf(end, PRECISION + 20) for end in (low, high)]
-    return made((libmp.mpf_sub(ends[0], slack, PRECISION, "f"), libmp.mpf_add(ends[1], slack, PRECISION, "c")))
+    ends = [libmp.mpf_erf(end, PRECISION + 20) for end in (low, high)]
+    around = libmp.mpf_sub(ends[0], slack, PRECISION, "f"), libmp.mpf_add(ends[1], slack, PRECISION, "c")
+    return made(around, "erf", origin(value))
 
 
 def _turning(part: int, at_zero: int) -> Callable[[Value], Value]:
@@ -162,7 +164,7 @@ def _turning(part: int, at_zero: int) -> Callable[[Value], Value]:
         if _beyond(value):
             return UNKNOWN
         pairs: Any = libmpi.mpi_cos_sin(interval(value), PRECISION)
-        return made(pairs[part])
+        return made(pairs[part], "turn", part, origin(value))
 
     return computed
 

@@ -30,9 +30,9 @@ from unity_dsl.syntax.ast import (
     Uniform,
 )
 
-from .functions import ARITHMETIC, COMPARISONS, PRIMITIVES
+from .functions import ARITHMETIC, PRIMITIVES
 from .shapes import Declaration, Frame, NoMeaning, axis_of
-from .values import UNKNOWN, Value, greatest, least, literal, multiplied, times, total
+from .values import UNKNOWN, Value, greatest, least, literal, multiplied, total
 
 Place = tuple[int, ...]
 Indices = dict[str, int]
@@ -185,9 +185,6 @@ class Operation:
                 return lambda at: _chosen(condition(at), then, otherwise, at)
             case Uniform(index):
                 return self._uniform(index)
-            case Apply("*", (left, right)) if _is_guard(left) or _is_guard(right):
-                guard, other = (left, right) if _is_guard(left) else (right, left)
-                return _guarded(self.compile(guard), self.compile(other))
             case Apply(function, arguments):
                 computed = self.function(function)
                 parts = [self.compile(argument) for argument in arguments]
@@ -264,7 +261,6 @@ class Operation:
             sizes += [self.size_of(name, reduction.body) for name in own]
         body, reduce = self.compile(reduction.body), _REDUCE[reduction.kind]
         ranges = [range(size) for size in sizes]
-        # A product that begins with a guard adds 0, or nothing at all, where the guard does not hold.
 
         def values(at: Indices) -> Iterator[Value]:
             inner = dict(at)
@@ -317,9 +313,6 @@ def _defined(expr: Expr, known: Mapping[str, Value], library: Declarations) -> V
             return literal(number)
         case Name(name):
             return known[name]
-        case Apply("*", (left, right)) if _is_guard(left) or _is_guard(right):
-            guard, other = (left, right) if _is_guard(left) else (right, left)
-            return _guarded_value(_defined(guard, known, library), _defined(other, known, library))
         case Apply(function, arguments):
             computed = ARITHMETIC.get(function) or element_function(library.functions[function], library)
             return computed(*(_defined(argument, known, library) for argument in arguments))
@@ -340,20 +333,6 @@ def _native(argument: NativeArgument, known: Mapping[str, Value]) -> Value:
         case NativeCall(function, arguments) if function in PRIMITIVES:
             return PRIMITIVES[function](*(_native(part, known) for part in arguments))
     raise Untried("a native call of no known function")
-
-
-def _is_guard(expr: Expr) -> bool:
-    return isinstance(expr, Apply) and expr.function in COMPARISONS
-
-
-def _guarded(guard: Compiled, other: Compiled) -> Compiled:
-    return lambda at: _guarded_value(guard(at), other(at))
-
-
-def _guarded_value(truth: Value, value: Value) -> Value:
-    if truth == 0 and (value is None or isinstance(value, float)):
-        return UNKNOWN
-    return times(truth, value)
 
 
 def _chosen(truth: Value, then: Compiled, otherwise: Compiled, at: Indices) -> Value:

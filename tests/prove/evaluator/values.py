@@ -25,10 +25,14 @@ Exact: TypeAlias = int | Fraction
 
 @dataclass(frozen=True)
 class Interval:
-    """All reals between two ends, as mpmath's raw floats: the true value is one of them."""
+    """All reals between two ends, as mpmath's raw floats: the true value is one of them.
+
+    `origin` tells how it was computed, a hash: of the same origin are equal numbers, however wide the interval.
+    """
 
     low: Any
     high: Any
+    origin: int
 
     @property
     def pair(self) -> tuple[Any, Any]:
@@ -75,10 +79,20 @@ def interval(value: Value) -> Any:
     return tuple(libmp.from_rational(value.numerator, value.denominator, PRECISION, way) for way in "fc")
 
 
-def made(pair: tuple[Any, Any]) -> Value:
-    """The value that a pair of raw floats encloses. Ends that are not finite tell nothing."""
+def made(pair: tuple[Any, Any], *origin: Any) -> Value:
+    """The value that a pair of raw floats encloses, and what it is computed from. Ends not finite tell nothing."""
     low, high = pair
-    return UNKNOWN if _special(low) or _special(high) else Interval(low, high)
+    return UNKNOWN if _special(low) or _special(high) else Interval(low, high, hash(origin))
+
+
+def origin(value: Value) -> int:
+    """What tells a number from those that were computed in another way."""
+    return value.origin if isinstance(value, Interval) else hash(value)
+
+
+def _both(left: Value, right: Value) -> tuple[int, ...]:
+    """The origin of what commutes."""
+    return tuple(sorted((origin(left), origin(right))))
 
 
 def _special(end: Any) -> bool:
@@ -115,13 +129,13 @@ def plus(left: Value, right: Value) -> Value:
             return left if left == right else None
         return left if isinstance(left, float) else right
     if isinstance(left, Interval) or isinstance(right, Interval):
-        return made(libmpi.mpi_add(interval(left), interval(right), PRECISION))
+        return made(libmpi.mpi_add(interval(left), interval(right), PRECISION), "+", *_both(left, right))
     return left + right  # type: ignore[operator]
 
 
 def negated(value: Value) -> Value:
     if isinstance(value, Interval):
-        return Interval(libmp.mpf_neg(value.high), libmp.mpf_neg(value.low))
+        return Interval(libmp.mpf_neg(value.high), libmp.mpf_neg(value.low), ~value.origin)
     return value if value is None or value is UNKNOWN else -value  # type: ignore[operator]
 
 
@@ -145,7 +159,7 @@ def times(left: Value, right: Value) -> Value:
     if isinstance(left, Interval) or isinstance(right, Interval):
         if left == 0 or right == 0:
             return 0
-        return made(libmpi.mpi_mul(interval(left), interval(right), PRECISION))
+        return made(libmpi.mpi_mul(interval(left), interval(right), PRECISION), "*", *_both(left, right))
     return left * right  # type: ignore[operator]
 
 
@@ -165,7 +179,7 @@ def over(left: Value, right: Value) -> Value:
     if isinstance(left, float):
         return left * of
     if isinstance(left, Interval) or isinstance(right, Interval):
-        return made(libmpi.mpi_div(interval(left), interval(right), PRECISION))
+        return made(libmpi.mpi_div(interval(left), interval(right), PRECISION), "/", origin(left), origin(right))
     return Fraction(left) / right  # type: ignore[arg-type]
 
 
@@ -197,6 +211,8 @@ def order(left: Value, right: Value) -> int | None:
     if isinstance(left, Interval) or isinstance(right, Interval):
         if isinstance(left, float) or isinstance(right, float):
             return -1 if left == -inf or right == inf else 1
+        if origin(left) == origin(right):
+            return 0
         (low, high), (least, most) = interval(left), interval(right)
         if libmp.mpf_lt(high, least):
             return -1
@@ -208,9 +224,9 @@ _HOLDS = {"==": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=":
 
 
 def compared(relation: str, left: Value, right: Value) -> Value:
-    """1 or 0, in the order of the extended reals; of what has no value there is no comparison."""
+    """1 or 0, in the order of the extended reals; with what has no value nothing compares, so that `!=` holds."""
     if left is None or right is None:
-        return None
+        return int(relation == "!=")
     found = order(left, right)
     return UNKNOWN if found is None else int(found in _HOLDS[relation])
 
@@ -225,7 +241,8 @@ def greater(left: Value, right: Value) -> Value:
     if left is UNKNOWN or right is UNKNOWN:
         return inf if inf in (left, right) else UNKNOWN
     (low, high), (least, most) = interval(left), interval(right)
-    return Interval(low if libmp.mpf_gt(low, least) else least, high if libmp.mpf_gt(high, most) else most)
+    ends = low if libmp.mpf_gt(low, least) else least, high if libmp.mpf_gt(high, most) else most
+    return made(ends, "max", *_both(left, right))
 
 
 def lesser(left: Value, right: Value) -> Value:
