@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from time import perf_counter
 
-from unity_dsl.index.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.resources import folder
-from unity_dsl.rules.keeping import asked_claims, keep, shipped_instances
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.rules.shipped_theorems import asked_claims, keep, shipped_instances
 from unity_dsl.rules.theorem_file import NAME, TheoremFile
-from unity_dsl.rules.theorems import ShardingTheorems
 
 
 def main() -> int:

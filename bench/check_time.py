@@ -11,8 +11,9 @@ from statistics import median
 from measure import print_table, write_results
 
 from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.emit.write import write_program
 
 ROOT = Path(__file__).parent.parent
 
@@ -44,7 +45,7 @@ def time_check(pool: RankPool, out: Path, repetitions: int) -> dict[str, float |
     times = []
     for seed in range(1 + repetitions):
         start = time.perf_counter()
-        report = pool.check(out, seed=seed)
+        report = check(out, seed=seed, pool=pool)
         times.append(time.perf_counter() - start)
         if not report.ok:
             raise SystemExit(f"{out.name} is not equal to its model: {report.to_json()}")

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.prove.cases import library, rules_of  # noqa: E402
 from unity_dsl.prove.answer import Proved  # noqa: E402
-from unity_dsl.prove.prove import prove_rule  # noqa: E402
+from unity_dsl.prove.rule_proof import prove_rule  # noqa: E402
 from unity_dsl.syntax.parse_rules import RuleDecl  # noqa: E402
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from unity_dsl.cli import run
-from unity_dsl.index.library import load_library
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.prove.answer import Proved
 from unity_dsl.rules.certificate import certificates_path, certify, render_certificates
 from unity_dsl.rules.rulebook import prove_rules

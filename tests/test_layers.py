@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,8 @@ def stage_of(parts: tuple[str, ...]) -> str:
     return parts[0] if parts and parts[0] != "__init__" else "__init__"
 
 
-def stages_imported(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and stage of every import of this package, those inside functions and for types alone included."""
+def names_imported(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Line and dotted name of every import of this package, those inside functions and for types alone included."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -36,13 +37,43 @@ def stages_imported(path: Path) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             module = (*base, *(node.module.split(".") if node.module else ()))
-            targets = [(*module, alias.name) for alias in node.names] if len(module) == 1 else [module]
+            targets = [(*module, alias.name) for alias in node.names]
         else:
             continue
-        for target in targets:
-            if target[0] == "unity_dsl":
-                known = target[1:] if target[1:2] and is_module(target[1]) else ()
-                yield node.lineno, stage_of(known)
+        yield from ((node.lineno, target[1:]) for target in targets if target[0] == "unity_dsl")
+
+
+def stages_imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and stage of every import of this package."""
+    for line, name in names_imported(path):
+        yield line, stage_of(name if name and is_module(name[0]) else ())
+
+
+def module_of(name: tuple[str, ...]) -> tuple[str, ...]:
+    """The module that a dotted name is, or is a name of."""
+    while name and not (PACKAGE.joinpath(*name).is_dir() or PACKAGE.joinpath(*name).with_suffix(".py").exists()):
+        name = name[:-1]
+    return name
+
+
+def imports() -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Every pair of a module and another that it imports."""
+    for path in MODULES:
+        own = path.relative_to(PACKAGE).with_suffix("").parts
+        own = own[:-1] if own[-1] == "__init__" else own
+        yield from ((own, other) for _, name in names_imported(path) if (other := module_of(name)) not in (own, ()))
+
+
+def check_acyclic(edges: Iterator[tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
+    """Fails with the circle, if there is one."""
+    graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for user, used in edges:
+        graph.setdefault(user, set()).add(used)
+    assert graph
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(".".join(name) for name in error.args[1]))
 
 
 def is_module(name: str) -> bool:
@@ -55,6 +86,16 @@ def test_a_stage_imports_only_those_before_it(path: Path) -> None:
     allowed = (*BELOW_ALL, *STAGES[: STAGES.index(own) + 1]) if own in STAGES else BELOW_ALL
     wrong = [f"line {line}: {own} imports {stage}" for line, stage in stages_imported(path) if stage not in allowed]
     assert not wrong
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    check_acyclic(imports())
+
+
+def test_no_rooms_of_a_stage_import_each_other() -> None:
+    """A room is a subpackage of a stage; its order is that of the imports, which have no circle."""
+    rooms = ((user[:2], used[:2]) for user, used in imports() if len(user) > 2 and len(used) > 2)
+    check_acyclic((user, used) for user, used in rooms if user != used)
 
 
 def test_every_part_of_the_package_is_a_stage() -> None:
@@ -85,8 +126,8 @@ def test_a_compile_loads_no_torch_and_without_rules_no_prover(tmp_path: Path) ->
     model = str(ROOT / "examples" / "digits.udl")
     loaded = loaded_by([model, "-o", str(tmp_path / "out"), "--devices", "2"], whole=True)
     assert not {name.split(".")[0] for name in loaded} & {"torch", "z3", "triton", "sklearn", "scipy", "sympy"}
-    assert "unity_dsl.rules.theorems" in loaded
-    assert not loaded & {"unity_dsl.prove.prove", "unity_dsl.prove.form", "unity_dsl.rules.rulebook"}
+    assert "unity_dsl.rules.sharding_theorems" in loaded
+    assert not loaded & {"unity_dsl.prove.rule_proof", "unity_dsl.prove.normal_form.form", "unity_dsl.rules.rulebook"}
 
 
 def test_help_loads_no_stage() -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.graph.conversion import convert
+from unity_dsl.graph.collective_steps import StepKind
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard
-from unity_dsl.graph.step import StepKind
-from unity_dsl.index.library import library_of, load_library
+from unity_dsl.graph.layout_conversion import convert
+from unity_dsl.index.declarations.loading import library_of, load_library
 from unity_dsl.prove.answer import Proved
-from unity_dsl.prove.prove import prove_rule
-from unity_dsl.rules.check import load_rules
+from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.rules.wellformed import load_rules
 from unity_dsl.syntax.format import format_model, format_ops, format_rules
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.parse_ops import parse_ops

@@ -1,4 +1,4 @@
-"""`unityc`: the only part that prints and exits. Everything else it calls raises.
+"""The `unityc` command line: the only part that prints and exits.
 
 Exit codes: 0 done; 1 a check that failed, or a fault of ours; 2 a fault in the input; 130 interrupted. Only click is
 imported before a command runs, so that help is immediate and a compile loads neither torch nor z3.
@@ -21,7 +21,7 @@ from . import __version__
 from .console import keep_interruptions, replace_file, show_diagnostic, show_lines
 
 if TYPE_CHECKING:
-    from .emit.check import CheckReport
+    from .emit.program_check import CheckReport
 
 DEBUG = "UNITY_DEBUG"
 
@@ -158,7 +158,7 @@ def compile_command(
     from math import prod
 
     from .compile import Request, compile_model
-    from .emit.write import write_program
+    from .emit.output_folder import write_program
     from .summary import show_summary, summarise
 
     degrees = parse_mesh(mesh)
@@ -221,7 +221,7 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
     Same initial weights, same data: the loss, every gradient, and the parameters after some SGD steps are compared, in
     float64 (the test of correctness) and in float32. Exit code 1 where they differ.
     """
-    from .emit.check import check
+    from .emit.program_check import check
 
     report = check(out, ranks, steps=steps, seed=seed)
     if as_json:
@@ -274,11 +274,11 @@ def explain_command(name: str, ops: tuple[Path, ...]) -> None:
 
 def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one."""
-    from .index.describe import describe_function, describe_operator, describe_parallel
-    from .index.library import load_library
-    from .prove.facts import fact_lines
+    from .index.cost.explanation import describe_function, describe_operator, describe_parallel
+    from .index.declarations.loading import load_library
+    from .prove.equality.fact_proofs import fact_lines
     from .rules.sharding_table import statuses
-    from .rules.theorems import ShardingTheorems
+    from .rules.sharding_theorems import ShardingTheorems
     from .syntax.codes import CODES
     from .syntax.diagnostic import fail, suggest
 
@@ -322,7 +322,7 @@ def list_command(kind: str, ops: tuple[Path, ...]) -> None:
 
 def list_operators(ops: Sequence[Path]) -> list[tuple[str, str]]:
     """Operators, then parallel ops, each with the first line of its doc comment."""
-    from .index.library import load_library
+    from .index.declarations.loading import load_library
 
     library = load_library(ops)
     operators = [(name, first_line(declaration.doc)) for name, declaration in library.operators.items()]
@@ -344,7 +344,7 @@ def list_machines() -> list[tuple[str, str]]:
 
 def list_strategies() -> list[tuple[str, str]]:
     """Strategies with what each does."""
-    from .search.solve import RANDOM, STRATEGIES, random
+    from .search.plan_search import RANDOM, STRATEGIES, random
 
     strategies = {**STRATEGIES, RANDOM: random}
     return [(name, first_line(strategy.__doc__ or "")) for name, strategy in strategies.items()]

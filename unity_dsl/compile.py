@@ -1,4 +1,4 @@
-"""From what the user asked for to a plan: the stages in order, nothing else."""
+"""Compiles a model to a plan: the stages in order."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .emit.plan_file import Sources
-from .graph.build import build_model
+from .graph.model_graph import build_model
 from .graph.plan import Plan
-from .index.library import Library, library_of, library_sources
+from .index.declarations.loading import library_of, library_sources
+from .index.library import Library
 from .machine.machine import machine_source, read_machine
 from .machine.mesh import build_mesh
-from .search.pin import parse_pin
-from .search.solve import search
+from .search.layout_pins import parse_pin
+from .search.plan_search import search
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.parse_rules import RuleDecl

@@ -29,10 +29,10 @@ def configurations_command(names: tuple[str, ...], ops: tuple[Path, ...], as_jso
     comes with the reason. What an extern operator declares is assumed, and tried on samples here. Kept proofs are
     not looked at. Exit code 0 where nothing is left that is neither.
     """
-    from .index.library import load_library
+    from .index.declarations.loading import load_library
     from .rules.sharding_table import table_of
+    from .rules.sharding_theorems import ShardingTheorems
     from .rules.theorem_file import TheoremFile
-    from .rules.theorems import ShardingTheorems
     from .syntax.diagnostic import fail, suggest
 
     library = load_library(ops)

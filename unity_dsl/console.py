@@ -1,4 +1,4 @@
-"""What the commands share: how they print, and how they replace a file."""
+"""Printing, progress, interruption and file replacement, shared by all commands."""
 
 from __future__ import annotations
 

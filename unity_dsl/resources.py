@@ -1,4 +1,4 @@
-"""Where the declarative folders are: beside the package in a checkout, inside it in an installed wheel."""
+"""Locates the declarative folders: beside the package in a checkout, inside it in a wheel."""
 
 from __future__ import annotations
 

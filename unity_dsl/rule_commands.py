@@ -1,4 +1,4 @@
-"""`unityc rules`: proving files of rules, showing proofs, and certificates."""
+"""`unityc rules`: proves, shows and verifies rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .console import replace_file
 
 if TYPE_CHECKING:
     from .index.library import Library
-    from .prove.witness import Difference
+    from .prove.refutation.numeric_run import Difference
     from .rules.rulebook import Verdict
     from .syntax.parse_rules import RuleDecl
     from .syntax.span import Source
@@ -74,7 +74,7 @@ def prove_command(
     --write keeps the proofs as X.certificates.json beside X.rules. With --smt every answer that a proof rests on is
     a question to which any SMT solver must say `unsat`.
     """
-    from .index.library import load_library
+    from .index.declarations.loading import load_library
     from .syntax.read import read_source
 
     library = load_library(ops)
@@ -141,8 +141,8 @@ def show_verdicts(verdicts: Sequence[Verdict], library: Library, heading: str = 
 def _reasons(verdict: Verdict, library: Library) -> Iterator[str]:
     """Why a rule is not proved: where it fails, or what could not be shown; and the conditions under which it is."""
     from .prove.answer import NotProved, Refuted
-    from .prove.counterexample import counterexample_table
-    from .prove.witness import Difference
+    from .prove.refutation.counterexample import counterexample_table
+    from .prove.refutation.numeric_run import Difference
     from .rules.rulebook import condition_texts, reason_text
 
     answer, found = verdict.answer, verdict.found
@@ -195,8 +195,8 @@ def make_folder(folder: Path) -> None:
 
 def write_questions(verdicts: Sequence[Verdict], library: Library, folder: Path) -> None:
     """What the proofs of these rules asked of z3, a file a question. Raises E030 where it cannot be written."""
-    from .prove.prove import follow_rule
-    from .prove.smt import smt_files
+    from .prove.rule_proof import follow_rule
+    from .prove.smtlib import smt_files
 
     for verdict in verdicts:
         if status_of(verdict) == "proved":
@@ -227,8 +227,8 @@ def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
     Exit code 0 where all rules are proved and each has the certificate of its proof, 1 where a rule is not proved,
     2 where a certificate is missing, damaged or stale.
     """
-    from .index.library import load_library
-    from .rules.verify import check_certificates, check_proofs
+    from .index.declarations.loading import load_library
+    from .rules.certificate_check import check_certificates, check_proofs
     from .syntax.read import read_source
 
     library = load_library(ops)
@@ -261,8 +261,8 @@ def show_command(name: str, rules: tuple[Path, ...], ops: tuple[Path, ...], smt:
     In the normal form `sum(k < h) [k < o] x[i, k]` is a sum over k of those elements for which k < o; `max{…}` is the
     greatest of a set; a dimension made of several factors has an index in brackets, the major factor first.
     """
-    from .index.library import load_library
-    from .rules.describe import describe_rule
+    from .index.declarations.loading import load_library
+    from .rules.proof_text import describe_rule
     from .syntax.diagnostic import fail, suggest
 
     library = load_library(ops)
@@ -276,7 +276,7 @@ def show_command(name: str, rules: tuple[Path, ...], ops: tuple[Path, ...], smt:
 def _rules_of(paths: Sequence[Path], library: Library) -> Iterator[RuleDecl]:
     """The rules of these files, or the shipped ones."""
     from .resources import folder
-    from .rules.check import load_rules
+    from .rules.wellformed import load_rules
     from .syntax.read import read_source
 
     for path in paths or sorted(folder("rules").glob("*.rules")):

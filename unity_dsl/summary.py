@@ -1,4 +1,4 @@
-"""What a compile says of the plan it has chosen: a few lines for people, or plain data."""
+"""Summary of a chosen plan, for people or as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .compile import Compilation
 from .console import show_lines
 from .emit.plan_file import describe_cost
-from .emit.proofs import list_declared
+from .emit.theorem_list import list_declared
 from .graph.graph import Buffer, Weight
 from .graph.plan import Memory, PlannedGraph, PlannedSegment
 from .syntax.diagnostic import first_of

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Shard, invariant, nest
+from unity_dsl.graph.layout_typing import TypedOperator, configurations
 from unity_dsl.graph.plan import (
     Border,
     Cost,
@@ -18,9 +19,8 @@ from unity_dsl.graph.plan import (
     PlannedValue,
     Run,
 )
-from unity_dsl.graph.typing import TypedOperator, configurations
 from unity_dsl.index.library import Library
-from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
 
 Layouts = dict[str, tuple[Value, Layout]]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unity_dsl.emit.compare import load_program
+from unity_dsl.emit.rank_comparison import load_program
 
 Array = np.ndarray
 

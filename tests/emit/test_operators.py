@@ -16,19 +16,19 @@ import pytest
 import torch
 
 from unity_dsl.graph.layout import Mesh
-from unity_dsl.graph.typing import TypedOperator, type_operator
-from unity_dsl.index.adjoint import adjoint
-from unity_dsl.index.evaluate import evaluate
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.library import load_library
-from unity_dsl.index.representative import small_instances
-from unity_dsl.index.uniform import uniform
+from unity_dsl.graph.layout_typing import TypedOperator, type_operator
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.index.evaluation.uniform import uniform
+from unity_dsl.index.gradients.adjoint import adjoint
+from unity_dsl.index.instantiation.representative import small_instances
 
+from ..index.gradients.test_adjoint import ALL
 from ..index.operand_cases import Case
 from ..index.simple_cases import KINKED
-from ..index.test_adjoint import ALL
 from ..index.test_ops import listed
-from .test_local import run, text_of
+from .test_operator_text import run, text_of
 
 LIBRARY = load_library()
 SEEDS = range(2)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from ..index.operand_cases import Case
-from .test_local import run
+from .test_operator_text import run
 from .test_operators import LIBRARY, texts
 
 

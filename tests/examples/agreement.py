@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Model
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.index.library import Library
 from unity_dsl.resources import folder
 from unity_dsl.syntax.parse_model import parse_model

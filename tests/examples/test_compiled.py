@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from unity_dsl.compile import Request, compile_model
-from unity_dsl.emit.compare import load_program
-from unity_dsl.emit.write import write_program
+from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.rank_comparison import load_program
 
 from .agreement import EXAMPLES, error, noise_floor, path_of, run_reference
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from unity_dsl.graph.graph import Model
-from unity_dsl.index.library import Library, load_library
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.library import Library
 
 from ..graph.evaluation import evaluate_model
 from .agreement import EXAMPLES, build_example, error, run_reference, sizes_of

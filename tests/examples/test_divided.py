@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from unity_dsl.compile import Request, compile_model
-from unity_dsl.emit.check import check
+from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.emit.write import write_program
 from unity_dsl.graph.plan import PlannedGraph, PlannedSegment
 
 from .agreement import path_of

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from unity_dsl.emit.compare import initial_state, load_program
+from unity_dsl.emit.rank_comparison import initial_state, load_program
 from unity_dsl.graph.graph import Graph, Model, Node, Segment
-from unity_dsl.index.evaluate import evaluate
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.index.evaluation.uniform import uniform
 from unity_dsl.index.library import Library
-from unity_dsl.index.uniform import uniform
 
 Values = dict[str, Any]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from unity_dsl.graph.conversion import convert
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.layout_conversion import convert
 from unity_dsl.graph.plan import Cost, Plan, PlannedGraph, PlannedSegment
 from unity_dsl.index.library import Library
-from unity_dsl.rules.theorems import ShardingTheorems
-from unity_dsl.search.restriction import Restriction
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.strategies.random import random, role_names
 
 

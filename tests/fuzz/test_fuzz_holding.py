@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from tests.graph.overlapping import HALO, STRIDED, library_with
-from unity_dsl.emit.check import TOLERANCE, compare
+from unity_dsl.emit.program_check import TOLERANCE, compare
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.layout import Mesh, MeshAxis
+from unity_dsl.graph.layout_typing import Along
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan, PlannedNode
-from unity_dsl.graph.typing import Along
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 

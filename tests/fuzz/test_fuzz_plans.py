@@ -13,14 +13,15 @@ from random import Random
 
 import pytest
 
-from unity_dsl.emit.check import TOLERANCE, compare
-from unity_dsl.emit.program import render_model, render_parallel, write_down
+from unity_dsl.emit.program_check import TOLERANCE, compare
+from unity_dsl.emit.program_text import render_model, render_parallel, write_down
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh, MeshAxis
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
-from unity_dsl.index.library import Library, library_of, library_sources
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.render import render

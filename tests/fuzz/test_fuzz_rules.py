@@ -13,7 +13,7 @@ import pytest
 
 from tests.prove.cases import library
 from tests.rules.models import build, random_rewritings
-from unity_dsl.emit.check import TOLERANCE, compare
+from unity_dsl.emit.program_check import TOLERANCE, compare
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh, MeshAxis

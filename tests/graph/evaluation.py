@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unity_dsl.graph.graph import Graph, Model, Segment
-from unity_dsl.index.evaluate import evaluate
+from unity_dsl.index.evaluation.evaluate import evaluate
 from unity_dsl.index.library import Library
 
 Array = npt.NDArray[Any]

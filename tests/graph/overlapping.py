@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from unity_dsl.index.library import Library, library_of, library_sources
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.span import Source
 
 HALO = """

@@ -6,11 +6,12 @@ from itertools import product
 
 import numpy as np
 
-from unity_dsl.graph.cut import held_indices
-from unity_dsl.graph.exchange import transfers
+from unity_dsl.graph.collective_steps import Step, StepKind
+from unity_dsl.graph.declared_slices import positions_of
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Partial, Replicate, Shard, nest
-from unity_dsl.graph.step import Step, StepKind
-from unity_dsl.index.library import Library, load_library
+from unity_dsl.graph.layout_exchange import transfers
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.library import Library
 
 LIBRARY = load_library()
 
@@ -39,7 +40,7 @@ def take(
     tensor: np.ndarray, layout: Layout, mesh: Mesh, here: tuple[int, ...], library: Library = LIBRARY
 ) -> np.ndarray:
     for dim, extent in enumerate(tensor.shape):
-        index = held_indices(layout, dim, extent, mesh, here, library)
+        index = positions_of(layout, dim, extent, mesh, here, library)
         tensor = np.where(
             np.expand_dims(index >= 0, tuple(d for d in range(tensor.ndim) if d != dim)), tensor.take(index, dim), 0.0
         )
@@ -54,7 +55,7 @@ def decode(held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh, lib
     for rank, local in enumerate(held):
         here = mesh.coordinates(rank)
         copy = tuple(here[axis] for axis in copied)
-        index = np.ix_(*(held_indices(layout, dim, extent, mesh, here, library) for dim, extent in enumerate(shape)))
+        index = np.ix_(*(positions_of(layout, dim, extent, mesh, here, library) for dim, extent in enumerate(shape)))
         sums.setdefault(copy, np.zeros(shape))[index] += local
     for value in sums.values():
         assert np.isnan(total).all() or np.allclose(total, value), "copies differ"
@@ -116,7 +117,7 @@ def run_transfers(source: Layout, target: Layout, held: Locals, mesh: Mesh, shap
     out = []
     for rank in range(mesh.size):
         here = mesh.coordinates(rank)
-        local = tuple(len(held_indices(target, dim, extent, mesh, here, LIBRARY)) for dim, extent in enumerate(shape))
+        local = tuple(len(positions_of(target, dim, extent, mesh, here, LIBRARY)) for dim, extent in enumerate(shape))
         out.append(np.zeros(local))
     for transfer in transfers(source, target, shape, mesh, LIBRARY):
         out[transfer.taker][np.ix_(*transfer.put_at)] += held[transfer.giver][np.ix_(*transfer.taken_from)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unity_dsl.index.library import Library, load_library
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.library import Library
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from unity_dsl.index.library import Library, library_of
+from unity_dsl.index.declarations.loading import library_of
+from unity_dsl.index.library import Library
 from unity_dsl.resources import folder
 from unity_dsl.syntax.ast import OperatorDecl, ParallelDecl
 from unity_dsl.syntax.read import read_source

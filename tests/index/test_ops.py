@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unity_dsl.index.evaluate import evaluate
-from unity_dsl.index.instantiate import Binding, Shape, instantiate
+from unity_dsl.index.equations.term import call, substitute
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.index.evaluation.native_calls import LITERALS
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.library import Library
-from unity_dsl.index.native import LITERALS
-from unity_dsl.index.term import call, substitute
 from unity_dsl.syntax.ast import (
     DimDecl,
     Expr,

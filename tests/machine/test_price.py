@@ -5,25 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unity_dsl.graph.conversion import convert
+from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
-from unity_dsl.graph.step import Step, StepKind
-from unity_dsl.graph.typing import Along, Uniformly, configurations, type_operator
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Shape, instantiate
-from unity_dsl.index.library import Library, load_library
+from unity_dsl.graph.layout_conversion import convert
+from unity_dsl.graph.layout_typing import Along, Uniformly, configurations, type_operator
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Link, Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.machine.price import (
     group_price,
-    held_fraction,
+    local_fraction,
     price_inner,
     price_operator,
     price_operators,
     price_steps,
     price_update,
 )
-from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
 
 PEAK = {"f64": 1e12, "f32": 2e12, "bf16": 8e12, "f16": 8e12}
 LEVELS = (Link("node", 4, 100e9, 1e-6), Link("network", 8, 40e9, 10e-6))
@@ -87,11 +88,11 @@ def test_steps_of_a_conversion_follow_what_is_held() -> None:
     sliced = nest((Shard(0), Shard(0)))
     whole = Layout((Invariant(), Invariant()))
     found = convert(sliced, whole, mesh, (8, 8))
-    price = price_steps(found.forward, mesh, MACHINE, held_fraction(sliced, mesh))
+    price = price_steps(found.forward, mesh, MACHINE, local_fraction(sliced, mesh))
     assert price.per_byte == pytest.approx(3 / 4 / 100e9)
-    assert held_fraction(sliced, mesh) == 1 / 4
-    assert held_fraction(nest((Partial(), Shard(1))), mesh) == 1 / 2
-    assert held_fraction(nest((Replicate(), Invariant())), mesh) == 1
+    assert local_fraction(sliced, mesh) == 1 / 4
+    assert local_fraction(nest((Partial(), Shard(1))), mesh) == 1 / 2
+    assert local_fraction(nest((Replicate(), Invariant())), mesh) == 1
 
 
 def test_an_exchange_pays_what_arrives() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from unity_dsl.emit.compare import load_program
+from unity_dsl.emit.rank_comparison import load_program
 
 
 def count_collectives(rank: int, ranks: int, program: str, bucket_bytes: int) -> tuple[Counter[str], Counter[str]]:

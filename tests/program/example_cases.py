@@ -9,18 +9,19 @@ from random import Random
 from time import perf_counter
 
 from unity_dsl.compile import Request
-from unity_dsl.emit.check import CheckReport, compare
+from unity_dsl.emit.output_folder import render_program, write_files
 from unity_dsl.emit.plan_file import Sources
+from unity_dsl.emit.program_check import CheckReport, compare
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.emit.write import render_program, write_files
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Model
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
-from unity_dsl.index.library import Library, library_of, library_sources
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import machine_source, read_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.resources import folder
-from unity_dsl.search.solve import RANDOM, search
+from unity_dsl.search.plan_search import RANDOM, search
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source

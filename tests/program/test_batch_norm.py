@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 
 from .test_updates import loaded
@@ -134,7 +135,7 @@ def test_statistics_are_over_the_whole_batch(name: str, compile_program: Compile
     assert (
         "parallel.reduce_" in (out / "model.py").read_text().split("batch_norm")[1].split("torch.relu")[0]
     ) is collective
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 
@@ -157,5 +158,5 @@ model groups[b = 4, c = 8, h = 4, w = 3]
     ids=["groups", "height", "batch and groups"],
 )
 def test_group_norm_on_slices(ranks: int, pins: list[str], compile_program: Compile, pool: RankPool) -> None:
-    report = pool.check(compile_program(GROUPS, devices=ranks, pins=pins))
+    report = check(compile_program(GROUPS, devices=ranks, pins=pins), pool=pool)
     assert report.ok, report

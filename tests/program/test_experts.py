@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from unity_dsl.cli import run
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 
 from ..examples.agreement import EXAMPLES, run_reference
@@ -77,7 +78,7 @@ def test_the_program_equals_its_model(
 ) -> None:
     out = compile_program(MODEL, devices=ranks, pins=pins)
     assert set(axes.items()) <= divided(out)
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 
@@ -108,7 +109,7 @@ def test_what_is_declared_is_listed_and_not_proved(compile_program: Compile, tmp
 
 def test_the_small_example_drops_tokens_and_with_room_for_all_it_drops_none() -> None:
     """What the agreement of examples/mixtral_8x7b.udl with its module says something about."""
-    from unity_dsl.index.library import load_library
+    from unity_dsl.index.declarations.loading import load_library
 
     expected = run_reference("mixtral_8x7b", load_library())
     sizes = {key: int(value) for key, value in expected.model.parameters.items()}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 
 Compile = Callable[..., Path]
@@ -54,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("pins", [[], ["y=S0"], ["h=S1", "g=S1", "y=S1"]], ids=["auto", "rows", "columns"])
 def test_own_operator(ranks: int, pins: list[str], folder: Path, compile_program: Compile, pool: RankPool) -> None:
-    report = pool.check(compile_program(MODEL, devices=ranks, pins=pins, operators=[folder]))
+    report = check(compile_program(MODEL, devices=ranks, pins=pins, operators=[folder]), pool=pool)
     assert report.ok, report
 
 
@@ -71,5 +72,5 @@ def test_own_operator(ranks: int, pins: list[str], folder: Path, compile_program
 def test_own_parallel_op(ranks: int, pins: list[str], folder: Path, compile_program: Compile, pool: RankPool) -> None:
     out = compile_program(MODEL, devices=ranks, pins=pins, operators=[folder])
     assert "cyclic" in (out / "parallel.py").read_text() + (out / "model.py").read_text()
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report

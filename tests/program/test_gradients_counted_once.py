@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 
 Compile = Callable[..., Path]
@@ -146,7 +147,7 @@ def model_text(body: str) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_is_counted_once(name: str, ranks: int, compile_program: Compile, pool: RankPool) -> None:
     body, pins = CASES[name]
-    report = pool.check(compile_program(model_text(body), devices=ranks, pins=pins))
+    report = check(compile_program(model_text(body), devices=ranks, pins=pins), pool=pool)
     assert not report.recompiled
     assert report.ok, report
 
@@ -175,5 +176,5 @@ CLASSES = """model classes[b = 8, d = 16, v = 32]
     ids=",".join,
 )
 def test_tied_table_and_divided_classes(pins: list[str], ranks: int, compile_program: Compile, pool: RankPool) -> None:
-    report = pool.check(compile_program(CLASSES, devices=ranks, pins=pins))
+    report = check(compile_program(CLASSES, devices=ranks, pins=pins), pool=pool)
     assert report.ok, report

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.index.library import library_sources
+from unity_dsl.index.declarations.loading import library_sources
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.span import Source
 
@@ -111,7 +112,7 @@ def test_the_search_divides_a_long_sequence(ranks: int, folder: Path, compile_pr
     assert ("S2", "halo(2; before=1; after=1)") in [
         (before.split(",")[0], after.split(",")[0]) for before, after in conversions(out)
     ]
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 
@@ -140,7 +141,7 @@ def test_strides_and_other_fills(
     out = compile_program(STRIDED, devices=ranks, pins=pins, operators=[folder])
     assert {role for found in roles(out, "pool") for role in found} == {"along q by halo"}
     assert {role for found in roles(out, "blur") for role in found} == {"along l by halo"}
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 
@@ -152,13 +153,13 @@ def test_readers_with_windows_of_different_widths(
     out = compile_program(TWO_READERS, devices=4, mesh=mesh, pins=pins, machine=THIN, operators=[folder])
     made = {after.split(",")[0] for _, after in conversions(out)}
     assert {"halo(2; before=1; after=1)", "halo(2; before=3; after=3)"} <= made
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 
 def test_mixed_with_other_mesh_axes(folder: Path, compile_program: Compile, pool: RankPool) -> None:
     pins = ["h=S2,S1", "g=S1,S2", "y=S2,S1"]
-    report = pool.check(compile_program(LONG, devices=4, pins=pins, operators=[folder]))
+    report = check(compile_program(LONG, devices=4, pins=pins, operators=[folder]), pool=pool)
     assert report.ok, report
 
 
@@ -191,5 +192,5 @@ def test_an_op_that_does_not_hold_what_is_read_is_not_used_wrongly(
     out = compile_program(LONG, devices=2, machine=THIN, operators=[folder])
     used = any("halo" in role for found in roles(out, "conv1d") for role in found)
     assert used == (change[0] == "j - before"), why
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report

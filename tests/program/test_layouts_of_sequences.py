@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.plan import PlannedNode
 from unity_dsl.resources import folder
@@ -86,7 +87,7 @@ def test_the_sequence_is_divided_between_divided_matrix_products(
     """Megatron's all-reduces become an all-gather in front of each part and a reduce-scatter behind it."""
     choices = {"machine": "dgx-a100", "settings": {"heads": 8, "kv_heads": 4}}
     out = compile_program(LAYER, devices=ranks, pins=pins(MEGATRON), **choices)
-    assert pool.check(out).ok
+    assert check(out, pool=pool).ok
     forward, backward = collectives(pool, out, ranks)
     assert forward == Counter(all_gather_into_tensor=2, reduce_scatter_tensor=2)
     assert backward == Counter(all_gather_into_tensor=2, reduce_scatter_tensor=2, all_reduce=3)
@@ -97,7 +98,7 @@ def test_queries_divided_by_position_gather_keys_and_values(
     ranks: int, compile_program: Compile, pool: RankPool
 ) -> None:
     out = compile_program(LAYER, devices=ranks, machine="dgx-a100", pins=pins(CONTEXT))
-    assert pool.check(out).ok
+    assert check(out, pool=pool).ok
     forward, backward = collectives(pool, out, ranks)
     assert forward == Counter(all_gather_into_tensor=2)
     assert backward == Counter(reduce_scatter_tensor=2, all_reduce=9)
@@ -110,7 +111,7 @@ def test_keys_divided_by_position_reduce_maximum_and_sum_of_rows(
     """Queries are gathered, the greatest score and the sum of a row are reduced, and the terms of the mixed values."""
     layouts = {**CONTEXT, "a.mixed": "P"}
     out = compile_program(LAYER, devices=ranks, machine=SLOW, pins=pins(layouts))
-    assert pool.check(out).ok
+    assert check(out, pool=pool).ok
     forward, _ = collectives(pool, out, ranks)
     assert forward == Counter(all_gather_into_tensor=1, all_reduce=2, reduce_scatter_tensor=1)
 
@@ -144,7 +145,7 @@ def test_groups_of_queries_on_more_devices_than_key_value_heads(compile_program:
         "F.scaled_dot_product_attention(a_q, a_k, a_v, is_causal=True, enable_gqa=True)"
         in (out / "model.py").read_text()
     )
-    assert pool.check(out).ok
+    assert check(out, pool=pool).ok
 
 
 def test_other_axes_are_divided_where_the_sequence_cannot_be(compile_program: Compile, pool: RankPool) -> None:
@@ -154,4 +155,4 @@ def test_other_axes_are_divided_where_the_sequence_cannot_be(compile_program: Co
     assert "no mesh axis (2) divides 17" in " ".join(text.split())
     found = re.findall(r"full_attention: (\w+) along a, (\w+) along b", text)
     assert found and all(set(roles) <= {"b", "heads"} for roles in found)
-    assert pool.check(out).ok
+    assert check(out, pool=pool).ok

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 
 from .counting import count_collectives
@@ -47,7 +48,7 @@ Compile = Callable[..., Path]
 def test_megatron_is_found_where_it_is_optimal(compile_program: Compile, pool: RankPool) -> None:
     """One sequence of odd length: neither batch nor sequence divides, so the heads and the hidden axis do."""
     out = compile_program(LAYER.format(b=1, s=63, d=1024), devices=2, machine="dgx-a100")
-    assert pool.check(out).ok
+    assert check(out, pool=pool).ok
     forward, backward = pool.run(count_collectives, str(out), 0, ranks=2)[0]
     assert forward == Counter(all_reduce=2)
     assert backward == Counter(all_reduce=2)
@@ -62,7 +63,7 @@ def test_megatron_can_be_pinned(compile_program: Compile, pool: RankPool) -> Non
     text = LAYER.format(b=4, s=16, d=32).replace("n1 = layer_norm(x,", "e = linear(x, w0)\n  n1 = layer_norm(e,")
     text = text.replace("r = x + o", "r = e + o").replace("weight gain1", "weight w0: f32[d, d] ~ ones\n  weight gain1")
     out = compile_program(text, devices=2, machine="dgx-a100", pins=[*pins, "w0=I", "e=I"])
-    assert pool.check(out).ok
+    assert check(out, pool=pool).ok
     forward, backward = pool.run(count_collectives, str(out), 0, ranks=2)[0]
     assert forward == Counter(all_reduce=2)
     assert backward == Counter(all_reduce=2)
@@ -74,7 +75,7 @@ def test_fsdp_can_be_pinned(compile_program: Compile, pool: RankPool) -> None:
     activations = ("n1", "q", "k", "v", "p", "a", "o", "r", "n2", "g", "y")
     pins = [*(f"{name}=S0" for name in (*weights, *activations)), "loss=P"]
     out = compile_program(LAYER.format(b=4, s=16, d=32), devices=2, machine="dgx-a100", pins=pins)
-    assert pool.check(out).ok
+    assert check(out, pool=pool).ok
     forward, backward = pool.run(count_collectives, str(out), 0, ranks=2)[0]
     assert forward == Counter(all_gather_into_tensor=len(weights))
     assert backward == Counter(reduce_scatter_tensor=len(weights))
@@ -82,7 +83,7 @@ def test_fsdp_can_be_pinned(compile_program: Compile, pool: RankPool) -> None:
 
 def test_data_parallel_reduces_each_gradient_once(compile_program: Compile, pool: RankPool) -> None:
     out = compile_program(LAYER.format(b=4, s=16, d=32), devices=2, strategy="data_parallel")
-    assert pool.check(out).ok
+    assert check(out, pool=pool).ok
     forward, backward = pool.run(count_collectives, str(out), 0, ranks=2)[0]
     assert not forward
     assert backward == Counter(all_reduce=10)

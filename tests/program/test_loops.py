@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from unity_dsl.emit.compare import load_program
+from unity_dsl.emit.program_check import check
+from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
 
 from .counting import count_collectives
@@ -144,7 +145,7 @@ def test_any_plan_computes_the_same(
 ) -> None:
     """Dropout included: its sites are counted by iteration. The gate is drawn: both ways are gone in three steps."""
     settings = {"p": 0.3} if text is SCAN else {}
-    report = pool.check(compile_program(text, devices=ranks, strategy=strategy, pins=pins, settings=settings))
+    report = check(compile_program(text, devices=ranks, strategy=strategy, pins=pins, settings=settings), pool=pool)
     assert report.ok, report
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.layout import Shard
 from unity_dsl.resources import folder
@@ -50,7 +51,7 @@ def test_every_axis_of_tables_and_pairs(
     ranks: int, pins: tuple[str, ...], compile_program: Compile, pool: RankPool
 ) -> None:
     out = compile_program(PAIRS, devices=ranks, machine=str(Path(__file__).parent / "slow.toml"), pins=pins)
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 
@@ -73,7 +74,7 @@ def test_weights_that_two_encoders_share(
 ) -> None:
     """Each weight's gradient is the sum of both uses, once."""
     out = compile_program(folder("examples") / "candle_uno.udl", preset="small", devices=ranks, pins=pins)
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 

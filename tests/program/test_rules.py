@@ -9,6 +9,7 @@ import pytest
 
 from unity_dsl.cli import run
 from unity_dsl.emit.plan_file import load_plan_file
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.syntax.diagnostic import InputError
 
@@ -85,7 +86,7 @@ def test_projections_that_read_one_tensor(ranks: int, rules: Path, compile_progr
     for name, line in (("q", 7), ("k", 8), ("v", 9)):
         assert any(f" {name} = torch.narrow(" in text and f"model1.udl:{line}  slice" in text for text in lines)
     assert "q_linear = F.linear(" in text
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 
@@ -98,7 +99,7 @@ def test_a_repeat_with_random_numbers(ranks: int, tmp_path: Path, compile_progra
     plan = json.loads((out / "plan.json").read_text())
     assert {used["rule"] for used in plan["rules"]} == {"low_rank", "relu_twice"}
     assert any(used["place"].startswith("layer.") for used in plan["rules"])
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 
@@ -106,7 +107,7 @@ def test_another_number_of_ranks_uses_the_rules_again(rules: Path, compile_progr
     out = compile_program(ATTENTION, devices=1, rules=[rules])
     (source,) = load_plan_file(out).sources.rules
     assert (source.name, source.text) == ("laws.rules", FUSE)
-    report = pool.check(out, ranks=2)
+    report = check(out, ranks=2, pool=pool)
     assert report.ok and report.recompiled, report
 
 

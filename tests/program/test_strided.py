@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 
 from ..graph.overlapping import STRIDED
@@ -65,7 +66,7 @@ def test_the_search_divides_the_minor_axis(ranks: int, folder: Path, compile_pro
     assert all(role == "along k by strided" for roles in views for role in roles), views
     assert "strided(1; block=" in graph["values"]["merged"]["layout"]
     assert not any(graph["values"][name].get("materialised") for name in ("a", "merged", "split"))
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 
@@ -77,5 +78,5 @@ def test_conversions_to_and_from_it(
     devices = 2 * len(mesh)
     out = compile_program(LINEAR, devices=devices, mesh=mesh, pins=pins, operators=[folder])
     assert "strided" in (out / "parallel.py").read_text()
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.emit.started import start
-from tests.emit.test_train import losses, modules, train, wait_for
+from tests.emit.test_train_files import losses, modules, train, wait_for
 from tests.sampling import SAMPLE
 from unity_dsl.resources import folder
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from unity_dsl.emit.compare import load_program
+from unity_dsl.emit.program_check import check
+from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
 
 Compile = Callable[..., Path]
@@ -128,7 +129,7 @@ def test_no_two_buffers_share_memory_after_an_update(compile_program: Compile) -
 def test_updates_are_the_same_on_any_layout(
     ranks: int, pins: list[str], compile_program: Compile, pool: RankPool
 ) -> None:
-    report = pool.check(compile_program(AVERAGES, devices=ranks, pins=pins))
+    report = check(compile_program(AVERAGES, devices=ranks, pins=pins), pool=pool)
     assert report.ok, report
 
 
@@ -147,7 +148,7 @@ model state[b = 4, d = 4]
 
 def test_a_repeat_may_do_nothing_but_update(compile_program: Compile, pool: RankPool) -> None:
     out = compile_program(ONLY_STATE, devices=2, pins=["copy.*.slow=S0"])
-    assert pool.check(out).ok
+    assert check(out, pool=pool).ok
     with loaded(compile_program(ONLY_STATE, devices=1)) as (module, model):
         w = model.w.detach().clone()
         for batch in batches(module, 2):
@@ -174,7 +175,7 @@ model skipped[b = 4, d = 4]
 
 
 def test_a_cond_updates_when_it_is_executed(compile_program: Compile, pool: RankPool) -> None:
-    assert pool.check(compile_program(SKIPPED, devices=2, pins=["gate.mean=S0"])).ok
+    assert check(compile_program(SKIPPED, devices=2, pins=["gate.mean=S0"]), pool=pool).ok
     with loaded(compile_program(SKIPPED, devices=1)) as (_, model):
         x = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         for wanted in (0, 1, 1, 0):

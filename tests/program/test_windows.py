@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 
 Compile = Callable[..., Path]
@@ -53,7 +54,7 @@ def test_divided_images(mesh: tuple[int, ...], pins: list[str], compile_program:
     text = (out / "model.py").read_text()
     assert "halo(p)" in text or "halo(q)" in text
     assert text.count("F.conv2d(") == 3 and text.count("F.max_pool2d(") == text.count("F.avg_pool2d(") == 1
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report
 
 
@@ -63,5 +64,5 @@ def test_the_search_divides_large_images(compile_program: Compile, pool: RankPoo
     steps = json.loads((out / "plan.json").read_text())["graph"]["steps"]
     roles = [step["configuration"] for step in steps if step["operator"] == "conv2d"]
     assert roles == [["along p by halo"]] * 2
-    report = pool.check(out)
+    report = check(out, pool=pool)
     assert report.ok, report

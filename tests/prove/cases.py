@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from unity_dsl.index.library import Library, load_library
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.library import Library
+from unity_dsl.prove.translation.rule_results import by_results
 from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
 from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.span import Source
@@ -32,7 +34,7 @@ def shipped_rules() -> tuple[RuleDecl, ...]:
 
 def _rules_in(folder: Path) -> tuple[RuleDecl, ...]:
     paths = sorted(folder.glob("*.rules"))
-    return tuple(rule for path in paths for rule in parse_rules(read_source(path)).rules)
+    return tuple(by_results(rule, library()) for path in paths for rule in parse_rules(read_source(path)).rules)
 
 
 def rule_of(text: str) -> RuleDecl:

@@ -13,10 +13,10 @@ from itertools import count, product
 from math import prod
 from random import Random
 
-from unity_dsl.index.instance import Instance
-from unity_dsl.index.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from unity_dsl.index.library import Library
-from unity_dsl.syntax.ast import Apply, Name, ParallelDecl, Size
+from unity_dsl.syntax.ast import Apply, Name, OperatorDecl, ParallelDecl, Size
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 
@@ -197,7 +197,7 @@ class _Run:
         if decl is None or len(decl.inputs) != len(call.arguments):
             raise NoMeaning("no such operator")
         first = call.arguments[0]
-        view = first if isinstance(first, GraphView) and len(call.arguments) == 1 and not parallel else None
+        view = first if isinstance(first, GraphView) and _is_of_groups(decl) else None
         operands = [self.tensor(part) for part in ((view.operand,) if view is not None else call.arguments)]
         degrees: dict[str, str] = {}
         if isinstance(decl, ParallelDecl):
@@ -229,8 +229,8 @@ class _Run:
                 instance = instantiate(decl, shapes, given, binding=binding)
         except InputError as error:
             raise NoMeaning(error.diagnostic.message) from None
-        if len(instance.outputs) != 1:
-            raise NoMeaning("several results")
+        if len(instance.outputs) != call.results:
+            raise NoMeaning("another number of results")
         fractions = {float(value): value for value in exact.values() if value.denominator != 1}
         operation = Operation(instance, self.library, fractions, self.seed, self.max_steps)
         elements: Elements = {}
@@ -239,15 +239,15 @@ class _Run:
                 _local(tensor, dict(zip(mapped, place, strict=True)), names)
                 for tensor, names in zip(operands, exposed, strict=True)
             ]
-            elements |= {(*place, *position): value for position, value in operation.run(local).items()}
-        dims = self._result_dims(instance, own, binding is not None and view is not None, view)
-        moved = operands[0].integer_range if parallel else instance.outputs[0].integer_range
+            elements |= {(*place, *position): value for position, value in operation.run(local, call.result).items()}
+        dims = self._result_dims(instance, own, binding is not None and view is not None, view, call.result)
+        moved = operands[0].integer_range if parallel else instance.outputs[call.result].integer_range
         return Tensor((*mapped, *made), dims[len(made) :], elements, moved)
 
     # ------------------------------------------------------------------------------------------ factors
 
     def _result_dims(
-        self, instance: Instance, operands: Sequence[tuple[Dim, ...]], viewed: bool, view: GraphView | None
+        self, instance: Instance, operands: Sequence[tuple[Dim, ...]], viewed: bool, view: GraphView | None, result: int
     ) -> tuple[Dim, ...]:
         """The factors of the result's dimensions: those of the operands' axes, and what conditions say of others."""
         known: dict[str, Dim] = {}
@@ -261,7 +261,7 @@ class _Run:
                 _split(condition, known)
         return tuple(
             tuple(factor for axis in dim for factor in known.get(axis, self._unknown(axis, instance)))
-            for dim in instance.outputs[0].dims
+            for dim in instance.outputs[result].dims
         )
 
     def _unknown(self, axis: str, instance: Instance) -> Dim:
@@ -285,6 +285,14 @@ def _split(condition: Apply, known: dict[str, Dim]) -> None:
                 for factor in known[other]:
                     left.remove(factor)
                 known[name] = tuple(left)
+
+
+def _is_of_groups(decl: OperatorDecl | ParallelDecl) -> bool:
+    """Whether a view as the only operand names the axes of the call: one tensor of groups in, one group out."""
+    if not isinstance(decl, OperatorDecl) or len(decl.inputs) != 1 or len(decl.outputs) != 1:
+        return False
+    (given,), (made,) = decl.inputs, decl.outputs
+    return all(dim.rest for dim in given.dims) and len(made.dims) == 1 and made.dims[0].rest
 
 
 def _mapped(operands: Sequence[Tensor], exposed: Sequence[Sequence[str]]) -> tuple[str, ...]:

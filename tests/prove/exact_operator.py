@@ -13,7 +13,7 @@ from math import prod
 from operator import itemgetter
 from random import Random
 
-from unity_dsl.index.instance import Equation, Instance
+from unity_dsl.index.equations.instance import Equation, Instance
 from unity_dsl.index.library import Library
 from unity_dsl.syntax.ast import (
     Apply,
@@ -61,8 +61,8 @@ class Operation:
     seed: int
     max_steps: int = MAX_STEPS
 
-    def run(self, inputs: Sequence[Elements]) -> Elements:
-        """The first output, by position in each dimension. Raises TooLarge."""
+    def run(self, inputs: Sequence[Elements], result: int = 0) -> Elements:
+        """An output, by position in each dimension. Raises TooLarge."""
         instance = self.instance
         steps = sum(prod(instance.sizes[axis] for axis in equation.space) for equation in instance.equations)
         if steps > self.max_steps:
@@ -70,7 +70,7 @@ class Operation:
         values = {operand.name: given for operand, given in zip(instance.inputs, inputs, strict=True)}
         for equation in instance.equations:
             values[equation.target.name] = self._equation(equation, values)
-        return values[instance.outputs[0].name]
+        return values[instance.outputs[result].name]
 
     def _equation(self, equation: Equation, values: Mapping[str, Elements]) -> Elements:
         sizes = self.instance.sizes

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Answer, Proved, Refuted
-from unity_dsl.prove.prove import prove_rule
+from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import RuleDecl
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from unity_dsl.prove.answer import NotProved, Proved, Refuted
-from unity_dsl.prove.prove import prove_rule
+from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.syntax.parse_rules import RuleDecl
 
 from .cases import library, rules_of

@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from unity_dsl.prove import prove
+from unity_dsl.prove import rule_proof as prove
 from unity_dsl.prove.answer import Proved
-from unity_dsl.prove.prove import prove_rule
+from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.syntax.diagnostic import InputError
 
 from .cases import library, rules_of

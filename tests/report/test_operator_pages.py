@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from unity_dsl.cli import run
-from unity_dsl.index.library import Library, library_of, load_library
+from unity_dsl.index.declarations.loading import library_of, load_library
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Answer, NotProved
 from unity_dsl.report.operator_pages import INDEX, declaration_lines, operator_pages
 from unity_dsl.rules.sharding_table import statuses
-from unity_dsl.rules.theorems import Claim, ShardingTheorems
+from unity_dsl.rules.sharding_theorems import Claim, ShardingTheorems
 from unity_dsl.syntax.span import Source
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "operators"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from random import Random
 
@@ -10,13 +11,13 @@ import numpy as np
 
 from tests.graph.evaluation import Returned, evaluate_model
 from tests.prove.cases import library, rule_of
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Graph, Model, Segment, Value
-from unity_dsl.prove.build import Ranks, attribute_value, input_dims, number_of
-from unity_dsl.prove.poly import product
-from unity_dsl.prove.shape import valued
-from unity_dsl.prove.witness import Run, witness_sizes
-from unity_dsl.rules.match import matches
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.prove.normal_form.polynomial import product
+from unity_dsl.prove.refutation.numeric_run import Run, witness_sizes
+from unity_dsl.prove.translation.rule_forms import Ranks, attribute_value, input_dims, number_of
+from unity_dsl.prove.translation.symbolic_sizes import valued
+from unity_dsl.rules.graph_match import matches
 from unity_dsl.rules.rewrite import rewrite
 from unity_dsl.rules.substitution import Substitution, substitution_of
 from unity_dsl.syntax.ast import Name
@@ -132,17 +133,33 @@ class _Text:
                 lines.append(f"  input {tensor.name}: int<{bound}>[{shape}]")
             else:
                 lines.append(f"  weight {tensor.name}: f32[{shape}] ~ normal(1)")
-        for name, expr in self.found.rule.definitions:
-            lines.append(f"  {name} = {self.text(expr)}")
+        definitions = dict(self.found.rule.definitions)
+        for name, expr in definitions.items():
+            names = [name]
+            if isinstance(expr, GraphCall) and expr.results > 1:
+                parts = [replace(expr, result=position) for position in range(expr.results)]
+                names = [next(n for n, other in definitions.items() if other == part) for part in parts]
+            if name == names[0]:
+                lines.append(f"  {', '.join(names)} = {self.text(expr)}")
         losses = []
         for number, expr in enumerate(self.found.rule.left):
             shape = ", ".join(map(str, run.value(expr).array.shape))
             lines.append(f"  input target{number}: f32[{shape}]")
-            lines.append(f"  result{number} = {self.text(expr)}")
+            lines += self.result(f"result{number}", expr)
             losses.append(f"mse(result{number}, target{number})")
         lines.append(f"  loss {' + '.join(losses)}")
         lines += [f"  output result{number}" for number in range(len(losses))]
         return "\n".join(lines) + "\n"
+
+    def result(self, name: str, expr: GraphExpr) -> Iterator[str]:
+        """The lines that make one tensor of the left side; a call of several results is made once."""
+        if not isinstance(expr, GraphCall) or expr.results == 1:
+            yield f"  {name} = {self.text(expr)}"
+            return
+        stem = f"call{next(n for n, other in enumerate(self.found.left) if other == replace(expr, result=0))}"
+        if expr.result == 0:
+            yield f"  {', '.join(f'{stem}_{n}' for n in range(expr.results))} = {self.text(expr)}"
+        yield f"  {name} = shift({stem}_{expr.result}; by=0)"
 
     def text(self, expr: GraphExpr) -> str:
         match expr:

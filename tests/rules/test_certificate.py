@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.index.library import Library, library_of, library_sources
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Proved
-from unity_dsl.prove.prove import prove_rule
+from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.rules import certificate as certificates
 from unity_dsl.rules.certificate import (
     Certificate,

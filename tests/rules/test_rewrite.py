@@ -14,9 +14,9 @@ from tests.fuzz.models import random_model
 from tests.prove.cases import library, rule_of, rules_of
 from unity_dsl.graph.graph import Model, Segment
 from unity_dsl.prove.answer import Proved
-from unity_dsl.prove.build import expressions, rest_groups
-from unity_dsl.prove.prove import prove_rule
-from unity_dsl.rules.identity import Identities
+from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.prove.translation.rule_forms import expressions, rest_groups
+from unity_dsl.rules.graph_identity import Identities
 from unity_dsl.rules.substitution import Substitution, substitution_of
 from unity_dsl.syntax.ast import Name
 from unity_dsl.syntax.parse_rules import GraphExpr, RuleDecl
@@ -348,3 +348,42 @@ def test_there_and_back_is_the_same_model() -> None:
     made = one(back, one(ASSOCIATE, model))
     identities = Identities()
     assert identities.of(made) == identities.of(model) != identities.of(one(ASSOCIATE, model))
+
+
+# ---------------------------------------------------------------------------------------------- several results
+
+CELL = "rule r(z: [b, 4, d], c: [b, d])\n  lstm_cell(relu(z), c) => lstm_cell(z, c)\n"
+HIDDEN = "rule r(z: [b, 4, d], c: [b, d])\n  n, h = lstm_cell(z, c)\n  relu(h) => {}\n"
+
+
+def cells(*lines: str) -> Model:
+    stored = ["weight z: f32[3, 4, 5] ~ normal(1)", "weight c: f32[3, 5] ~ normal(1)"]
+    body = ["model m[unused = 1]", *stored, *lines, "loss mse(y, y + shift(y; by=1))", "output y"]
+    return build("\n  ".join(body) + "\n")
+
+
+def test_all_results_of_a_call_are_replaced_and_keep_their_names() -> None:
+    model = cells("n, h = lstm_cell(relu(z), c)", "y = n * h")
+    (made,) = [new for new in rewritten(CELL, model) if isinstance(new, Model)]
+    (node,) = [node for node in made.graph.nodes() if node.instance.name == "lstm_cell"]
+    assert [value.name for value in node.results] == ["n", "h"] and node.rule == "r"
+    assert "relu" not in operators(made)
+
+
+def test_one_result_is_read_where_the_others_stay() -> None:
+    model = cells("n, h = lstm_cell(z, c)", "y = n * relu(h)")
+    made = one(HIDDEN.format("relu(relu(h))"), model)
+    assert operators(made).count("lstm_cell") == 1
+    assert operators(one(HIDDEN.format("n + relu(h) - n"), model)).count("lstm_cell") == 1
+
+
+def test_a_result_is_replaced_while_another_is_read() -> None:
+    rule = "rule r(z: [b, 4, d], c: [b, d])\n  n, h = lstm_cell(z, c)\n  h => h + (n - n)\n"
+    made = one(rule, cells("n, h = lstm_cell(z, c)", "y = n * h"))
+    assert "h" in {value.name for node in made.graph.nodes() for value in node.results}
+
+
+def test_results_of_different_calls_are_not_taken_for_one() -> None:
+    rule = "rule r(z: [b, 4, d], c: [b, d])\n  n, h = lstm_cell(z, c)\n  n + h => h + n\n"
+    model = cells("n, h = lstm_cell(z, c)", "m, g = lstm_cell(relu(z), c)", "y = n + g + m + h")
+    assert rewritten(rule, model) == []

@@ -7,7 +7,7 @@ from math import nan
 import pytest
 
 from unity_dsl.prove.answer import NotProved, Proved, Refuted
-from unity_dsl.prove.witness import Difference
+from unity_dsl.prove.refutation.numeric_run import Difference
 from unity_dsl.rules.certificate import certify
 from unity_dsl.rules.rulebook import accept_rules, difference_text, prove_rules, reason_text
 from unity_dsl.syntax.diagnostic import InputError

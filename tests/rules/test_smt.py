@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from unity_dsl.prove.answer import Proved
-from unity_dsl.prove.arithmetic import Arithmetic
-from unity_dsl.prove.guard import Guard, compare
-from unity_dsl.prove.notation import Notation
-from unity_dsl.prove.poly import Entry, Poly, Var, fresh, number, of, quotient
-from unity_dsl.prove.prove import follow_rule, prove_rule
-from unity_dsl.prove.smt import smt_files, smt_text
+from unity_dsl.prove.decision.integer_arithmetic import Arithmetic
+from unity_dsl.prove.normal_form.guard import Guard, compare
+from unity_dsl.prove.normal_form.polynomial import Entry, Poly, Var, fresh, number, of, quotient
+from unity_dsl.prove.rule_proof import follow_rule, prove_rule
+from unity_dsl.prove.smtlib import smt_files, smt_text
+from unity_dsl.prove.translation.form_text import Notation
 from unity_dsl.syntax.parse_rules import RuleDecl
 
 from ..prove.cases import library, rule_of, rules_of

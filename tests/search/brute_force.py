@@ -10,15 +10,15 @@ from itertools import combinations, product
 import numpy as np
 import numpy.typing as npt
 
-from unity_dsl.graph.conversion import convert
 from unity_dsl.graph.graph import Model, Node, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, invariant, nest
 from unity_dsl.graph.layout import Partial as Terms
-from unity_dsl.graph.typing import configurations
+from unity_dsl.graph.layout_conversion import convert
+from unity_dsl.graph.layout_typing import configurations
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine
-from unity_dsl.machine.price import held_fraction, price_operator, price_steps, price_update
-from unity_dsl.rules.theorems import ShardingTheorems
+from unity_dsl.machine.price import local_fraction, price_operator, price_steps, price_update
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
 
 MOST_PLANS = 20_000
 
@@ -87,7 +87,7 @@ class BruteForce:
     def _stored(self, name: str, layouts: frozenset[Layout], most: int | None) -> float:
         value = self.weights[name]
         return min(
-            price_update(value.bytes * held_fraction(kept, self.mesh), self.machine)
+            price_update(value.bytes * local_fraction(kept, self.mesh), self.machine)
             + self.tree(name, kept, layouts, False, most)
             for kept in every_layout(value, self.mesh)
             if all(isinstance(kind, Invariant | Shard) for kind in kept.kinds)
@@ -122,9 +122,9 @@ class BruteForce:
 
     def _seconds(self, value: Value, source: Layout, target: Layout, backward: bool) -> float:
         found = convert(source, target, self.mesh, value.shape)
-        price = price_steps(found.forward, self.mesh, self.machine, held_fraction(source, self.mesh))
+        price = price_steps(found.forward, self.mesh, self.machine, local_fraction(source, self.mesh))
         if backward:
-            price += price_steps(found.backward, self.mesh, self.machine, held_fraction(target, self.mesh))
+            price += price_steps(found.backward, self.mesh, self.machine, local_fraction(target, self.mesh))
         return price.seconds(value.bytes)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from unity_dsl.graph.build import build_model
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh, MeshAxis
-from unity_dsl.index.library import Library, load_library
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 

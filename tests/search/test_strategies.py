@@ -11,10 +11,10 @@ from unity_dsl.graph.plan import PlannedGraph, PlannedSegment
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
-from unity_dsl.rules.theorems import ShardingTheorems
-from unity_dsl.search.pin import parse_pin
-from unity_dsl.search.restriction import storable
-from unity_dsl.search.solve import STRATEGIES, search
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.choices.restriction import storable
+from unity_dsl.search.layout_pins import parse_pin
+from unity_dsl.search.plan_search import STRATEGIES, search
 from unity_dsl.search.strategies.data_parallel import data_parallel
 from unity_dsl.syntax.diagnostic import InputError
 

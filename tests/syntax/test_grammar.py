@@ -16,8 +16,8 @@ from unity_dsl.resources import folder
 from unity_dsl.syntax import tables
 from unity_dsl.syntax.codes import CODES
 from unity_dsl.syntax.grammar import grammar, grammar_text, parse_tree
-from unity_dsl.syntax.layout import lay_out
 from unity_dsl.syntax.span import Source
+from unity_dsl.syntax.token_lines import lay_out
 
 LANGUAGES = ("uop", "udl", "rules")
 SAMPLES = {"uop": OPS, "udl": MODEL, "rules": RULES}

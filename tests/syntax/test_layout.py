@@ -10,10 +10,10 @@ from tests.syntax.samples import MODEL, OPS
 from unity_dsl.syntax.ast import Assign, Name, Number
 from unity_dsl.syntax.diagnostic import Diagnostic, InputError
 from unity_dsl.syntax.format import format_model
-from unity_dsl.syntax.layout import MAX_NESTING, MAX_OPERATORS
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.parse_ops import parse_ops
 from unity_dsl.syntax.span import Source
+from unity_dsl.syntax.token_lines import MAX_NESTING, MAX_OPERATORS
 
 
 def model(*lines: str) -> str:

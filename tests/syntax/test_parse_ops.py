@@ -19,6 +19,7 @@ from unity_dsl.syntax.ast import (
     Name,
     NativeCall,
     NativeList,
+    NativeString,
     Number,
     OperatorDecl,
     OpsFile,
@@ -141,6 +142,16 @@ def test_operator() -> None:
     norm = found["layer_norm"]
     assert isinstance(norm, OperatorDecl)
     assert norm.torch == NativeCall("F.layer_norm", (Name("x"), NativeList((Size("c"),))), (("eps", Name("eps")),))
+
+
+def test_strings_in_native_calls() -> None:
+    text = 'op f(x: [b..]) -> y: [b..]\n  y[b..] = x[b..]\n  torch: F.pad(x, [0, 1], "reflect", mode = "a # b")\n'
+    (found,) = parse_ops(Source("f.uop", text)).declarations
+    assert isinstance(found, OperatorDecl)
+    pads = NativeList((Number(0), Number(1)))
+    keywords = (("mode", NativeString("a # b")),)
+    assert found.torch == NativeCall("F.pad", (Name("x"), pads, NativeString("reflect")), keywords)
+    assert 'F.pad(x, [0, 1], "reflect", mode="a # b")' in format_ops(Source("f.uop", text))
 
 
 def test_conditions_of_the_header_and_of_the_body_are_one_list() -> None:

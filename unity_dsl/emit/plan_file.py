@@ -1,4 +1,4 @@
-"""`plan.json`: what was compiled, from which texts, and what was chosen.
+"""Reads and writes `plan.json`: the plan, its costs, and the texts it was made from.
 
 It holds the texts themselves, so that an out/ can be checked, or compiled for another number of devices, on a machine
 that has none of the sources. The hash covers those texts: a plan whose hash does not match is stale and refused.
@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
+from ..graph.layout_typing import Along, Configuration, Linearly, Role
 from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
-from ..graph.typing import Along, Configuration, Linearly, Role
 from ..syntax.diagnostic import fail
 from ..syntax.span import Source
 

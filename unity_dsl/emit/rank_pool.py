@@ -1,4 +1,4 @@
-"""Processes that stand for ranks, spawned once and used for case after case.
+"""A pool of processes that serve as ranks, spawned once and reused.
 
 A case is a function that the first n of them run together, in a process group of their own. Importing torch takes
 seconds, a case a fraction of one: that is why they are kept. Where the system can fork they are forked from one process
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
-    from .check import CheckReport
 
 GRACE = 5.0
 """Seconds that the other ranks get to end after one has failed: they normally see its connections close."""
@@ -103,12 +102,6 @@ class RankPool:
         except BaseException:
             self._discard(ranks)
             raise
-
-    def check(self, out: Path, ranks: int | None = None, steps: int = 3, seed: int = 0) -> CheckReport:
-        """`emit.check.check` on these ranks."""
-        from .check import check
-
-        return check(out, ranks, steps, seed, pool=self)
 
     def _collect(self, ranks: int, seconds: float) -> list[Any]:
         results: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""The blocks of a file: what they call, and that writing them out ends and stays small."""
+"""Blocks of a `.udl` file: their call graph, checked to be free of recursion and of bounded size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from ..syntax.span import Span
 
 DEEPEST = 32
 LARGEST = 20_000
-"""Blocks and repeats inside one another, and operators, once all blocks are written out."""
+LONGEST = 192
+"""Blocks and repeats inside one another, operators, and calls inside one another, once all blocks are written out."""
 
 
 def blocks_by_name(file: ModelFile, library: Library) -> dict[str, BlockDecl]:
@@ -60,15 +61,21 @@ def blocks_by_name(file: ModelFile, library: Library) -> dict[str, BlockDecl]:
     if whole.operators > LARGEST:
         message = f"{whole.operators} operators with all blocks written out, {LARGEST} is the limit"
         raise fail("E226", message, file.model.span, help="`repeat` writes its body out once")
+    if whole.calls > LONGEST:
+        message = f"calls are nested {whole.calls} deep with all blocks written out, {LONGEST} is the limit"
+        raise fail("E226", message, file.model.span, help="name intermediate results on lines of their own")
     return blocks
 
 
 @dataclass(frozen=True)
 class _Extent:
-    """What a body comes to with its blocks written out."""
+    """What a body comes to with its blocks written out: operators, the deepest nest of blocks and repeats, and that of
+    calls in expressions.
+    """
 
     operators: int
     depth: int
+    calls: int
 
 
 def _measure_block(
@@ -77,7 +84,7 @@ def _measure_block(
     """Each block is measured once, after those it calls."""
     if name not in extents:
         inner = _measure(blocks[name].body, blocks, extents, (*path, name))
-        extents[name] = _Extent(inner.operators, inner.depth + 1)
+        extents[name] = _Extent(inner.operators, inner.depth + 1, inner.calls)
     return extents[name]
 
 
@@ -88,11 +95,12 @@ def _measure(
     path: tuple[str, ...],
 ) -> _Extent:
     """`path` are the blocks that are being measured: to meet one of them again is a cycle."""
-    operators = depth = 0
+    operators = depth = calls = 0
     for statement in statements:
         if isinstance(statement, Nested):
             inner = _measure(statement.body, blocks, extents, path)
             operators, depth = operators + inner.operators, max(depth, inner.depth + 1)
+            calls = max(calls, inner.calls)
         for node in (node for expr in expressions(statement) for node in walk(expr)):
             if isinstance(node, Call) and node.function in blocks:
                 _check_cycle(node, blocks, path)
@@ -100,7 +108,22 @@ def _measure(
                 operators, depth = operators + inner.operators, max(depth, inner.depth)
             elif isinstance(node, Call | Binary | View):
                 operators += 1
-    return _Extent(operators, depth)
+        calls = max((calls, *(_nesting(expr, extents) for expr in expressions(statement))))
+    return _Extent(operators, depth, calls)
+
+
+def _nesting(expr: ModelExpr, extents: Mapping[str, _Extent]) -> int:
+    """How many calls stand inside one another. The blocks that are called have been measured."""
+    match expr:
+        case Call(function=function, arguments=arguments):
+            inside = extents[function].calls if function in extents else 0
+            return 1 + max((inside, *(_nesting(argument, extents) for argument in arguments)))
+        case Binary(left=left, right=right):
+            return 1 + max(_nesting(left, extents), _nesting(right, extents))
+        case View(operand=operand):
+            return 1 + _nesting(operand, extents)
+        case Name() | Number():
+            return 0
 
 
 def _check_cycle(call: Call, blocks: Mapping[str, BlockDecl], path: tuple[str, ...]) -> None:
@@ -174,10 +197,11 @@ def written_names(file: ModelFile) -> frozenset[str]:
     """Every name that the text gives to a tensor or a repeat, anywhere."""
     bodies = (file.model.body, *(block.body for block in file.blocks))
     inputs = (name for block in file.blocks for name in block.inputs)
-    return frozenset(inputs) | {name for body in bodies for name in _written(body)}
+    return frozenset(inputs) | {name for body in bodies for name in written(body)}
 
 
-def _written(statements: Iterable[ModelStatement]) -> Iterator[str]:
+def written(statements: Iterable[ModelStatement]) -> Iterator[str]:
+    """Every name that these statements and those inside them give to a tensor or a repeat."""
     for statement in statements:
         match statement:
             case Assign(targets=targets):
@@ -187,10 +211,10 @@ def _written(statements: Iterable[ModelStatement]) -> Iterator[str]:
             case Scan(name=name, slices=slices, body=body):
                 yield name
                 yield from (part.name for part in slices)
-                yield from _written(body)
+                yield from written(body)
             case Repeat(name=name, body=body) | Cond(name=name, body=body):
                 yield name
-                yield from _written(body)
+                yield from written(body)
             case Collect(name=name):
                 yield name
             case UpdateStatement() | Return() | Loss() | Output():

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ..index.instance import Instance
-from ..index.instantiate import instantiate
+from ..index.equations.instance import Instance
+from ..index.instantiation.instantiate import instantiate
+from ..index.instantiation.operand_shape import Binding, Shape
+from ..index.instantiation.view_call import takes_pattern
 from ..index.library import Library
-from ..index.pattern import takes_pattern
-from ..index.shape import Binding, Shape
-from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, Name, Number, OperatorDecl, View
+from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, ModelStatement, Name, Number, OperatorDecl, Return, View
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.span import Span
 from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
-from .parameters import Numeric, calculate, fold, whole
-from .pattern import bind, lost_axes
-from .scope import Names, Scope
+from .model_parameters import Numeric, calculate, fold, whole
+from .model_parameters import evaluate as evaluate_parameters
+from .name_scope import Names, Scope
+from .view_pattern import bind, lost_axes
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is the same everywhere in a model. `dtype` is that of what an operator without float operands returns."""
+    """What is the same everywhere in a model. `dtype` is that of what an operator without float operands returns; `run`
+    adds a statement of a block's body to the graph of a place.
+    """
 
     library: Library
     blocks: Mapping[str, BlockDecl]
@@ -29,6 +32,7 @@ class Program:
     declared: Mapping[str, Span | None]
     written: frozenset[str]
     dtype: str
+    run: Callable[[Place, ModelStatement], None]
     instances: dict[Hashable, Instance] = field(default_factory=dict, compare=False, repr=False)
 
     def instance(
@@ -231,14 +235,15 @@ def _view(place: Place, view: View, target: str | None) -> Value:
 # ---------------------------------------------------------------------------------------------- calls
 
 
-def call(place: Place, expr: Call, targets: Sequence[str] = ()) -> tuple[Value, ...]:
-    """The results of an operator call, of `split`, or of a `concat` of more than two.
+def call(place: Place, expr: Call, targets: Sequence[str] = (), *, assigned: bool = False) -> tuple[Value, ...]:
+    """The results of an operator call, of a block, of `split`, or of a `concat` of more than two.
 
-    Raises E210 (unknown operator), E211 (a block inside an expression) and what instantiating raises.
+    `assigned` says that the call is the whole right side of an assignment: a block's weights are then named after the
+    first target, elsewhere after the block. Raises E210 (unknown operator) and what `inline` and instantiating raise.
     """
     if expr.function in place.program.blocks:
-        help = f"`y = {expr.function}(…)`; its weights are then named `y.…`"
-        raise fail("E211", f"block `{expr.function}` is called inside an expression", expr.span, help=help)
+        path = targets[0] if assigned else place.scope.name_call(expr.function, place.draft.names)
+        return inline(place, expr, path, targets)
     attributes = {name: fold(value, place.scope.numbers) for name, value in expr.attributes}
     if expr.function == "split" and "split" not in place.program.library.operators:
         return _split(place, expr, targets)
@@ -282,7 +287,8 @@ def find_operator(place: Place, name: str, span: Span | None) -> OperatorDecl:
     """Raises E210 with the nearest name."""
     library, blocks = place.program.library, place.program.blocks
     if name not in library.operators:
-        help = suggest(name, [*library.operators, *blocks, "split"])
+        close = suggest(name, [*library.operators, *blocks, "split"])
+        help = close or "`unityc list ops` names all; `--ops DIR` adds the .uop files of a folder of yours"
         raise fail("E210", f"no operator or block `{name}`", span, help=help)
     return library.operators[name]
 
@@ -353,3 +359,70 @@ def _split(place: Place, expr: Call, targets: Sequence[str]) -> tuple[Value, ...
         named = (targets[part],) if len(targets) == parts else ()
         results += apply(place, operator, (operand,), attributes, expr.span, named)
     return tuple(results)
+
+
+# ---------------------------------------------------------------------------------------------- blocks
+
+
+def inline(place: Place, expr: Call, path: str, targets: Sequence[str]) -> tuple[Value, ...]:
+    """The results of a block, whose statements are added under the prefix `path`. Results are named after `targets`,
+    those without a target after `path`.
+
+    Raises E211 (arguments and parameters) or E212 (number of results); a fault inside the block says who called it.
+    """
+    block = place.program.blocks[expr.function]
+    arguments = [tensor(place, argument) for argument in expr.arguments]
+    scope = Scope(
+        numbers={**place.program.parameters, **_block_parameters(place, block, expr)},
+        declared={**place.program.declared, **{p.name: p.span for p in block.parameters}},
+        prefix=f"{path}.",
+        block=block.name,
+        statements=block.body,
+    )
+    if len(arguments) != len(block.inputs):
+        message = f"block `{block.name}` takes {len(block.inputs)} tensors ({', '.join(block.inputs)})"
+        raise fail("E211", f"{message}, {len(arguments)} given", expr.span, notes=_note(block.span, "declared here"))
+    for name, value in zip(block.inputs, arguments, strict=True):
+        scope.check_free(name, block.span)
+        scope.tensors[name] = value
+    try:
+        return _run_block(Place(place.program, place.draft, scope), block, path, targets)
+    except InputError as error:
+        found = error.diagnostic
+        notes = (*found.notes, *_note(expr.span, f"in block `{block.name}`, called here"))
+        raise InputError(replace(found, notes=notes)) from None
+
+
+def _run_block(place: Place, block: BlockDecl, path: str, targets: Sequence[str]) -> tuple[Value, ...]:
+    *body, last = block.body
+    for statement in body:
+        place.program.run(place, statement)
+    assert isinstance(last, Return), "the parser lets no other line end a block"
+    if len(last.values) == 1 and len(targets) > 1 and isinstance(last.values[0], Call):
+        results = call(place, last.values[0], targets)
+    else:
+        names = targets if len(targets) == len(last.values) else [path] * len(last.values)
+        results = tuple(tensor(place, value, name) for value, name in zip(last.values, names, strict=True))
+    if targets and len(results) != len(targets):
+        message = f"block `{block.name}` returns {counted(len(results), 'tensor')} for {counted(len(targets), 'name')}"
+        raise fail("E212", message, last.span)
+    return results
+
+
+def _block_parameters(place: Place, block: BlockDecl, expr: Call) -> dict[str, Numeric]:
+    names = [parameter.name for parameter in block.parameters]
+    for name, value in expr.attributes:
+        if name not in names:
+            help = suggest(name, names) or (f"it has {', '.join(f'`{n}`' for n in names)}" if names else "it has none")
+            raise fail("E211", f"block `{block.name}` has no parameter `{name}`", value.span or expr.span, help=help)
+    given = {name: fold(value, place.scope.numbers) for name, value in expr.attributes}
+    return evaluate_parameters(block.parameters, given, place.program.parameters, f"block `{block.name}`", expr.span)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 name`, `2 names`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _note(span: Span | None, text: str) -> tuple[Label, ...]:
+    return () if span is None else (Label(span, text),)

@@ -1,4 +1,4 @@
-"""The computation graph of a model: values, operators at their shapes, parameters, repeated segments."""
+"""The computation graph of a model: values, operators at shapes, parameters, repeated segments."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from ..index.instance import Instance
-from ..index.shape import shape_text
+from ..index.equations.instance import Instance
+from ..index.instantiation.operand_shape import shape_text
 from ..syntax.ast import Initialiser
 from ..syntax.span import Span
 

@@ -1,4 +1,4 @@
-"""How a tensor is held by the devices of a mesh: per mesh axis, its value and its cotangent.
+"""Layouts: how a mesh holds a tensor, per mesh axis its value and its cotangent.
 
 | kind      | value                                   | cotangent |
 |-----------|-----------------------------------------|-----------|

@@ -1,4 +1,4 @@
-"""Many layouts of a tensor at once, as arrays of numbers: those whose slices are partition shards."""
+"""Many layouts of a tensor at once, as arrays of integer codes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LayoutCodes:
         base = (SHARD + dims) * max(axes, 1)
         return np.asarray((self.kind * axes + self.place) @ base ** np.arange(axes, dtype=np.int64))
 
-    def held(self, mesh: Mesh) -> Fractions:
+    def local_fractions(self, mesh: Mesh) -> Fractions:
         """The part of a tensor's elements that each device holds."""
         return np.asarray(np.where(self.kind >= SHARD, 1 / np.array(mesh.degrees), 1.0).prod(axis=1))
 

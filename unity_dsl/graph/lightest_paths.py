@@ -1,4 +1,4 @@
-"""The lightest paths of moves between all layouts of a tensor."""
+"""Cheapest paths of moves between all pairs of layouts of a tensor: Bellman-Ford over arrays of moves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .layout import Mesh
 from .layout_codes import SHARD, Fractions, LayoutCodes, Numbers, all_layouts, find
-from .moves import ALL_REDUCE, EXCHANGE, GATHER, IS_LOCAL, NONE, Moves, find_moves
+from .layout_moves import ALL_REDUCE, EXCHANGE, GATHER, IS_LOCAL, NONE, Moves, find_moves
 
 _SLACK = 1e-12
 """Weights that differ by less are equal: rounding does not choose between paths."""
@@ -59,7 +59,7 @@ def weigh(moves: Moves, layouts: LayoutCodes, mesh: Mesh) -> Fractions:
     inside = moves.group[:, None] >> axes & 1
     degree = np.where(inside, mesh.degrees, 1).prod(axis=1)
     slowest = np.where(inside, [axis.level for axis in mesh.axes], 0).max(axis=1, initial=0)
-    held = layouts.held(mesh)
+    held = layouts.local_fractions(mesh)
     weight = np.full(len(moves.source), 1e-8)
     for steps, start in ((moves.forward, moves.source), (moves.backward, moves.target)):
         moved = held[start] * (degree - 1) / degree

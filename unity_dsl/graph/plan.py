@@ -1,16 +1,16 @@
-"""The parallel computation graph: every operator with its configuration, every value with its layouts."""
+"""Plans, or parallel computation graphs: operators with configurations, values with layouts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..index.native import changed_in_place
+from ..index.evaluation.native_calls import changed_in_place
 from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
 from .layout import Layout, Mesh
-from .typing import TypedOperator
+from .layout_typing import TypedOperator
 
 
 @dataclass(frozen=True)

@@ -1,51 +1,11 @@
-"""All declarations in force: the shipped ones and the user's, each checked."""
+"""The declarations in force, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import TypeVar
 
-from ..resources import folder
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
-from ..syntax.diagnostic import Label, fail
-from ..syntax.outline import outline
-from ..syntax.parse_ops import parse_operator, parse_ops
-from ..syntax.read import read_source
-from ..syntax.span import Source, Span
-from .validate import check_function, check_operator, check_parallel
-
-Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
-
-
-class Operators(Mapping[str, OperatorDecl]):
-    """Operators by name. One that is given by its place is parsed and checked when it is first asked for.
-
-    Looking it up then raises E005 to E029 and E101 to E112.
-    """
-
-    def __init__(self, operators: Mapping[str, OperatorDecl | Span], functions: Mapping[str, FunctionDecl]) -> None:
-        self._found = dict(operators)
-        self._functions = functions
-
-    def __getitem__(self, name: str) -> OperatorDecl:
-        found = self._found[name]
-        if isinstance(found, Span):
-            found = parse_operator(found)
-            check_operator(found, self._functions)
-            self._found[name] = found
-        return found
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,100 +15,3 @@ class Library:
     operators: Mapping[str, OperatorDecl]
     parallels: Mapping[str, ParallelDecl]
     functions: Mapping[str, FunctionDecl]
-
-
-def load_library(extra: Sequence[Path] = ()) -> Library:
-    """The declarations of `library_sources`, checked together. Raises E0xx as it does and E101 to E119."""
-    return library_of(library_sources(extra))
-
-
-def library_sources(extra: Sequence[Path] = ()) -> tuple[Source, ...]:
-    """The texts of the shipped `ops/*.uop` and those of the given directories (or files), in the order of their names.
-
-    Raises E0xx where a file cannot be read.
-    """
-    return tuple(read_source(path) for base in (folder("ops"), *extra) for path in _files(base))
-
-
-def library_of(sources: Iterable[Source]) -> Library:
-    """The declarations of these texts, checked together; of the same texts the same library. Raises E101 to E119.
-
-    What comes with the package was tried before, at more points than there is time for, and all of it together: here
-    its operators are only found, to be parsed and checked when they are asked for.
-    """
-    return _library_of(tuple(sources))
-
-
-@lru_cache(maxsize=16)
-def _library_of(sources: tuple[Source, ...]) -> Library:
-    declarations: list[OperatorDecl | ParallelDecl | FunctionDecl] = []
-    outlined: dict[str, Span] = {}
-    shipped: set[str] = set()
-    for source in sources:
-        if _is_shipped(source):
-            shipped.add(source.name)
-            found = outline(source)
-            if found is not None and not found.keys() & outlined.keys():
-                outlined |= found
-                continue
-        declarations += parse_ops(source).declarations
-    operators = [declaration for declaration in declarations if isinstance(declaration, OperatorDecl)]
-    parallels = [declaration for declaration in declarations if isinstance(declaration, ParallelDecl)]
-    functions = [declaration for declaration in declarations if isinstance(declaration, FunctionDecl)]
-    names = {*_by_name(operators), *_by_name(parallels)}
-    clashing = [parse_operator(span) for name, span in outlined.items() if name in names]
-    _check_distinct([*clashing, *operators, *parallels])
-    _check_distinct(functions)
-    named = _by_name(functions)
-    library = Library(Operators({**outlined, **_by_name(operators)}, named), _by_name(parallels), named)
-    for function in functions:
-        check_function(function, named)
-    for operator in operators:
-        check_operator(operator, named)
-    for parallel in parallels:
-        check_parallel(parallel, named)
-    given: list[FunctionDecl | OperatorDecl] = [*functions, *operators]
-    if given := [declaration for declaration in given if not _is_of(declaration, shipped)]:
-        _try(given, library)
-    return library
-
-
-def _try(declarations: Iterable[FunctionDecl | OperatorDecl], library: Library) -> None:
-    """Facts at points, and results that are integers at samples. Raises E113 and E118."""
-    # Only a library with declarations of the user's own has to wait for what evaluates them.
-    from .facts import check_facts
-    from .samples import check_samples
-
-    for declaration in declarations:
-        if isinstance(declaration, FunctionDecl):
-            check_facts(declaration, library.functions)
-        elif any(output.integer_range is not None for output in declaration.outputs):
-            check_samples(declaration, library)
-
-
-def _is_shipped(source: Source) -> bool:
-    """Whether a text comes with the package."""
-    return Path(source.name).parent == folder("ops")
-
-
-def _is_of(declaration: FunctionDecl | OperatorDecl, sources: Collection[str]) -> bool:
-    """Whether a declaration stands in one of these texts."""
-    return declaration.span is not None and declaration.span.source.name in sources
-
-
-def _files(base: Path) -> Iterator[Path]:
-    """The `.uop` files of a directory; anything else stands for itself, so that a wrong path is reported when read."""
-    return iter(sorted(base.glob("*.uop"))) if base.is_dir() else iter((base,))
-
-
-def _by_name(declarations: Iterable[Declaration]) -> dict[str, Declaration]:
-    return {declaration.name: declaration for declaration in declarations}
-
-
-def _check_distinct(declarations: Iterable[OperatorDecl | ParallelDecl | FunctionDecl]) -> None:
-    first: dict[str, OperatorDecl | ParallelDecl | FunctionDecl] = {}
-    for declaration in declarations:
-        other = first.setdefault(declaration.name, declaration)
-        if other is not declaration:
-            notes = [Label(other.span, "first here")] if other.span is not None else []
-            raise fail("E105", f"`{declaration.name}` is declared twice", declaration.span, notes=notes)

@@ -1,4 +1,4 @@
-"""What the program will run on: one kind of device, and the links between devices, fastest level first."""
+"""Machine files: one kind of device, and the links between devices by level, fastest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The devices of a plan as a grid with prime-factor axes, placed on the levels of a machine."""
+"""Device meshes: prime-factor axes, placed on the levels of a machine."""
 
 from __future__ import annotations
 

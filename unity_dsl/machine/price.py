@@ -1,4 +1,4 @@
-"""What work and communication cost: a roofline for operators, alpha-beta rings for collectives. Times are seconds.
+"""Prices in seconds: roofline of operators, alpha-beta rings of collectives.
 
 Small on purpose: the search asks for these prices only, so a calibrated model can take their place.
 """
@@ -13,13 +13,13 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from ..graph.exchange import received_fraction
+from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
-from ..graph.step import Step, StepKind
-from ..graph.typing import InnerReduce, TypedOperator
-from ..index.instance import Instance
-from ..index.work import Work, backward_work, work
+from ..graph.layout_exchange import received_fraction
+from ..graph.layout_typing import InnerReduce, TypedOperator
+from ..index.cost.work import Work, backward_work, work
+from ..index.equations.instance import Instance
 from .machine import Machine
 from .mesh import prime_factors
 
@@ -120,7 +120,7 @@ def _price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[
             return group_price(step.axes, mesh, machine).scaled(moved * held), held
         case StepKind.EXCHANGE:
             assert step.source is not None and step.target is not None
-            received, kept = exchanged(step.source, step.target, mesh), held_fraction(step.target, mesh)
+            received, kept = exchanged(step.source, step.target, mesh), local_fraction(step.target, mesh)
             return price_exchange(step.axes, received, mesh, machine, held + kept), kept
     raise AssertionError(f"unknown step {step.kind}")
 
@@ -139,7 +139,7 @@ def exchanged(source: Layout, target: Layout, mesh: Mesh) -> float:
     return received_fraction(source, target, mesh)
 
 
-def held_fraction(layout: Layout, mesh: Mesh) -> float:
+def local_fraction(layout: Layout, mesh: Mesh) -> float:
     """The part of a tensor's elements that each device holds, without what windows hold of their neighbours."""
     return 1 / mesh.degree(layout.where(Shard, Window, Overlap))
 

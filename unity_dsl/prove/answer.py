@@ -1,4 +1,4 @@
-"""What a proof may end with."""
+"""Answers of the prover: proved, refuted or not proved, and what each rests on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..syntax.ast import FactDecl
 
 if TYPE_CHECKING:
-    from .arithmetic import Question
-    from .witness import Difference
+    from .decision.integer_arithmetic import Question
+    from .refutation.numeric_run import Difference
 
 
 @dataclass(frozen=True)

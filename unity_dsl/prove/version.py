@@ -1,4 +1,4 @@
-"""The versions that a proof is of: what is kept from another of either counts for nothing."""
+"""Version of the prover and of z3, by which stale certificates are told."""
 
 from __future__ import annotations
 

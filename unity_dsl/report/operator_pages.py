@@ -1,4 +1,4 @@
-"""Pages in Markdown about every declaration of a library: a table of the operators, and a page per `.uop` file."""
+"""Markdown pages about every declaration: a table of the operators, and a page per `.uop` file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import median
 
-from ..index.describe import derived
+from ..index.cost.explanation import derived
+from ..index.cost.lowering_class import lowering_class
+from ..index.instantiation.representative import representative
 from ..index.library import Library
-from ..index.lowering import lowering_class
-from ..index.representative import representative
-from ..prove.facts import fact_lines
+from ..prove.equality.fact_proofs import fact_lines
 from ..rules.sharding_table import statuses
-from ..rules.theorems import ShardingTheorems
+from ..rules.sharding_theorems import ShardingTheorems
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
 from ..syntax.diagnostic import InputError
 from ..syntax.span import Span

@@ -1,4 +1,4 @@
-"""Certificates: that a rule was proved, from which declarations, by which prover.
+"""Certificates of rules: written, read, and found stale where a declaration, the prover or z3 changed.
 
 `X.certificates.json` stands beside `X.rules`. A certificate counts for a rule only while everything that its proof
 rests on is what it was: the rule, every declaration that it reaches, the prover and z3. Anything else leads to a new

@@ -1,4 +1,4 @@
-"""The model that a match makes: the right side in place of the left.
+"""Applies a match: the right side of a rule put in place of the left.
 
 What is replaced keeps its name, so that whatever reads it, an output or a pin, finds it where it was; values that are
 no longer read go. Weights, inputs, outputs, the loss and random numbers stay what they were: a match that would change
@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..graph.dead_code import finish
 from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Update, Value, Weight
-from ..graph.prune import finish
-from ..index.instance import Instance
-from ..index.instantiate import Binding, Shape, instantiate
-from ..prove.form import Unsupported
+from ..index.equations.instance import Instance
+from ..index.instantiation.instantiate import Binding, Shape, instantiate
+from ..prove.normal_form.form import Unsupported
+from ..prove.translation.rule_forms import call_pattern
 from ..syntax.ast import Name
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
-from .identity import is_same, operation
-from .match import Match, graphs, instance_of
+from .graph_identity import is_same, operation
+from .graph_match import Match, graphs, instance_of
 
 
 class Refused(Exception):
@@ -81,22 +82,36 @@ class _Rewriting:
                 instead[root.name] = self._standing_in(root, found, right)
         instead = {name: _end(name, instead) for name in instead}
         instead = {name: value for name, value in instead.items() if value.name != name}
-        gone = {*instead, *(node.name for node in right.made)}
+        gone = {*instead, *(value.name for node in right.made for value in node.results)}
         first = min(place for place, step in enumerate(self.graph.steps) if self._makes_root(step))
         before, after = self.graph.steps[:first], self.graph.steps[first:]
-        rest = [step for step in after if not (self._makes_root(step) and step.makes[0].name in gone)]
+        rest = [left for step in after if (left := self._left_of(step, gone, right)) is not None]
         steps = _ordered([_reading(step, instead) for step in (*before, *right.made, *rest)])
         return self._placed(replace(self.graph, steps=steps, updates=_updating(self.graph, instead)), instead)
 
     def _makes_root(self, step: Node | Segment) -> bool:
         return any(value.name in self.roots for value in step.makes)
 
+    def _left_of(self, step: Node | Segment, gone: set[str], right: _RightSide) -> Node | Segment | None:
+        """What remains of a step: of an operator of several results what is replaced goes by another name."""
+        if not self._makes_root(step) or not isinstance(step, Node):
+            return step
+        if all(value.name in gone for value in step.results):
+            return None
+        results = tuple(
+            replace(value, name=right.fresh(step.instance.name)) if value.name in gone else value
+            for value in step.results
+        )
+        return replace(step, name=results[0].name, results=results)
+
     def _kept(self) -> list[Node]:
         """Operators that the right side may use again: all but those that the match replaces by something else."""
         rule = self.match.substitution.rule
         pairs = zip(self.match.roots, rule.left, rule.right, strict=True)
         gone = {root.name for root, left, right in pairs if left != right}
-        return [s for s in self.graph.steps if isinstance(s, Node) and s.results[0].name not in gone]
+        return [
+            s for s in self.graph.steps if isinstance(s, Node) and gone.isdisjoint(value.name for value in s.results)
+        ]
 
     # ------------------------------------------------------------------------------------------ stand-ins
 
@@ -244,13 +259,20 @@ class _RightSide:
         self.match = match
         self.names = names
         self.made: list[Node] = []
-        self.spans = {node.results[0].name: node.span for node in match.nodes}
+        self.spans = {value.name: node.span for node in match.nodes for value in node.results}
         self.span = self.spans[match.roots[0].name]
         self.local: dict[str, Value] = {}
         self.known: dict[tuple[object, ...], Value] = {}
         for node in kept:
-            if len(node.results) == 1 and not node.site:
-                self.known.setdefault(_key(node.instance, node.arguments), node.results[0])
+            if not node.site:
+                for place, value in enumerate(node.results):
+                    self.known.setdefault(_key(node.instance, node.arguments, place), value)
+        definitions = match.substitution.definitions
+        self.wanted: dict[GraphExpr, Value] = {}
+        for root, expr in zip(match.roots, match.substitution.rule.right, strict=True):
+            while isinstance(expr, Name) and expr.name in definitions:
+                expr = definitions[expr.name]
+            self.wanted.setdefault(expr, root)
 
     def root(self, expr: GraphExpr, root: Value) -> Value:
         """What stands in place of a root. Raises Refused where it is of another type, and InputError."""
@@ -276,8 +298,7 @@ class _RightSide:
         raise AssertionError("a number is no tensor")
 
     def _call(self, call: GraphCall, root: Value | None) -> Value:
-        view = call.arguments[0] if len(call.arguments) == 1 else None
-        view = view if isinstance(view, GraphView) else None
+        view = call_pattern(call, self.match.substitution.library.operators[call.name])
         operands = [self.value(part) for part in ((view.operand,) if view is not None else call.arguments)]
         match = self.match
         try:
@@ -286,26 +307,32 @@ class _RightSide:
             raise Refused(str(reason)) from None
         if is_same(instance):
             return operands[0]
-        return self.known.get(_key(instance, operands)) or self._make(instance, operands, root)
+        known = self.known.get(_key(instance, operands, call.result))
+        if known is not None:
+            return known
+        roots = [self.wanted.get(replace(call, result=place)) for place in range(call.results)]
+        roots[call.result] = root
+        return self._make(instance, operands, roots)[call.result]
 
     def copy(self, source: Value, root: Value) -> None:
         """The same values under the name of a root."""
         axes = tuple(((f"d{dim}", size),) for dim, size in enumerate(source.shape))
         operator = self.match.substitution.library.operators["rearrange"]
         shape = Shape(source.shape, source.integer_range, source.span)
-        self._make(instantiate(operator, [shape], {}, binding=Binding(axes, axes)), [source], root)
+        self._make(instantiate(operator, [shape], {}, binding=Binding(axes, axes)), [source], [root])
 
-    def _make(self, instance: Instance, operands: Sequence[Value], root: Value | None) -> Value:
-        (output,) = instance.outputs
-        name = self._fresh(instance.name) if root is None else root.name
-        kind = "int" if output.integer_range is not None else self._float_type(operands)
-        value = Value(name, instance.shape(output), kind, output.integer_range, span=self.span)
-        if root is not None and _type(value) == _type(root):
-            value = root
-        node = Node(name, instance, tuple(operands), (value,), span=self.span, rule=self.match.substitution.rule.name)
-        self.made.append(node)
-        self.known[_key(instance, operands)] = value
-        return value
+    def _make(self, instance: Instance, operands: Sequence[Value], roots: Sequence[Value | None]) -> tuple[Value, ...]:
+        """The results of a new operator; those that stand for roots get their names."""
+        results = []
+        for place, (output, root) in enumerate(zip(instance.outputs, roots, strict=True)):
+            name = self.fresh(instance.name) if root is None else root.name
+            kind = "int" if output.integer_range is not None else self._float_type(operands)
+            value = Value(name, instance.shape(output), kind, output.integer_range, span=self.span)
+            results.append(root if root is not None and _type(value) == _type(root) else value)
+            self.known[_key(instance, operands, place)] = results[-1]
+        rule = self.match.substitution.rule.name
+        self.made.append(Node(results[0].name, instance, tuple(operands), tuple(results), span=self.span, rule=rule))
+        return tuple(results)
 
     def _float_type(self, operands: Sequence[Value]) -> str:
         types = {value.dtype for value in operands if value.dtype != "int"} or {self.match.roots[0].dtype}
@@ -313,7 +340,7 @@ class _RightSide:
             raise Refused("nothing says of which float type a tensor between would be")
         return types.pop()
 
-    def _fresh(self, operator: str) -> str:
+    def fresh(self, operator: str) -> str:
         """`h_concat`, `h_concat_2`, …: after what is replaced, different from every name of the model."""
         stem = name = f"{self.match.roots[0].name}_{operator}"
         number = 1
@@ -324,8 +351,8 @@ class _RightSide:
         return name
 
 
-def _key(instance: Instance, arguments: Sequence[Value]) -> tuple[object, ...]:
-    return (operation(instance), *(value.name for value in arguments))
+def _key(instance: Instance, arguments: Sequence[Value], result: int) -> tuple[object, ...]:
+    return (operation(instance), result, *(value.name for value in arguments))
 
 
 def _type(value: Value) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""The rules of a `.rules` text, each with the prover's answer."""
+"""Reads rules from `.rules` text, each with the prover's answer."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isnan
 
+from ..index.equations.term_text import condition_text
 from ..index.library import Library
-from ..index.notation import condition_text
 from ..prove.answer import Answer, NotProved, Proved, Refuted
-from ..prove.conditions import Found, find_condition
-from ..prove.prove import prove_rule
-from ..prove.witness import Difference
+from ..prove.conditions.condition_search import Found, find_condition
+from ..prove.refutation.numeric_run import Difference
+from ..prove.rule_proof import prove_rule
 from ..syntax.diagnostic import fail
 from ..syntax.parse_rules import RuleDecl
 from ..syntax.span import Source
 from .certificate import Certificate, certified
-from .check import load_rules
+from .wellformed import load_rules
 
 Progress = Callable[[int, int, RuleDecl, bool], None]
 """Told before each proof: how many rules are done, how many there are, which one is next, and again, with True, before

@@ -1,4 +1,4 @@
-"""Every operator, every axis, what is proved of it: the table behind the configurations of the search."""
+"""Table of every operator and axis with what is proved of it: `unityc rules configurations`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from ..graph.cut import is_cut
-from ..graph.holding import Holder, only_holds
+from ..graph.declared_slices import is_cut
+from ..graph.halo import HaloFinder, is_halo_op
 from ..graph.layout import Mesh, MeshAxis
-from ..graph.typing import Along, Linearly, Role, Typing, Uniformly
-from ..index.classify import AxisKind, classify, linear_operands
-from ..index.instance import Instance
+from ..graph.layout_typing import Along, Linearly, Role, Typing, Uniformly
+from ..index.axes.axis_classes import AxisKind, classify, linear_operands
+from ..index.axes.axis_windows import Windowed, windowed
+from ..index.declarations.sample_trials import SAMPLES, contradiction
+from ..index.equations.instance import Instance
+from ..index.instantiation.representative import instance_at, representative
 from ..index.library import Library
-from ..index.representative import instance_at, representative
-from ..index.samples import SAMPLES, contradiction
-from ..index.window import Windowed, windowed
 from ..prove.answer import NotProved, Proved
 from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError
-from .theorems import Claim, Claims, ShardingTheorems
+from .sharding_theorems import Claim, Claims, ShardingTheorems
 
 RANKS = (0, 1, 2, 3)
 """Axes per rest group: one divided, with none, one or, joined, any number of others before and after it."""
@@ -61,7 +61,7 @@ def table_of(operator: OperatorDecl, theorems: ShardingTheorems, *, again: bool 
             yield Row(operator.name, name, entry.kind, "declared", f"assumed; {SAMPLES} samples agree")
         elif entry.kind is AxisKind.BLOCKED:
             yield Row(operator.name, name, entry.kind, "blocked", entry.reason)
-            yield from _held_rows(operator, axis, theorems, again)
+            yield from _halo_rows(operator, axis, theorems, again)
         else:
             yield _row(operator.name, name, entry.kind, list(claims.of(Along(axis))), theorems, again)
     for operands in linear_operands(instance):
@@ -69,13 +69,13 @@ def table_of(operator: OperatorDecl, theorems: ShardingTheorems, *, again: bool 
         yield _row(operator.name, names, "linear", list(claims.of(Linearly(operands))), theorems, again)
 
 
-def _held_rows(operator: OperatorDecl, axis: str, theorems: ShardingTheorems, again: bool) -> Iterator[Row]:
+def _halo_rows(operator: OperatorDecl, axis: str, theorems: ShardingTheorems, again: bool) -> Iterator[Row]:
     """An axis that some dimension is read around, with every op that holds what is read."""
     library = theorems.library
     for instance, window in _windowed_instances(operator, axis, library):
-        holder = Holder(instance, Mesh(()), library)
+        finder = HaloFinder(instance, Mesh(()), library)
         for by, declaration in library.parallels.items():
-            if is_cut(declaration) and only_holds(declaration) and holder.not_held(axis, by, 1) is None:
+            if is_cut(declaration) and is_halo_op(declaration) and finder.missing_halo(axis, by, 1) is None:
                 claims = list(claims_of(instance, library).of(Along(axis, by)))
                 yield _row(operator.name, f"{axis} by {by}", window.entry.kind, claims, theorems, again)
         return

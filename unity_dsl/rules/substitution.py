@@ -1,4 +1,4 @@
-"""A rule made ready for models: what its names stand for, and the reason where it cannot be applied to any.
+"""Prepares a proved rule for matching: names, conditions, or why it cannot be applied to models.
 
 Rules are taken as proved; nothing here or in what follows asks whether they are true.
 """
@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..index.library import Library
-from ..prove.arithmetic import Arithmetic
-from ..prove.build import (
+from ..prove.decision.integer_arithmetic import Arithmetic
+from ..prove.normal_form.form import Unsupported
+from ..prove.normal_form.polynomial import Poly, product
+from ..prove.refutation.numeric_run import witness_sizes
+from ..prove.translation.rule_forms import (
     Graph,
     Ranks,
     Views,
@@ -25,14 +28,12 @@ from ..prove.build import (
     rest_groups,
     used_names,
 )
-from ..prove.claim import Claim
-from ..prove.form import Unsupported
-from ..prove.poly import Poly, product
-from ..prove.shape import Failed, exactly, valued
-from ..prove.witness import witness_sizes
+from ..prove.translation.rule_results import by_results
+from ..prove.translation.size_assumptions import Claim
+from ..prove.translation.symbolic_sizes import Failed, exactly, valued
 from ..syntax.ast import Name, OperatorDecl, ParallelDecl
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
-from .sizes import solve_sizes
+from .match_sizes import solve_sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,7 @@ def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
     Raises InputError for operators that are not there.
     """
     try:
-        found = Substitution(rule, claim_of(rule), library)
+        found = Substitution(by_results(rule, library), claim_of(rule), library)
         return _why_not(found) or found
     except Unsupported as reason:
         return f"no method for {reason}"

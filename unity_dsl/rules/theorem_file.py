@@ -1,4 +1,4 @@
-"""Certificates of sharding theorems: what was proved, of what, by which prover. One JSON file, one theorem a line.
+"""Reads and writes the certificates of sharding theorems: one JSON file, one theorem a line.
 
 Claims that this prover could not prove are there as refused, for it would try in vain again.
 
@@ -21,7 +21,7 @@ NAME = "configurations.json"
 
 
 @dataclass(frozen=True)
-class KeptTheorem:
+class StoredTheorem:
     """A theorem that was proved: the operator, what it says, and the obligations that were met."""
 
     operator: str
@@ -33,7 +33,7 @@ class KeptTheorem:
 class TheoremFile:
     """Theorems by key, keys of claims that are not proved, and the versions of the prover and of z3 that tried."""
 
-    theorems: Mapping[str, KeptTheorem]
+    theorems: Mapping[str, StoredTheorem]
     refused: frozenset[str] = frozenset()
     prover: int = PROVER
     z3: str = ""
@@ -72,11 +72,11 @@ def _key(entry: Any) -> str:
     return entry
 
 
-def _kept(entry: Any) -> KeptTheorem:
+def _kept(entry: Any) -> StoredTheorem:
     operator, statement, *obligations = entry
     if not obligations or not all(isinstance(part, str) for part in entry):
         raise ValueError("a theorem is a list of texts, the last of them its obligations")
-    return KeptTheorem(operator, statement, tuple(obligations))
+    return StoredTheorem(operator, statement, tuple(obligations))
 
 
 @cache

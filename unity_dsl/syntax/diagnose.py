@@ -1,4 +1,4 @@
-"""What a syntax error most likely is: the parser's refusal in words.
+"""Turns a parse error into words: the most likely mistake.
 
 Broken snippets stand for kinds of errors, as in lark's match_examples. That function compares the whole depth of the
 parser's stack, so that a snippet would not match the same mistake in a second declaration or one bracket further in;
@@ -15,9 +15,9 @@ from lark.lexer import PatternStr
 
 from .diagnostic import InputError, Label, fail, suggest
 from .grammar import Refusal, grammar, parse_tree
-from .layout import Layout, is_word, lay_out, token_span, unclosed
 from .mistakes import MISTAKES, Mistake
 from .span import Source, Span
+from .token_lines import Layout, is_word, lay_out, token_span, unclosed
 
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%"})
@@ -25,6 +25,7 @@ VALUES = frozenset({"NAME", "NUMBER"})
 DESCRIPTIONS = {
     "NAME": "a name",
     "NUMBER": "a number",
+    "STRING": "a string",
     "DOTTED": "a dotted name",
     "_NL": "the end of the line",
     "_INDENT": "indented lines",

@@ -1,4 +1,4 @@
-"""What the library says about input. It never prints and never exits: it raises, the command line renders.
+"""Diagnostics and InputError: how the library tells what is wrong with input.
 
 Faults are raised; warnings, whose codes begin with W, travel with what was made in spite of them.
 """

@@ -1,4 +1,4 @@
-"""The one layout of a source: two spaces per block, one way to space every sign, every comment kept.
+"""Formats source text: two spaces per block, fixed spacing, every comment kept.
 
 Works on tokens, not on trees, so that nothing that a tree does not hold can get lost. Line breaks inside brackets stay
 where they are. Laws: format(format(s)) == format(s), and parse(format(s)) == parse(s).
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from lark import Token
 
 from .grammar import grammar
-from .layout import Layout, lay_out
 from .parse_model import parse_model
 from .parse_ops import parse_ops
 from .parse_rules import parse_rules
 from .spacing import space_tokens
 from .span import Source
+from .token_lines import Layout, lay_out
 
 INDENT = 2
 CONTINUATION = 4

@@ -10,8 +10,8 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedToken
 
 from ..resources import folder
-from .layout import Layout
 from .tables import TABLES, build, load
+from .token_lines import Layout
 
 Node: TypeAlias = Tree[Token]
 

@@ -1,4 +1,4 @@
-"""Which operators a `.uop` text declares, and where, found without parsing it."""
+"""Finds the operators that a `.uop` text declares, and where, without parsing it."""
 
 from __future__ import annotations
 

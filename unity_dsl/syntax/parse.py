@@ -1,10 +1,10 @@
-"""A text to the concrete tree of its language, or to the diagnostic of its first fault."""
+"""Parses a text to the tree of its language, or to the diagnostic of its first fault."""
 
 from __future__ import annotations
 
 from .grammar import Node, Refusal, grammar, parse_tree
-from .layout import Layout, lay_out
 from .span import Source, Span
+from .token_lines import Layout, lay_out
 
 
 def parse(source: Source, language: str, part: Span | None = None) -> tuple[Layout, Node]:

@@ -1,4 +1,4 @@
-"""`.udl`: blocks and a model."""
+"""Parser of `.udl`: blocks and a model."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from .ast import (
     UpdateStatement,
     View,
 )
-from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
 from .diagnostic import Label, fail, suggest
 from .grammar import Node
 from .parse import parse
 from .span import Source, Span
+from .tree_builder import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
 
 DTYPES = ("f64", "f32", "bf16", "f16")
 INITIALISERS = {

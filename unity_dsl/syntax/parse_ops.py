@@ -1,4 +1,4 @@
-"""`.uop`: operators, parallel operators, element functions."""
+"""Parser of `.uop`: operators, parallel operators, element functions."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .ast import (
     NativeCall,
     NativeList,
     NativeSteps,
+    NativeString,
     Number,
     OperatorDecl,
     OpsFile,
@@ -33,11 +34,11 @@ from .ast import (
     Ties,
     Uniform,
 )
-from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
 from .diagnostic import Label, fail, suggest
 from .grammar import Node
 from .parse import parse
 from .span import Source, Span
+from .tree_builder import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
 
 
 def parse_ops(source: Source) -> OpsFile:
@@ -323,6 +324,9 @@ class _OpsBuilder(Builder):
     def native_list(self, node: Node) -> NativeList:
         items = tree_of(node, "natives")
         return NativeList(() if items is None else tuple(self.build_all(items.children)), span=self.span(node))
+
+    def string(self, node: Node) -> NativeString:
+        return NativeString(str(token_at(node, 0))[1:-1], span=self.span(node))
 
     def number(self, node: Node) -> Number:
         negative = bool(tokens_of(node, "MINUS"))

@@ -1,20 +1,21 @@
-"""`.rules`: graph substitutions, `lhs => rhs` over shared inputs."""
+"""Parser of `.rules`: graph substitutions, `lhs => rhs` over shared inputs."""
 
 # ruff: noqa: RUF009 (`_span()` is a field specification, not a shared default)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from lark import Token, Tree
 
 from .ast import Apply, Expr, Name, Number
-from .build import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
 from .diagnostic import fail
 from .grammar import Node
-from .layout import Layout
 from .parse import parse
 from .span import Source, Span
+from .token_lines import Layout
+from .tree_builder import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
 
 
 def _span() -> Span | None:
@@ -43,12 +44,18 @@ class RuleInput:
 
 @dataclass(frozen=True)
 class GraphCall:
-    """An operator or, with degrees, a parallel op: `partition[p; dim=0](x)`. Infix signs are calls of `add`, …"""
+    """An operator or, with degrees, a parallel op: `partition[p; dim=0](x)`. Infix signs are calls of `add`, …
+
+    It stands for one tensor, number `result` of the operator's `results`: of `n, h = lstm_cell(z, c)` the name `h` is
+    the call with result 1 of 2.
+    """
 
     name: str
     arguments: tuple[GraphExpr, ...]
     attributes: tuple[tuple[str, Expr], ...] = ()
     degrees: tuple[str, ...] | None = None
+    result: int = 0
+    results: int = 1
     span: Span | None = _span()
 
 
@@ -67,7 +74,10 @@ GraphExpr = Name | Number | GraphCall | GraphView
 
 @dataclass(frozen=True)
 class RuleDecl:
-    """`rule name(inputs) where conditions`, local names, then `left => right`, tensor by tensor."""
+    """`rule name(inputs) where conditions`, local names, then `left => right`, tensor by tensor.
+
+    As read, a side may hold a call of several results for all of them; `rule_results` writes it result by result.
+    """
 
     name: str
     inputs: tuple[RuleInput, ...]
@@ -114,19 +124,16 @@ class _RulesBuilder(Builder):
         definitions = trees_of(node, "definition")
         substitution = tree_of(node, "substitution")
         assert inputs is not None and substitution is not None
-        declared = [token_at(part, 0) for part in (*trees_of(inputs, "input"), *definitions)]
+        declared = [token for part in trees_of(inputs, "input") for token in tokens_of(part, "NAME")[:1]]
+        declared += [token for part in definitions for token in tokens_of(part, "NAME")]
         self.distinct(declared, "the tensor")
-        left, right = (tuple(self.build_all(part.children)) for part in trees_of(substitution, "graphs"))
-        if len(left) != len(right):
-            message = f"{len(left)} tensors on the left, {len(right)} on the right"
-            help = "the tensors of the right side take the places of those of the left side, one by one"
-            raise fail("E010", message, self.span(substitution), help=help)
+        left, right = (tuple(self._tensors(part)) for part in trees_of(substitution, "graphs"))
         wheres = trees_of(node, "where")
         return RuleDecl(
             str(name),
             tuple(self.build_all(inputs.children)),
             tuple(condition for where in wheres for condition in self.build_all(where.children)),
-            tuple((str(token_at(part, 0)), self.build(tree_at(part, 2))) for part in definitions),
+            tuple(made for part in definitions for made in self._definition(part)),
             left,
             right,
             doc=self.doc(node),
@@ -158,6 +165,27 @@ class _RulesBuilder(Builder):
         return self.arithmetic(node)
 
     # ---------------------------------------------------------------- graphs
+
+    def _tensors(self, node: Node) -> Iterator[GraphExpr]:
+        """A side, tensor by tensor. Names that lead it are tokens of their own."""
+        for child in node.children:
+            if isinstance(child, Tree):
+                yield self.build(child)
+            elif child is not None and child.type == "NAME":
+                yield Name(str(child), span=self.at(child))
+
+    def _definition(self, node: Node) -> Iterator[tuple[str, GraphExpr]]:
+        """`h = …`, or `n, h = …` with a call of as many results."""
+        names = tokens_of(node, "NAME")
+        value: GraphExpr = self.build(next(child for child in node.children if isinstance(child, Tree)))
+        if len(names) == 1:
+            yield str(names[0]), value
+            return
+        if not isinstance(value, GraphCall):
+            help = "several names take the results of one call: `n, h = lstm_cell(z, c)`"
+            raise fail("E212", f"{len(names)} names for 1 tensor", self.span(node), help=help)
+        for position, name in enumerate(names):
+            yield str(name), replace(value, result=position, results=len(names))
 
     def binary(self, node: Node) -> GraphCall:
         """Two tensors meet in an operator, a tensor and a number in `scale` or `shift`."""

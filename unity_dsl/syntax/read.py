@@ -1,4 +1,4 @@
-"""Files to sources: the only place of this stage that touches the disk."""
+"""Reads source files from disk: the only place of this stage that does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnostics as plain text. Printing it is the command line's business."""
+"""Renders diagnostics as plain text."""
 
 from __future__ import annotations
 

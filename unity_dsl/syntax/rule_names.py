@@ -1,9 +1,10 @@
-"""The names of a rule: each bound once, before it is used, and for something. Needs no operators."""
+"""Checks the names of a rule: each bound once, before it is used, and for something."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from .ast import Apply, Expr, Name, Number
 from .diagnostic import Label, fail, suggest
@@ -93,9 +94,16 @@ def _check_use(rule: RuleDecl) -> None:
     for name, tensor in declared.items():
         if name not in left:
             raise fail("E503", f"neither side uses the input `{name}`", tensor.span, help="delete it")
+    used = {_whole(value) for name, value in rule.definitions if name in left or name in right}
     for name, value in rule.definitions:
-        if name not in left and name not in right:
+        # Some of the results of one call may be left.
+        if name not in left and name not in right and (_whole(value) is None or _whole(value) not in used):
             raise fail("E503", f"neither side uses `{name}`", value.span, help=f"delete the line of `{name}`")
+
+
+def _whole(value: GraphExpr) -> GraphExpr | None:
+    """The call of several results that a definition takes one of."""
+    return replace(value, result=0) if isinstance(value, GraphCall) and value.results > 1 else None
 
 
 def _read_by(rule: RuleDecl, side: Iterable[GraphExpr]) -> dict[str, Name]:

@@ -1,4 +1,4 @@
-"""Where spaces stand between the tokens of one logical line."""
+"""Spacing between the tokens of one logical line."""
 
 from __future__ import annotations
 

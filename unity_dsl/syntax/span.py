@@ -1,4 +1,4 @@
-"""Where a piece of source text stands."""
+"""Source texts and spans in them: file, line, column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse tables as data: building a grammar takes ten times as long as loading what it was built into.
+"""Parse tables of the grammars as data, which load faster than the grammars are built.
 
 `parse_tables/*.json` hold what lark made of `grammar/*.lark`, under the hash of the grammar and the version of lark.
 Where either differs, the grammar is built from its text, so that a stale table costs time and is never used. A test

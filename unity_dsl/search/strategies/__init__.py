@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...graph.graph import Model
 from ...graph.layout import Mesh
 from ...index.library import Library
-from ..restriction import Restriction
+from ..choices.restriction import Restriction
 from .auto import auto
 from .data_parallel import data_parallel
 from .random import random

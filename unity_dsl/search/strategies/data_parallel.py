@@ -1,13 +1,13 @@
-"""The batch divided over all devices, every weight on each of them."""
+"""Strategy `data_parallel`: the batch divided over all devices, every weight on each of them."""
 
 from __future__ import annotations
 
 from ...graph.graph import Graph, Model, Node, Value
 from ...graph.layout import Mesh, invariant
-from ...graph.typing import Along, Configuration, type_operator
+from ...graph.layout_typing import Along, Configuration, type_operator
 from ...index.library import Library
 from ...syntax.diagnostic import fail
-from ..restriction import Restriction, node_path, places
+from ..choices.restriction import Restriction, node_path, places
 
 
 def data_parallel(model: Model, mesh: Mesh, library: Library) -> Restriction:

@@ -1,4 +1,4 @@
-"""Plans drawn by chance: any configuration of any operator, any storage of any weight, any chain of conversions.
+"""Strategy `random:N`: random configurations of operators, storage of weights, chains of conversions.
 
 Wider than what the search minimises over: a tensor may be held in any number of layouts, iterations of a repeat may
 differ, and nothing is spared because it costs too much.
@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from ...graph.cut import is_cut
+from ...graph.declared_slices import is_cut
 from ...graph.graph import Graph, Model, Node, Segment, Value
-from ...graph.holding import only_holds
+from ...graph.halo import is_halo_op
 from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
+from ...graph.layout_typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
-from ...graph.typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
 from ...index.library import Library
-from ..meaning import Impossible
-from ..restriction import Restriction, node_path, stored_values
+from ..choices.restriction import Restriction, node_path, stored_values
+from ..layout_problem.variable_meaning import Impossible
 
 
 def random(
@@ -51,7 +51,7 @@ class _Draw:
         self.mesh, self.library, self.rng = mesh, library, rng
         self.theorems, self.restriction = theorems, restriction
         every = {name: declaration for name, declaration in library.parallels.items() if is_cut(declaration)}
-        self.cuts = [name for name, declaration in every.items() if not only_holds(declaration)]
+        self.cuts = [name for name, declaration in every.items() if not is_halo_op(declaration)]
         self._options: dict[object, list[TypedOperator]] = {}
 
     def graph(

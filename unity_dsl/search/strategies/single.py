@@ -1,12 +1,12 @@
-"""One device; on more, each does the same."""
+"""Strategy `single`: nothing divided; on several devices, each does the same."""
 
 from __future__ import annotations
 
 from ...graph.graph import Graph, Model, Node
 from ...graph.layout import Invariant, Mesh, invariant
-from ...graph.typing import Configuration, Uniformly
+from ...graph.layout_typing import Configuration, Uniformly
 from ...index.library import Library
-from ..restriction import Restriction, node_path, places
+from ..choices.restriction import Restriction, node_path, places
 
 
 def single(model: Model, mesh: Mesh, library: Library) -> Restriction:

@@ -6,20 +6,7 @@ Spans never take part in equality, so that structural comparison of terms is com
 
 from __future__ import annotations
 
-from .expressions import (
-    Apply,
-    DeviceName,
-    Expr,
-    Name,
-    Number,
-    Read,
-    Reduce,
-    ReductionKind,
-    Select,
-    Size,
-    Ties,
-    Uniform,
-)
+from .expressions import Apply, DeviceName, Expr, Name, Number, Read, Reduce, ReductionKind, Select, Size, Ties, Uniform
 from .models import (
     Assign,
     Binary,
@@ -58,6 +45,7 @@ from .operators import (
     NativeCall,
     NativeList,
     NativeSteps,
+    NativeString,
     OperatorDecl,
     OpsFile,
     ParallelDecl,
@@ -85,6 +73,7 @@ __all__ = [
     "NativeCall",
     "NativeList",
     "NativeSteps",
+    "NativeString",
     "NativeArgument",
     "OperatorDecl",
     "ParallelDecl",

@@ -72,7 +72,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class NativeCall:
-    """A parsed call from an allowlist: `F.linear(x, w)`. Arguments are names, numbers, sizes, lists, nested calls."""
+    """A parsed call from an allowlist: `F.linear(x, w)`. Arguments are names, numbers, sizes, strings, lists, calls."""
 
     function: str
     arguments: tuple[NativeArgument, ...]
@@ -89,6 +89,14 @@ class NativeList:
 
 
 @dataclass(frozen=True)
+class NativeString:
+    """`"tanh"` as an argument of a native call, without its quotes."""
+
+    value: str
+    span: Span | None = span_field()
+
+
+@dataclass(frozen=True)
 class NativeSteps:
     """Calls one after the other, each bound to a name that those below may use; outputs go by their own names."""
 
@@ -96,7 +104,7 @@ class NativeSteps:
     span: Span | None = span_field()
 
 
-NativeArgument = Number | Name | Size | NativeCall | NativeList
+NativeArgument = Number | Name | Size | NativeString | NativeCall | NativeList
 
 
 @dataclass(frozen=True)

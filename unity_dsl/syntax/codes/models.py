@@ -61,11 +61,14 @@ MODELS: dict[str, Code] = {
     ),
     "E211": Code(
         "a call that does not fit what is called",
-        "A block is called as the whole right side of an assignment, `f = ffn[hidden=64](x)`, because its weights are "
-        "named after what it is assigned to, with all of its inputs and only with parameters that it declares. "
+        "A block is called with all of its inputs and only with parameters that it declares, `ffn[hidden=64](x)`. "
         "`split` takes one tensor, `dim` and `parts`.",
     ),
-    "E212": Code("a wrong number of results", "An assignment has as many names as its right side returns tensors."),
+    "E212": Code(
+        "a wrong number of results",
+        "An assignment has as many names as its right side returns tensors, `n, h = lstm_cell(z, c)`; where one tensor "
+        "is needed, an operator of several results is assigned first.",
+    ),
     "E213": Code(
         "a pattern of another rank",
         "The left side of a view, `x[b, s, (h k)] -> …`, names every dimension of the tensor.",
@@ -119,8 +122,8 @@ MODELS: dict[str, Code] = {
     "E225": Code("a tensor too large", "The number of elements does not fit what a 64-bit program can address."),
     "E226": Code(
         "a model too large",
-        "Blocks are written out where they are called. Blocks and repeats may be nested 32 deep, and all blocks "
-        "together may come to 20,000 operators, where the body of a repeat counts once.",
+        "Blocks are written out where they are called. Blocks and repeats may be nested 32 deep, calls in expressions "
+        "192 deep, and all blocks together may come to 20,000 operators, where the body of a repeat counts once.",
     ),
     "E230": Code(
         "an update of what is no buffer here",

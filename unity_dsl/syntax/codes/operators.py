@@ -47,8 +47,9 @@ OPERATORS: dict[str, Code] = {
     "E109": Code(
         "a native call that is not allowed",
         "`torch:` and `numpy:` lines are parsed, never run as Python. They call functions of a fixed list with "
-        "operands, attributes, numbers, sizes `|c|`, lists and nested calls. The line is optional where the equations "
-        "say what is computed.",
+        "operands, attributes, numbers, sizes `|c|`, lists, nested calls, and strings of another list, such as "
+        '`approximate="tanh"`. What would change an operand in place cannot be said. The line is optional where the '
+        "equations say what is computed.",
     ),
     "E110": Code(
         "an incomplete element function",

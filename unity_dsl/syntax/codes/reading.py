@@ -28,9 +28,9 @@ READING: dict[str, Code] = {
     ),
     "E006": Code(
         "a character that is not part of the language",
-        "Names are made of the letters a to z, digits and `_`. Other characters may stand in comments only. There are "
-        "no strings. Invisible characters, such as the no-break space, come in with text copied from a web page: "
-        "delete them.",
+        "Names are made of the letters a to z, digits and `_`. Other characters may stand in comments only, and "
+        "strings only in native calls of `.uop` files, in double quotes. Invisible characters, such as the no-break "
+        "space, come in with text copied from a web page: delete them.",
     ),
     "E007": Code(
         "a tab in the indentation",

@@ -1,4 +1,4 @@
-"""What goes wrong in `.udl` files."""
+"""Mistakes in `.udl` files: broken snippets, each with the words of its diagnostic."""
 
 from __future__ import annotations
 

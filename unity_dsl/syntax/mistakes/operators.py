@@ -1,4 +1,4 @@
-"""What goes wrong in `.uop` files."""
+"""Mistakes in `.uop` files: broken snippets, each with the words of its diagnostic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in `.rules` files."""
+"""Mistakes in `.rules` files: broken snippets, each with the words of its diagnostic."""
 
 from __future__ import annotations
 
@@ -197,6 +197,7 @@ RULES = (
         "a rule is one substitution, its last line",
         (
             _rule("x => x => x"),
+            _rule("f(x) => f(x) => x"),
             _rule("x => x", "y => y"),
             _rule("x => x", "h = relu(x)"),
             _rule("x => x", "=> x"),

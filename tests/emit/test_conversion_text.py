@@ -1,0 +1,236 @@
+"""parallel.py on ranks: a conversion is its index map forwards and the adjoint backwards; gradients are summed once."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.fuzz.plans import random_plan
+from tests.graph.simulation import decode, encode
+from unity_dsl.emit.conversion_text import Collectives, conversion_name
+from unity_dsl.emit.program_text import render_collectives, render_model, render_parallel, write_down
+from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.graph.collective_steps import StepKind
+from unity_dsl.graph.graph import Model
+from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, nest
+from unity_dsl.graph.layout_conversion import move_table
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.graph.plan import Plan
+from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
+from unity_dsl.index.library import Library
+from unity_dsl.syntax.ast import ReductionKind
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.span import Source
+
+from . import ranks
+from .planning import batch_plan, mesh_of
+
+CYCLIC = """
+parallel cyclic[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
+  where rank(f) == dim, d == p * e
+  y[@p, f.., j, g..] = x[f.., j * |p| + @p, g..]
+"""
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load_library()
+
+
+def check_conversions(
+    pairs: list[tuple[Layout, Layout]],
+    shape: tuple[int, ...],
+    mesh: Mesh,
+    library: Library,
+    pool: RankPool,
+    folder: Path,
+    dtype: str = "float64",
+) -> Collectives:
+    """Values and cotangents of random local terms, sent through the emitted functions and put together again."""
+    collectives = Collectives(mesh, library)
+    rng = np.random.default_rng(0)
+    cases, expected = [], []
+    for source, target in pairs:
+        found = collectives.conversion(source, target, shape, gradient=True)
+        if found is None:
+            continue
+        value, cotangent = (rng.integers(-9, 9, shape).astype(float) for _ in range(2))
+        given = encode(value, source, mesh, rng, library), encode(cotangent, target.transpose, mesh, rng, library)
+        cases.append((found.name, *given))
+        expected.append((source, target, value, cotangent))
+    path = folder / "parallel.py"
+    path.write_text(render_collectives("conversions", collectives))
+    results = pool.run(ranks.convert_all, str(path), mesh.degrees, cases, dtype, ranks=mesh.size)
+    assert cases
+    for (source, target, value, cotangent), *held in zip(expected, *results, strict=True):
+        made = decode([y for y, _ in held], target, shape, mesh, library)
+        np.testing.assert_array_equal(made, value, f"{source} -> {target}")
+        back = decode([x for _, x in held], source.transpose, shape, mesh, library)
+        np.testing.assert_array_equal(back, cotangent, f"backward of {source} -> {target}")
+    return collectives
+
+
+@pytest.mark.parametrize("degrees", [(2,), (4,), (2, 2)])
+def test_every_conversion_is_its_index_map(
+    degrees: tuple[int, ...], pool: RankPool, library: Library, tmp_path: Path
+) -> None:
+    mesh, shape = mesh_of(*degrees), (4, 8)
+    layouts = move_table(shape, mesh).layouts  # in mesh order and not
+    collectives = check_conversions(list(product(layouts, layouts)), shape, mesh, library, pool, tmp_path)
+    if len(degrees) > 1:
+        assert collectives.reordered and collectives.tables
+        kinds = {step.function for text in collectives.functions for step in (*text.forward, *text.backward)}
+        assert len(kinds) == len(StepKind)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_every_conversion_in_other_types(dtype: str, pool: RankPool, library: Library, tmp_path: Path) -> None:
+    mesh, shape = mesh_of(2), (4, 2)
+    layouts = move_table(shape, mesh).layouts
+    check_conversions(list(product(layouts, layouts)), shape, mesh, library, pool, tmp_path, dtype)
+
+
+def test_conversions_of_a_scalar(pool: RankPool, library: Library, tmp_path: Path) -> None:
+    layouts = move_table((), mesh_of(2, 2)).layouts
+    check_conversions(list(product(layouts, layouts)), (), mesh_of(2, 2), library, pool, tmp_path)
+
+
+def test_a_users_cut(pool: RankPool, tmp_path: Path) -> None:
+    library = library_of([*library_sources(), Source("cyclic.uop", CYCLIC)])
+    mesh = mesh_of(2, 2)
+    kinds = [Invariant(), Replicate(), Shard(0), Shard(0, by="cyclic"), Shard(1, by="cyclic")]
+    layouts = [nest(choice) for choice in product(kinds, repeat=2)]
+    rng = Random(0)
+    pairs = rng.sample(list(product(layouts, layouts)), 60)
+    check_conversions(pairs, (8, 4), mesh, library, pool, tmp_path)
+
+
+def test_names_say_what_happens() -> None:
+    mesh = mesh_of(2, 2)
+    whole, copies = nest([Invariant()] * 2), nest([Replicate()] * 2)
+    assert conversion_name(whole, copies, mesh) == "replicate_ab"
+    assert conversion_name(nest([Shard(0), Invariant()]), nest([Replicate(), Shard(1)]), mesh) == (
+        "gather_0_a_and_partition_1_b"
+    )
+
+
+def test_a_conversion_is_written_once(library: Library) -> None:
+    mesh = mesh_of(2, 2)
+    collectives = Collectives(mesh, library)
+    first = collectives.conversion(nest([Invariant(), Shard(1)]), nest([Replicate(), Shard(1)]), (4, 4), gradient=True)
+    again = collectives.conversion(nest([Invariant()] * 2), nest([Replicate(), Invariant()]), (8,), gradient=True)
+    assert first is again is not None and len(collectives.functions) == 1
+    assert collectives.replicate((0,)) == first.name
+    assert collectives.conversion(nest([Invariant()] * 2), nest([Replicate()] * 2), (8,), gradient=False) is None
+
+
+def test_only_what_is_used_is_written(library: Library) -> None:
+    mesh = mesh_of(2)
+    collectives = Collectives(mesh, library)
+    collectives.conversion(nest([Invariant()]), nest([Replicate()]), (8,), gradient=True)
+    text = render_collectives("small", collectives)
+    assert "def all_reduce" in text
+    for name in ("all_gather", "all_to_all", "exchange", "GradientSync", "max_over", "pad"):
+        assert name not in text
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "prod"])
+def test_reductions_over_a_group(kind: str, pool: RankPool, library: Library, tmp_path: Path) -> None:
+    """Ties are shared by all elements that attain the maximum, whichever rank holds them; zeros do not break prod."""
+    import torch
+
+    mesh = mesh_of(4)
+    collectives = Collectives(mesh, library)
+    collectives.reduce_over(ReductionKind(kind), free=False)
+    path = tmp_path / "parallel.py"
+    path.write_text(render_collectives("reductions", collectives))
+    rng = np.random.default_rng(1)
+    whole, g = rng.integers(-2, 3, (3, 8)).astype(float), rng.standard_normal(3)
+    shards = np.split(whole, 4, 1)
+    results = pool.run(ranks.reduce_over, str(path), kind, shards, (1,), g, ranks=4)
+    x = torch.from_numpy(whole).requires_grad_()
+    y = {"max": lambda: x.amax(1), "min": lambda: x.amin(1), "prod": lambda: x.prod(1)}[kind]()
+    y.backward(torch.from_numpy(g))
+    for value, _ in results:
+        np.testing.assert_allclose(value, y.detach().numpy())
+    np.testing.assert_allclose(np.concatenate([back for _, back in results], 1), x.grad.numpy(), atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------- gradients
+
+TIED = """
+model tied[b = 4, d = 8]
+  input x: f32[b, d]
+  input target: f32[b, d]
+  weight w: f32[d, d] ~ normal(0.3)
+  weight c: f32[d] ~ normal(0.3)
+  h = relu(linear(x, w) + c)
+  repeat 2 as layer
+    weight v: f32[d, d] ~ normal(0.3)
+    h = relu(linear(linear(h, v), w))
+  y = linear(h, w) + c
+  loss mse(y, target)
+"""
+
+NESTED = """
+block inner(x)
+  weight a: f32[d, d] ~ normal(0.3)
+  repeat 2 as deep
+    weight w: f32[d, d] ~ normal(0.3)
+    x = dropout(relu(linear(x, w)) + linear(x, a); p=0.2)
+  return x
+
+model nested[b = 4, d = 8]
+  input x: f32[b, d]
+  input target: f32[b, d]
+  weight t: f32[d, d] ~ normal(0.3)
+  y = linear(x, t)
+  z = y * 0.5
+  repeat 3 as outer
+    weight v: f32[d, d] ~ normal(0.3)
+    f = inner(y)
+    y = z + linear(f, v)
+    z = linear(z, t) + y
+  loss mse(y + z, target)
+"""
+
+
+def tied(library: Library, text: str = TIED) -> Model:
+    return build_model(parse_model(Source("tied.udl", text)), library)
+
+
+def write(plan: Plan, library: Library, folder: Path) -> str:
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from .model import Model as Model\n")
+    (folder / "model.py").write_text(render_model(write_down(plan, library)))
+    (folder / "parallel.py").write_text(render_parallel(write_down(plan, library)))
+    return str(folder)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("bucket_bytes", [0, 300, 1 << 20])
+@pytest.mark.parametrize("text", [TIED, NESTED], ids=["tied", "nested"])
+def test_accumulated_gradients(
+    text: str, seed: int, bucket_bytes: int, pool: RankPool, library: Library, tmp_path: Path
+) -> None:
+    model = tied(library, text)
+    degrees = [(2,), (4,), (2, 2)][seed % 3]
+    program = write(random_plan(model, mesh_of(*degrees), library, Random(seed)), library, tmp_path / "program")
+    reference = write(random_plan(model, mesh_of(), library, Random(0)), library, tmp_path / "reference")
+    size = mesh_of(*degrees).size
+    assert max(pool.run(ranks.accumulate, program, reference, bucket_bytes, ranks=size)) < 1e-12
+
+
+def test_gradients_are_sent_while_the_backward_goes_on(pool: RankPool, library: Library, tmp_path: Path) -> None:
+    """A parameter is sent once, when its last use has had its gradient: `w` and `c`, used first, come last."""
+    program = write(batch_plan(tied(library), mesh_of(2), library), library, tmp_path / "program")
+    events = pool.run(ranks.launches, program, 0, ranks=2)[0]
+    assert events.count("send") == 4 and events.count("use") == 6
+    assert events.index("send") < events.index("backward done") == len(events) - 1
+    assert events[:2] == ["use", "use"], "the second layer used `v` and `w`; only `v` is complete"
+    events = pool.run(ranks.launches, program, 1 << 30, ranks=2)[0]
+    assert events[-2:] == ["backward done", "send"] and events.count("send") == 1

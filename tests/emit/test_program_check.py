@@ -1,0 +1,141 @@
+"""`check` accepts programs that equal their models and finds every one that does not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.program_check import TOLERANCE, CheckReport, check
+from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.syntax.diagnostic import InputError
+
+MODEL = """
+model pair[b = 8, d = 4, h = 8]
+  input x: f32[b, d]
+  input y: f32[b, d]
+  weight w1: f32[h, d] ~ normal(0.5)
+  weight b1: f32[h] ~ zeros
+  weight w2: f32[d, h] ~ normal(0.5)
+  a = tanh(linear(x, w1) + b1)
+  z = linear(dropout(a; p = 0.25), w2)
+  loss mse(z, y)
+  output z
+"""
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Callable[..., Path]:
+    def compile_for(devices: int, *pins: str, strategy: str = "auto") -> Path:
+        (tmp_path / "pair.udl").write_text(MODEL.lstrip())
+        request = Request(tmp_path / "pair.udl", devices=devices, strategy=strategy, pins=pins)
+        compilation = compile_model(request)
+        write_program(compilation.plan, compilation.library, compilation.sources, request, tmp_path / "out")
+        return tmp_path / "out"
+
+    return compile_for
+
+
+def largest(report: CheckReport) -> float:
+    return max(report.loss_rel_err, report.grad_rel_err, report.param_rel_err)
+
+
+@pytest.mark.parametrize(
+    ("devices", "pins", "strategy"),
+    [
+        (1, (), "auto"),
+        (2, (), "data_parallel"),
+        (2, ("w1=S0", "w2=S1"), "auto"),
+        (4, (), "auto"),
+        (4, ("w1=S0,S1",), "data_parallel"),
+    ],
+)
+def test_a_right_program_passes(
+    compiled: Callable[..., Path], pool: RankPool, devices: int, pins: tuple[str, ...], strategy: str
+) -> None:
+    report = check(compiled(devices, *pins, strategy=strategy), pool=pool)
+    assert report.ok and largest(report) <= TOLERANCE and not report.recompiled and not report.edited
+    assert report.ranks == devices
+    assert 0 < report.float32_err < 1e-5 and 0 < report.float32_single_device_err < 1e-5
+
+
+def test_the_report_is_json_of_the_agreed_form(compiled: Callable[..., Path], pool: RankPool) -> None:
+    found = json.loads(json.dumps(check(compiled(2), pool=pool).to_json()))
+    assert list(found) == ["ok", "ranks", "loss_rel_err", "grad_rel_err", "param_rel_err", "worst", "float32"]
+    assert list(found["float32"]) == ["err", "single_device_err"]
+    assert found["ok"] is True and isinstance(found["worst"], str)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_another_number_of_ranks_is_compiled_from_the_plan_alone(
+    compiled: Callable[..., Path], pool: RankPool, ranks: int
+) -> None:
+    out = compiled(2)
+    (out.parent / "pair.udl").unlink()
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    report = check(out, ranks, pool=pool)
+    assert report.ok and report.ranks == ranks and report.recompiled is (ranks != 2)
+    assert before == {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+
+
+def test_a_check_without_a_pool_brings_its_own_ranks(compiled: Callable[..., Path]) -> None:
+    assert check(compiled(2, strategy="data_parallel"), steps=1).ok
+
+
+def edit(out: Path, pattern: str, replacement: str) -> None:
+    for name in ("model.py", "parallel.py"):
+        path = out / name
+        text, count = re.subn(pattern, replacement, path.read_text())
+        if count:
+            path.write_text(text)
+            return
+    raise AssertionError(f"nothing in the program matches {pattern}")
+
+
+def test_a_wrong_forward_is_found(compiled: Callable[..., Path], pool: RankPool) -> None:
+    out = compiled(2, strategy="data_parallel")
+    edit(out, r"torch\.tanh\(", "torch.sin(")
+    report = check(out, pool=pool)
+    assert not report.ok and largest(report) > 1e-3 and report.edited == ("model.py",)
+
+
+def test_a_wrong_gradient_is_found(compiled: Callable[..., Path], pool: RankPool) -> None:
+    """The loss is right and the gradient of every weight is scaled: only a comparison of gradients can tell."""
+    out = compiled(2, strategy="data_parallel")
+    path = out / "model.py"
+    path.write_text(path.read_text() + _DOUBLE_GRADIENTS)
+    report = check(out, pool=pool)
+    assert not report.ok and report.grad_rel_err > 0.5 and "gradient" in report.worst
+
+
+_DOUBLE_GRADIENTS = """
+
+class Wrong(Model):
+    def synchronise(self):
+        super().synchronise()
+        for parameter in self.parameters():
+            parameter.grad = 2 * parameter.grad
+
+
+Model = Wrong
+"""
+
+
+def test_a_program_that_raises_is_told_with_its_trace(compiled: Callable[..., Path], pool: RankPool) -> None:
+    out = compiled(2, strategy="data_parallel")
+    edit(out, r"torch\.tanh\(", "torch.no_such_function(")
+    with pytest.raises(InputError) as caught:
+        check(out, pool=pool)
+    assert caught.value.diagnostic.code == "E406"
+    assert "no_such_function" in caught.value.diagnostic.message and "Traceback" in caught.value.diagnostic.help
+
+
+def test_a_folder_that_is_no_program(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        check(tmp_path)
+    assert caught.value.diagnostic.code == "E403"

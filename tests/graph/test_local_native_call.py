@@ -1,0 +1,140 @@
+"""Native calls on what a device holds: the declared operator at other shapes and attributes, evaluated with NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unity_dsl.graph.declared_slices import positions_of
+from unity_dsl.graph.layout import Mesh, MeshAxis
+from unity_dsl.graph.layout_typing import Along, TypedOperator, type_operator
+from unity_dsl.graph.local_native_call import LocalCall, local_call
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+
+from .overlapping import library_with
+
+OWN = """
+## One padding for both dimensions.
+op square_pool(x: [h, w]; size, pad = 0) -> y: [p, q]
+  where r == size, s == size, p == h + 2 * pad - size + 1, q == w + 2 * pad - size + 1
+  y[p, q] = sum(r, s) x[p + r - pad, q + s - pad else 0]
+  torch: F.avg_pool2d(x, size, 1, pad)
+
+## Where the window stands is a part of the value.
+op placed_pool(x: [n, c, h]; size, pad = 0) -> y: [n, c, p]
+  where r == size, p == h + 2 * pad - size + 1
+  y[n, c, p] = p + sum(r) x[n, c, p + r - pad else 0]
+  torch: F.conv1d(x, x, padding=pad)
+
+## Two numbers outside.
+op two_fills(x: [n, c, h]; pad = 1) -> y: [n, c, h]
+  y[n, c, i] = x[n, c, i - pad else 0] + x[n, c, i + 1 else 1]
+  torch: F.conv1d(x, x, padding=pad)
+"""
+LIBRARY = library_with(OWN)
+GRID = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
+
+
+def make(name: str, *shapes: tuple[int, ...], **attributes: int) -> Instance:
+    return instantiate(LIBRARY.operators[name], [Shape(shape) for shape in shapes], attributes)
+
+
+def call_of(instance: Instance, *roles: Along, mesh: Mesh = GRID) -> tuple[TypedOperator, LocalCall | None]:
+    typed = type_operator(instance, roles, mesh, LIBRARY)
+    assert isinstance(typed, TypedOperator), typed
+    return typed, local_call(instance, typed, LIBRARY)
+
+
+def check(instance: Instance, *roles: Along) -> None:
+    """On every device, the operator at the call's attributes on what the device holds is the device's part."""
+    typed, call = call_of(instance, *roles)
+    assert call is not None
+    random = np.random.default_rng(3)
+    inputs = [random.standard_normal(instance.shape(operand)) for operand in instance.inputs]
+    (whole,) = evaluate(instance, inputs, LIBRARY)
+    fills = {(window.operand, window.dim): value for window, value in call.outside}
+    for rank in range(GRID.size):
+        coordinates = GRID.coordinates(rank)
+        held = []
+        for operand, layout, value in zip(instance.inputs, typed.arguments, inputs, strict=True):
+            for dim, extent in enumerate(value.shape):
+                index = positions_of(layout, dim, extent, GRID, coordinates, LIBRARY)
+                value = np.where(
+                    np.expand_dims(index >= 0, [d for d in range(value.ndim) if d != dim]),
+                    np.take(value, np.maximum(index, 0), dim),
+                    fills.get((operand.name, dim), 0),
+                )
+            held.append(value)
+        local = instantiate(instance.operator, [Shape(value.shape) for value in held], call.attributes)
+        (found,) = evaluate(local, held, LIBRARY)
+        expected = whole
+        for dim, extent in enumerate(whole.shape):
+            expected = np.take(expected, positions_of(typed.results[0], dim, extent, GRID, coordinates, LIBRARY), dim)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=25)
+@given(
+    widths=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    moves=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    roles=st.sampled_from([("p", "q"), ("p", "p"), ("p", "n"), ("g", "q"), ("n", "p")]),
+    data=st.data(),
+)
+def test_convolutions(
+    widths: tuple[int, int], moves: tuple[int, int], roles: tuple[str, str], data: st.DataObject
+) -> None:
+    """Paddings with which the windows step as the slices do."""
+    stride, dilation = moves
+    shape, pads = [], []
+    for width in widths:
+        reach = dilation * (width - 1) + 1
+        # q == (l + 2 * pad - reach) // stride + 1 is l / stride where 0 <= 2 * pad - reach + stride < stride.
+        fitting = [pad for pad in range(8) if 0 <= 2 * pad - reach + stride < stride]
+        if not fitting:
+            return
+        shape.append(4 * stride * data.draw(st.integers(1, 2)))
+        pads.append(data.draw(st.sampled_from(fitting)))
+    attributes = {"stride": stride, "dilation": dilation, "pad_h": pads[0], "pad_w": pads[1], "groups": 2}
+    check(
+        make("conv2d", (2, 4, *shape), (4, 2, *widths), **attributes),
+        *(Along(axis, "halo" if axis in "pq" else "partition") for axis in roles),
+    )
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+@pytest.mark.parametrize("size, stride, pad", [(3, 1, 1), (3, 2, 1), (2, 2, 0), (1, 2, 0)])
+def test_pools(name: str, size: int, stride: int, pad: int) -> None:
+    instance = make(name, (2, 3, 8, 16), size=size, stride=stride, pad_h=pad, pad_w=pad)
+    check(instance, Along("p", "halo"), Along("q", "halo"))
+
+
+def test_a_padding_is_less_by_what_is_held_of_it() -> None:
+    instance = make("conv2d", (2, 4, 8, 8), (4, 2, 3, 5), pad_h=1, pad_w=2, groups=2)
+    _, call = call_of(instance, Along("p", "halo"), Along("g"))
+    assert call is not None and call.outside == ()
+    assert {**call.attributes} == {**instance.attributes, "pad_h": 0, "groups": 1}
+
+
+def test_a_maximum_has_its_own_number_outside() -> None:
+    instance = make("max_pool2d", (2, 3, 8, 8), size=3, stride=1, pad_h=1, pad_w=1)
+    _, call = call_of(instance, Along("p", "halo"), Along("n"))
+    assert call is not None
+    assert [(window.dim, value) for window, value in call.outside] == [(2, float("-inf"))]
+
+
+@pytest.mark.parametrize(
+    ("instance", "axis"),
+    [
+        (make("square_pool", (8, 8), size=3, pad=1), "p"),
+        (make("placed_pool", (2, 3, 8), size=3, pad=1), "p"),
+        (make("two_fills", (2, 3, 8)), "h"),
+    ],
+    ids=["one attribute for two dimensions", "positions as values", "two fills"],
+)
+def test_where_no_call_computes_the_same_there_is_none(instance: Instance, axis: str) -> None:
+    _, call = call_of(instance, Along(axis, "halo"), mesh=Mesh((MeshAxis("a", 2),)))
+    assert call is None

@@ -1,0 +1,143 @@
+"""Every axis that an operator may be divided along is a theorem, forward and adjoint; others are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.index.declare import declare
+from tests.index.gradients.test_adjoint import ALL
+from unity_dsl.index.axes.axis_classes import AxisKind, classify
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.equations.term import free_axes, reads
+from unity_dsl.index.gradients.adjoint import adjoint
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.prove.answer import NotProved, Proved
+from unity_dsl.prove.sharding.slice_theorems import prove_configuration
+from unity_dsl.syntax.ast import Name
+
+from ..cases import library
+
+SEED = 2
+SLOW_ADJOINTS = {
+    *("layer_norm", "masked_cross_entropy", "cross_entropy"),
+    *("full_attention", "causal_attention", "masked_attention"),
+}
+"""Their adjoints take seconds at rank 2 and 3; `test_the_adjoint_of_layer_norm` does one at rank 1."""
+
+
+def case(name: str) -> Instance:
+    return ALL[name](np.random.default_rng(SEED)).instance(library().operators[name])
+
+
+def allowed(instance: Instance) -> list[str]:
+    found = classify(instance, library())
+    return [axis for axis, entry in found.items() if entry.kind not in (AxisKind.BLOCKED, AxisKind.DECLARED)]
+
+
+def moving(instance: Instance) -> Iterator[str]:
+    """Axes at which the tensors that have them are read bare, and another tensor at what they add to: a kernel's."""
+    for axis in instance.axes:
+        bare, beside = [], []
+        for equation in instance.equations:
+            for read in reads(equation.value):
+                own = instance.operand(read.tensor)
+                bare += [read.index[place] == Name(axis) for place, dim in enumerate(own.dims) if axis in dim]
+                beside += [axis in free_axes(index) for index in read.index if axis not in own.axes]
+        if all(bare) and any(beside):
+            yield axis
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_axis_that_may_be_divided_is_proved(name: str) -> None:
+    instance = case(name)
+    answers = {axis: prove_configuration(instance, axis, library()) for axis in instance.axes}
+    assert all(isinstance(answers[axis], Proved) for axis in allowed(instance)), answers
+    # What no operand has, or a kernel only, is computed from copies: a slice of it is provable also where it is not
+    # programmed.
+    held = {axis for operand in instance.inputs for axis in operand.axes} - set(moving(instance))
+    blocked = held & set(answers) - set(allowed(instance))
+    assert all(isinstance(answers[axis], NotProved) for axis in blocked), answers
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - SLOW_ADJOINTS))
+def test_every_axis_of_an_adjoint_that_may_be_divided_is_proved(name: str) -> None:
+    forward = case(name)
+    for position, operand in enumerate(forward.inputs):
+        if operand.integer_range is None and not forward.whole:
+            instance = adjoint(forward, library(), position)
+            answers = {axis: prove_configuration(instance, axis, library()) for axis in allowed(instance)}
+            assert all(isinstance(answer, Proved) for answer in answers.values()), answers
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_the_adjoint_of_layer_norm(position: int) -> None:
+    shapes = [Shape((3, 4)), Shape((4,)), Shape((4,))]
+    forward = instantiate(library().operators["layer_norm"], shapes, {})
+    instance = adjoint(forward, library(), position)
+    for axis in allowed(instance):
+        assert isinstance(prove_configuration(instance, axis, library()), Proved), axis
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "axis"),
+    [
+        ("op f(x: [a]) -> y: [a]\n  y[i] = x[i + 1 else 0]\n", [(6,)], "a"),
+        ("op f(x: [a]) -> y: [a]\n  y[i] = x[|a| - 1 - i]\n", [(6,)], "a"),
+        ("op f(x: [a]) -> y: [a]\n  y[i] = x[i] - x[0]\n", [(6,)], "a"),
+        ("op f(x: [a, b]) -> y: [b]\n  y[j] = x[0, j]\n", [(6, 4)], "a"),
+        ("op f(x: [a, b]) -> y: [a]\n  where a == b\n  y[i] = x[i, i]\n", [(6, 6)], "a"),
+        ("op f(x: [a]) -> y: [a, c]\n  where c == a\n  y[i, j] = x[i] * x[j]\n", [(6,)], "a"),
+    ],
+    ids=["window", "reversed", "first", "constant", "diagonal", "two_roles"],
+)
+def test_an_axis_that_is_not_read_at_itself_is_not_proved(text: str, shapes: list[tuple[int, ...]], axis: str) -> None:
+    found = declare(text)
+    (operator,) = found.operators.values()
+    instance = instantiate(operator, [Shape(shape) for shape in shapes], {})
+    assert isinstance(prove_configuration(instance, axis, found), NotProved)
+
+
+def test_the_degree_and_the_size_are_those_of_the_whole_axis() -> None:
+    """A mean over a divided axis divides by the global size, and a mask knows the global position."""
+    for text in (
+        "op f(x: [a]) -> y: []\n  y[] = sum(a) x[a] / |a|\n",
+        "op f(x: [a, b]) -> y: [a, b]\n  y[a, b] = [b <= a] * x[a, b] + a\n",
+    ):
+        found = declare(text)
+        (operator,) = found.operators.values()
+        instance = instantiate(operator, [Shape((6, 4)[: len(operator.inputs[0].dims)])], {})
+        assert isinstance(prove_configuration(instance, "a", found), Proved)
+
+
+@pytest.mark.parametrize(
+    "body, axis, proved",
+    [
+        ("p[g, s] = sum(t) [t < s] * [i[g, t] == i[g, s]]", "g", True),
+        ("p[g, s] = sum(t) [t < s] * [i[g, t] == i[g, s]]", "s", False),
+        ("p[g, s] = [i[g, s] > 2] * s", "s", True),
+        ("p[g, s] = 2 * i[g, s] + g", "s", True),
+        ("p[g, s] = sum(h) [i[h, s] == i[g, s]]", "g", False),
+        ("p[g, s] = i[0, s]", "g", False),
+    ],
+)
+def test_integers_that_are_computed(body: str, axis: str, proved: bool) -> None:
+    """Results are compared as numbers, whatever they are made of."""
+    operator = declare(f"op f(i: int<v>[g, s]) -> p: int<n>[g, s]\n  where n == s * g + v\n  {body}\n").operators["f"]
+    answer = prove_configuration(instantiate(operator, [Shape((4, 6), 5)], {}), axis, library())
+    assert isinstance(answer, Proved if proved else NotProved), answer
+
+
+def test_an_axis_that_integers_count_over_need_not_be_an_axis_of_an_operand() -> None:
+    text = "op f(i: int<c>[n]) -> y: [n, c]\n  y[n, c] = [c == i[n]] * |c|\n"
+    answer = prove_configuration(instantiate(declare(text).operators["f"], [Shape((4,), 6)], {}), "c", library())
+    assert isinstance(answer, Proved)
+
+
+def test_nothing_is_proved_of_an_extern_operator() -> None:
+    instance = instantiate(library().operators["top_k"], [Shape((4, 6))], {"count": 2})
+    for axis in ("b0", "c"):
+        answer = prove_configuration(instance, axis, library())
+        assert isinstance(answer, NotProved) and "extern" in answer.reason

@@ -1,0 +1,137 @@
+"""Normal forms as they are printed: read back, they have the values of the rule's sides."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from unity_dsl.prove.decision.integer_arithmetic import Arithmetic
+from unity_dsl.prove.normal_form.guard import compare
+from unity_dsl.prove.normal_form.polynomial import ONE, Entry, Poly, fresh, number, of, power_of, quotient
+from unity_dsl.prove.refutation.numeric_run import Numbers, Run
+from unity_dsl.prove.rule_proof import Derivation, follow_rule
+from unity_dsl.prove.translation.form_text import LETTERS, Notation, notation_of, question_text, tensor_lines
+from unity_dsl.prove.translation.operator_forms import Tensor
+from unity_dsl.prove.translation.rule_forms import Graph, claim_of
+from unity_dsl.prove.translation.symbolic_sizes import valued
+from unity_dsl.syntax.parse_rules import RuleDecl
+
+from ..cases import library, rules_of
+from ..reading import Reader, table
+
+UNREAD = {
+    "layer_norm_concat_rows": "takes long to evaluate, sum by sum",
+    "layer_norm_by_rows": "takes long to evaluate, sum by sum",
+    "conv_by_channels": "takes long to evaluate, sum by sum",
+    "causal_mask_by_batch": "speaks of infinity",
+}
+READ = [rule for rule in rules_of("proved") if rule.name not in UNREAD]
+
+
+@pytest.mark.parametrize("rule", READ, ids=lambda rule: rule.name)
+def test_what_is_printed_has_the_values_of_the_rule(rule: RuleDecl) -> None:
+    _, derivations = follow_rule(rule, library())
+    derivation = derivations[len(derivations) // 2]
+    random = np.random.default_rng(3)
+    inputs = {name: numbers_of(tensor, derivation, random) for name, tensor in derivation.inputs.items()}
+    factored = {name: inputs[name].array.reshape(extents(derivation.inputs[name], derivation)) for name in inputs}
+    notation = notation_of(derivation.inputs, derivation.witness)
+    assert len(derivation.outputs) == len(rule.left)
+    for sides, expected in zip(derivation.outputs, expected_values(rule, derivation, inputs), strict=True):
+        for side in sides:
+            found = table(tensor_lines(side, notation, "output"), factored, derivation.witness)
+            np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-9, atol=1e-9)
+
+
+def numbers_of(tensor: Tensor, derivation: Derivation, random: np.random.Generator) -> Numbers:
+    sizes = derivation.witness
+    devices = [valued(var.size, sizes) for _, var in tensor.devices]
+    shape = (*devices, *(prod(valued(var.size, sizes) for var in dim) for dim in tensor.dims))
+    bound = None if tensor.bound is None else valued(tensor.bound, sizes)
+    values = random.normal(size=shape) if bound is None else random.integers(0, bound, shape)
+    return Numbers(tuple(name for name, _ in tensor.devices), values, bound)
+
+
+def extents(tensor: Tensor, derivation: Derivation) -> list[int]:
+    axes = [*(var for _, var in tensor.devices), *(var for dim in tensor.dims for var in dim)]
+    return [valued(var.size, derivation.witness) for var in axes]
+
+
+def expected_values(rule: RuleDecl, derivation: Derivation, inputs: dict[str, Numbers]) -> list[npt.NDArray[Any]]:
+    """The left sides by the reference evaluation of the declarations, device axes in the order of the normal form."""
+    claim, sizes = claim_of(rule), derivation.witness
+    graph = Graph(rule, claim, library(), derivation.ranks, sizes, Arithmetic(claim.conditions))
+    graph.sides()
+    run = Run(rule, claim, library(), derivation.ranks, graph.views, sizes, dict(inputs))
+    for name, expr in rule.definitions:
+        run.tensors[name] = run.value(expr)
+    found = []
+    for expr, (tensor, _) in zip(rule.left, derivation.outputs, strict=True):
+        value = run.value(expr)
+        order = [value.devices.index(name) for name, _ in tensor.devices]
+        found.append(value.array.transpose(*order, *range(len(order), value.array.ndim)))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- whole numbers
+
+I, J = fresh(of("n")), fresh(of("k"))  # noqa: E741
+NAMED = Notation(frozenset({"n", "k"})).binding([I, J])
+
+
+@pytest.mark.parametrize(
+    ("poly", "text"),
+    [
+        (number(0), "0"),
+        (of(I) - ONE, "i - 1"),
+        (-of(I), "-i"),
+        (of(I).scaled(2) + of("n") * of("k") - of(J), "2*i + k*n - j"),
+        (of("n") * power_of(of("k"), -1), "n/k"),
+        (power_of(of("n") * of("k"), -2).scaled(3), "3/(k^2*n^2)"),
+        (quotient(of(I) + of(J), 2) + ONE, "((i + j) // 2) + 1"),
+        (of(Entry("ids", (of(I), of(J) + ONE), of("v"))), "ids[i, j + 1]"),
+        (of(Entry("ids", (), of("v"))), "ids"),
+    ],
+)
+def test_polynomials(poly: Poly, text: str) -> None:
+    assert NAMED.poly(poly).replace("j + i", "i + j") == text
+
+
+@pytest.mark.parametrize("sign", ["==", "!=", "<", "<=", ">", ">="])
+@pytest.mark.parametrize("left", [of(I), of(I) - of(J), of("n") - ONE, of(J).scaled(2) + number(3)])
+@pytest.mark.parametrize("right", [number(0), number(1), number(-2), of("k"), of("k") - of(J), of(I) + ONE])
+def test_a_printed_guard_is_true_where_the_comparison_is(sign: str, left: Poly, right: Poly) -> None:
+    guard = compare(sign, left, right)
+    read = Reader(f"[{NAMED.guard(guard)}] 1", {}).value()
+    for i in range(3):
+        for j in range(3):
+            env = {"i": i, "j": j, "n": 3, "k": 2}
+            value = {side: Reader(NAMED.poly(side), {}).value()(env) for side in (left, right)}
+            assert read(env) == int(eval(f"{value[left]} {sign} {value[right]}")), NAMED.guard(guard)
+
+
+def test_names_clash_with_nothing() -> None:
+    indices = [fresh(of("n")) for _ in range(30)]
+    notation = Notation(frozenset({"i", "n", "i2"})).binding(indices)
+    names = [notation.indices[var] for var in indices]
+    assert len(set(names)) == 30 and not {"i", "n", "i2"} & set(names)
+    assert names[:3] == [LETTERS[1], "k", "l"]
+
+
+def test_a_question_in_words() -> None:
+    arithmetic = Arithmetic(record=[])
+    arithmetic.covered([[compare("<", of(I), of("k"))], [compare(">=", of(I), of("k"))]], [compare(">", of(I), ONE)])
+    arithmetic.contradictory([compare(">", of(I), ONE)])
+    arithmetic.balanced([(ONE.terms[0][1], [compare(">", of(I), ONE)]), (-ONE.terms[0][1], [])])
+    assert arithmetic.record is not None
+    notation = Notation(frozenset({"n", "k"}))
+    assert [question_text(question, notation) for question in arithmetic.record] == [
+        "where i >= 2: i < k, or i >= k",
+        "i >= 2: cannot be",
+        "+1 if i >= 2, -1 if true: these add up to 0",
+    ]
+    assert [question.answer for question in arithmetic.record] == ["unsat", "sat", "sat"]

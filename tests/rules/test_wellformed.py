@@ -1,0 +1,217 @@
+"""Every file of cases/rule_error is refused, in the words of the file beside it; well formed rules are not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.prove.cases import library, rule_of, rules_of
+from tests.prove.mutation import mutants
+from tests.sampling import SAMPLE, of_the_day
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.prove.answer import NotProved, Refuted
+from unity_dsl.prove.normal_form.form import Unsupported
+from unity_dsl.prove.refutation.numeric_run import IllShaped, Run
+from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.prove.translation.rest_ranks import ranks_of
+from unity_dsl.prove.translation.rule_forms import Claim, Ranks, claim_of, used_names, views
+from unity_dsl.resources import folder
+from unity_dsl.rules.wellformed import check_rule, load_rules
+from unity_dsl.syntax.codes import CODES
+from unity_dsl.syntax.diagnostic import Diagnostic, InputError
+from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
+from unity_dsl.syntax.read import read_source
+from unity_dsl.syntax.render import render
+from unity_dsl.syntax.span import Source
+
+CASES = Path(__file__).parents[1] / "cases" / "rule_error"
+FILES = sorted(CASES.glob("*.rules"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_fault_is_told(path: Path, golden: Callable[[Path, str], None]) -> None:
+    source = replace(read_source(path), name=path.name)
+    with pytest.raises(InputError) as caught:
+        load_rules(source, library())
+    assert caught.value.diagnostic.span is not None
+    text = re.sub(r"\S*/ops/(\w+\.uop):\d+:\d+", r"ops/\1", render(caught.value.diagnostic))
+    golden(path.with_suffix(".txt"), text + "\n")
+
+
+def test_every_text_belongs_to_a_case() -> None:
+    assert {path.with_suffix(".rules") for path in CASES.glob("*.txt")} == set(FILES)
+    assert len(FILES) > 50
+
+
+# ---------------------------------------------------------------------------------------------- rules without a fault
+
+ILL_FORMED = {"degree_of_another_operand": "E506"}
+"""Wrong rules that are refused before they are proved. The prover has no proof of them either."""
+KNOWN = tuple(rule for rule in (*rules_of("proved"), *rules_of("refuted")) if rule.name not in ILL_FORMED)
+
+
+@pytest.mark.parametrize(("name", "code"), ILL_FORMED.items())
+def test_a_wrong_rule_that_is_refused(name: str, code: str) -> None:
+    (rule,) = (rule for rule in rules_of("refuted") if rule.name == name)
+    with pytest.raises(InputError) as caught:
+        check_rule(rule, library())
+    assert caught.value.diagnostic.code == code
+
+
+@pytest.mark.parametrize("rule", KNOWN, ids=lambda rule: rule.name)
+def test_a_rule_with_an_answer_is_well_formed(rule: RuleDecl) -> None:
+    """Wrong rules too: that a claim is false is no fault of the text."""
+    check_rule(rule, library())
+
+
+@pytest.mark.parametrize("path", sorted(folder("rules").glob("*.rules")), ids=lambda path: path.name)
+def test_shipped_rules_are_well_formed(path: Path) -> None:
+    assert load_rules(read_source(path), load_library())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rule f(x: [m], y: [n])\n  x + y => y + x\n",
+        "rule f(x: [m])\n  combine[p; dim=0](partition[p; dim=0](x)) => x\n",
+        "rule f(x: [m, k])\n  where m == 2 * k, k == 2 * m\n  x => relu(x)\n",
+        "rule f(x: [m])\n  slice(x; dim=0, start=k, stop=k + n) => slice(x; dim=0, start=k, stop=k + n)\n",
+        "rule f(x: [m])\n  x[(a b)] -> [a, b] => x[(a b)] -> [a, b]\n",
+        "rule f(x: [m, k], y: [m, l])\n  relu(x + y) => relu(y + x)\n",
+        "rule f(x: [m])\n  unreplicate[p](replicate[p](x)) => x\n",
+        "rule f(x: [m])\n  where m == n, n == l + 1\n  relu(x) => relu(slice(x; dim=0, start=0, stop=l + 1))\n",
+        "rule f(x: [m])\n  where m == p * e\n  relu(x) => combine[p; dim=0](relu(partition[p; dim=0](x)))\n",
+        "rule f(x: [m], y: [n])\n  where m == 1\n  x + y => y + x\n",
+    ],
+)
+def test_what_some_sizes_can_mend_is_left_to_the_prover(text: str) -> None:
+    check_rule(rule_of(text), library())
+
+
+# ---------------------------------------------------------------------------------------------- rules near those
+
+
+@cache
+def near() -> list[RuleDecl]:
+    """Rules with one change, others every day."""
+    changed = [mutant for rule in KNOWN for _, mutant in mutants(rule, library())]
+    return of_the_day(changed, len(changed) // 9)
+
+
+@cache
+def refused() -> tuple[tuple[RuleDecl, Diagnostic], ...]:
+    """Of the changed rules those that are refused, and why."""
+    found = []
+    for rule in near():
+        try:
+            check_rule(rule, library())
+        except InputError as error:
+            found.append((rule, error.diagnostic))
+    return tuple(found)
+
+
+def is_well_formed(rule: RuleDecl) -> bool:
+    try:
+        check_rule(rule, library())
+    except InputError:
+        return False
+    return True
+
+
+def test_a_rule_that_is_refused_is_never_proved() -> None:
+    """The prover, which knows nothing of these checks, finds no proof of what they refuse."""
+    print(f"UNITY_SAMPLE={SAMPLE}")
+    assert 30 < len(refused()) < len(near()) / 2
+    for rule, diagnostic in refused():
+        if diagnostic.code == "E503" or (diagnostic.code == "E504" and is_well_formed(replace(rule, conditions=()))):
+            continue  # what is left over, an input or a condition on nothing, does not make a claim false
+        try:
+            answer = prove_rule(rule, library())
+        except InputError:
+            continue
+        assert isinstance(answer, NotProved | Refuted), diagnostic.message
+
+
+SHAPES = frozenset({"E121", "E122", "E126", "E507"})
+
+
+def refused_for_their_shapes() -> Iterator[RuleDecl]:
+    """Cases and changed rules without views, whose sizes are worked out by the prover."""
+    found = list(refused())
+    for path in FILES:
+        try:
+            load_rules(read_source(path), library())
+        except InputError as error:
+            if error.diagnostic.code in SHAPES:
+                found += [(rule, error.diagnostic) for rule in parse_rules(read_source(path)).rules]
+    for rule, diagnostic in found:
+        # NumPy does not tell integers from floats.
+        if diagnostic.code in SHAPES and "integers" not in diagnostic.message and not any(views(rule)):
+            yield rule
+
+
+def test_what_is_refused_for_its_shapes_runs_at_no_sizes() -> None:
+    """By brute force in NumPy: at some ranks of the groups, no small sizes give both sides of all outputs one shape."""
+    print(f"UNITY_SAMPLE={SAMPLE}")
+    tried = 0
+    for rule in refused_for_their_shapes():
+        claim = claim_of(rule)
+        tried += 1
+        assert any(runs_at_no_sizes(rule, claim, ranks) for ranks in ranks_of(rule, library())), rule.name
+    assert tried > 20
+
+
+def runs_at_no_sizes(rule: RuleDecl, claim: Claim, ranks: Ranks) -> bool:
+    names = used_names(rule, claim, ranks)
+    for chosen in product(range(1, 4 if len(names) <= 2 else 3), repeat=len(names)):
+        sizes = dict(zip(names, chosen, strict=True))
+        if not claim.holds(sizes):
+            continue
+        try:
+            found = [
+                Run(replace(rule, left=(left,), right=(right,)), claim, library(), ranks, {}, sizes).difference(0)
+                for left, right in zip(rule.left, rule.right, strict=True)
+            ]
+        except (IllShaped, Unsupported):
+            continue
+        if all(difference is None or difference.shapes is None for difference in found):
+            return False
+    return True
+
+
+# ---------------------------------------------------------------------------------------------- damage
+
+WORD = re.compile(r"[A-Za-z_]\w*|\d+|=>|->|==|[^\w\s]")
+TEXTS = [
+    path.read_text() for folder in ("proved", "refuted") for path in sorted((CASES.parent / folder).glob("*.rules"))
+]
+RULES = [part + "\n" for text in TEXTS for part in text.split("\n\n") if part.startswith("rule ")]
+
+
+@given(st.data())
+@settings(max_examples=200)
+def test_a_text_with_words_exchanged_is_well_formed_or_has_one_fault(data: st.DataObject) -> None:
+    """Words of one rule stand in the places of others, of another rule's words among them: nothing else comes out."""
+    text = data.draw(st.sampled_from(RULES))
+    others = [match.group() for match in WORD.finditer(data.draw(st.sampled_from(RULES)))]
+    for _ in range(data.draw(st.integers(1, 3))):
+        words = list(WORD.finditer(text))
+        place = words[data.draw(st.integers(0, len(words) - 1))]
+        new = data.draw(st.sampled_from([*others, *(word.group() for word in words), ""]))
+        text = text[: place.start()] + new + text[place.end() :]
+    try:
+        rules = load_rules(Source("f.rules", text), library())
+    except InputError as error:
+        assert error.diagnostic.code in CODES and error.diagnostic.span is not None
+        assert render(error.diagnostic)
+    else:
+        for rule in rules:
+            prove_rule(rule, library())

@@ -1,0 +1,125 @@
+"""Predicted memory against what a program holds: its state, and what autograd really keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.rank_comparison import load_program
+from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.plan import Memory
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import Machine, load_machine
+from unity_dsl.resources import folder
+from unity_dsl.search.layout_pins import parse_pin
+from unity_dsl.search.plan_search import search
+
+from ..conftest import FOUR, TWO, Build
+
+ONE = Mesh(())
+MACHINE = load_machine("dgx-a100")
+
+
+def held(build: Build, library: Library, text: str, mesh: Mesh, strategy: str = "data_parallel", *pins: str) -> Memory:
+    return search(build(text), mesh, MACHINE, library, strategy, dict(map(parse_pin, pins))).cost.memory
+
+
+MODEL = """
+model m[b = 8]
+  input x: f32[b, 16]
+  input target: f32[b, 16]
+  weight w_in: f32[16, 16] ~ normal(0.1)
+  x = relu(linear(x, w_in))
+  repeat 3 as layer
+    weight w: f32[16, 16] ~ normal(0.1)
+    x = relu(linear(x, w))
+  loss mse(x, target)
+"""
+WEIGHTS = 4 * 16 * 16 * 4
+TENSOR = 8 * 16 * 4
+
+
+def test_state_is_counted_as_it_is_stored(build: Build, library: Library) -> None:
+    """A gradient and two moments beside every parameter, slices where it is kept in slices."""
+    for mesh, pins, part in ((ONE, (), 1), (TWO, (), 1), (TWO, ("w_in=S0", "layer.w=S1"), 2), (FOUR, ("*w*=S0",), 4)):
+        found = held(build, library, MODEL, mesh, "data_parallel" if not pins else "auto", *pins)
+        assert (found.parameters, found.gradients) == (WEIGHTS / part, WEIGHTS / part), (mesh, pins)
+        assert found.optimizer == 2 * WEIGHTS / part and found.buffers == 0
+
+
+def test_activations_are_what_the_backward_pass_reads(build: Build, library: Library) -> None:
+    """The input, the result of every relu, which the next layer reads too, and the target; slices of the batch on two
+    devices.
+    """
+    for mesh, part in ((ONE, 1), (TWO, 2), (FOUR, 4)):
+        assert held(build, library, MODEL, mesh).activations == 6 * TENSOR / part
+
+
+def test_what_leads_to_no_weight_is_not_kept(build: Build, library: Library) -> None:
+    text = MODEL.replace("x = relu(linear(x, w_in))", "x = relu(exp(x) * 2)").replace("  weight w_in", "  # ")
+    assert held(build, library, text, ONE).activations == 5 * TENSOR
+
+
+def test_a_tensor_in_two_layouts_is_kept_in_both(build: Build, library: Library) -> None:
+    """The cut x for one product, the whole one for the other."""
+    text = """
+model m[b = 8]
+  input x: f32[b, 16]
+  weight u: f32[16, 16] ~ normal(0.1)
+  weight v: f32[16, 16] ~ normal(0.1)
+  weight w: f32[16, 16] ~ normal(0.1)
+  h = linear(x, u)
+  p = linear(h, v)
+  q = linear(h, w)
+  loss mse(p, q)
+"""
+    pins = ("h=S0", "p=S0", "q=S1", "u=I", "v=I", "w=S0")
+    whole = held(build, library, text, ONE).activations
+    assert whole == 4 * TENSOR  # x, h, p, q
+    assert held(build, library, text, TWO, "auto", *pins).activations > whole / 2 + TENSOR
+
+
+@pytest.mark.parametrize("example", ["digits", "mlp", "gpt2", "bert_large"])
+def test_activations_are_those_that_autograd_keeps(example: str, tmp_path: Path) -> None:
+    """Every storage that torch saves, once; those of parameters left out."""
+    import torch
+
+    request = Request(folder("examples") / f"{example}.udl", preset="small")
+    made = compile_model(request)
+    write_program(made.plan, made.library, made.sources, request, tmp_path / "out")
+    found: dict[int, tuple[int, object]] = {}
+
+    def save(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            found[storage.data_ptr()] = (storage.nbytes(), tensor)  # kept alive: no storage is used twice
+        return tensor
+
+    with load_program(tmp_path / "out") as module:
+        model = module.Model(None)
+        model.initialise(0)
+        own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+        batch = {
+            name: torch.randn(spec.shape)
+            if spec.integer_range is None
+            else torch.randint(spec.integer_range, spec.shape)
+            for name, spec in module.INPUTS.items()
+        }
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+            model(**batch)
+    kept = sum(count for count, _ in found.values())
+    memory = made.plan.cost.memory
+    assert memory.activations == pytest.approx(kept, rel=0.05)
+    assert memory.parameters == sum(4 * tensor.numel() for tensor in model.parameters())
+
+
+def test_a_plan_that_does_not_fit_carries_a_warning(build: Build, library: Library) -> None:
+    def warned(bytes_: float) -> list[str]:
+        machine = Machine(**{**vars(MACHINE), "memory_bytes": bytes_})
+        return [found.code for found in search(build(MODEL), TWO, machine, library).warnings]
+
+    total = search(build(MODEL), TWO, MACHINE, library).cost.memory.total
+    assert warned(total) == [] and warned(total - 1) == ["W301"]

@@ -1,0 +1,43 @@
+"""A finished plan costs what the search found."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.graph.plan import PlannedNode
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.accounting.plan_cost import plan_cost
+from unity_dsl.search.choices.restriction import Restriction
+from unity_dsl.search.layout_problem.axis_placement import find_plan
+from unity_dsl.search.layout_problem.model_problem import prices_on
+from unity_dsl.search.layout_problem.plan_assembly import assemble
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.read import read_source
+
+THIN = str(Path(__file__).parents[2] / "program" / "thin.toml")
+
+LARGE = Path(__file__).parents[2] / "program" / "large.udl"
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_windows_cost_what_the_search_found(devices: int, library: Library) -> None:
+    """One image and few channels: it is divided along its height, and halos are exchanged."""
+    machine = load_machine(THIN)
+    model = build_model(parse_model(read_source(LARGE)), library)
+    prices = prices_on(build_mesh(machine, devices), machine, library, ShardingTheorems(library))
+    found = find_plan(model, prices, Restriction(), inf)
+    assert found is not None
+    problem, best = found
+    assert best.plan is not None
+    graph = assemble(problem, best.plan, prices.mesh, model.loss, model.outputs)
+    nodes = [step for step in graph.steps if isinstance(step, PlannedNode)]
+    assert any(layout.overlaps for node in nodes for layout in node.typed.arguments)
+    cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
+    assert cost.seconds == pytest.approx(best.cost, rel=1e-6)

@@ -1,0 +1,84 @@
+"""What a shared tensor costs, against trying every choice of a produced layout and two further ones."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unity_dsl.search.cost_network.bucket_elimination import Table
+from unity_dsl.search.cost_network.shared_conversions import SharedCost
+from unity_dsl.search.folded_solver.materialised_layouts import two_hops
+
+LAYOUTS = 4
+
+
+def random_cost(rng: np.random.Generator) -> SharedCost:
+    direct = rng.integers(1, 20, (LAYOUTS, LAYOUTS)).astype(float)
+    np.fill_diagonal(direct, 0.0)
+    return SharedCost(direct, two_hops(direct))
+
+
+def random_end(rng: np.random.Generator) -> Table:
+    """Some layouts are excluded, not all."""
+    end = rng.integers(0, 30, LAYOUTS).astype(float)
+    end[(rng.random(LAYOUTS) < 0.3) & (np.arange(LAYOUTS) != rng.integers(LAYOUTS))] = np.inf
+    return end
+
+
+def made(cost: SharedCost, root: int, first: int, second: int) -> float:
+    if root in (first, second) or first == second:
+        return float(cost.cheapest[root, first if second == root else second])
+    direct = cost.direct
+    return float(
+        min(
+            direct[root, first] + min(direct[root, second], direct[first, second]),
+            direct[root, second] + direct[second, first],
+        )
+    )
+
+
+def totals(cost: SharedCost, root: Table, readers: list[Table]) -> dict[tuple[int, int, int], float]:
+    found = {}
+    for held in product(range(LAYOUTS), repeat=3):
+        taken = sum(min(float(reader[layout]) for layout in held) for reader in readers)
+        found[held] = float(root[held[0]]) + made(cost, *held) + taken
+    return found
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4))
+def test_the_least_with_each_layout_at_each_end(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    cost, root, readers = random_cost(rng), random_end(rng), [random_end(rng) for _ in range(count)]
+    expected = np.full((count + 1, LAYOUTS), np.inf)
+    for held, total in totals(cost, root, readers).items():
+        expected[0, held[0]] = min(expected[0, held[0]], total)
+        for number, reader in enumerate(readers, 1):
+            others = [r for i, r in enumerate(readers, 1) if i != number]
+            rest = totals(cost, root, others)[held] if np.isfinite(total) or others else float(root[held[0]])
+            for layout in held:
+                expected[number, layout] = min(expected[number, layout], rest + float(reader[layout]))
+    found = cost.least(root, readers)
+    for number in range(count + 1):
+        assert found[number] == pytest.approx(expected[number]), number
+    assert cost.least_produced(root, readers) == pytest.approx(expected[0])
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3))
+def test_every_choice_within_a_price_is_found(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    cost, root, readers = random_cost(rng), random_end(rng), [random_end(rng) for _ in range(count)]
+    every = totals(cost, root, readers)
+    least = min(every.values())
+    room = least + float(rng.integers(0, 25))
+    found = {tuple(held) for part in cost.within(room, root, readers) for held in part.tolist()}
+    assert all(every[held] <= room for held in found)
+    for held, total in every.items():
+        layouts = sorted(set(held[1:]) - {held[0]})
+        useful = all(any(np.isfinite(reader[layout]) for reader in readers) for layout in layouts)
+        cheaper = [every[other] for other in every if other[0] == held[0] and set(other) < set(held)]
+        if total <= room and useful and total < min(cheaper, default=np.inf):
+            assert (held[0], *layouts, *[held[0]] * (2 - len(layouts))) in found

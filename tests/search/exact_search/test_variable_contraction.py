@@ -1,0 +1,77 @@
+"""Parts without the variables that hang on others, against the parts with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from unity_dsl.search.exact_search.bounded_search import optimise
+from unity_dsl.search.exact_search.variable_contraction import contract
+from unity_dsl.search.folded_solver.exact_minimum import Solved
+from unity_dsl.search.folded_solver.problem_part import Part, Port, Tensor, everything
+
+from .test_bounded_search import assignments, least, own_cost, random_part, some_domain
+
+LAYOUTS = 5
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_rest_costs_the_same(seed: int) -> None:
+    """And its best values, with those of what was taken out, are the best of all."""
+    rng = np.random.default_rng(seed)
+    body = random_part(rng, int(rng.integers(3, 5)), body=True) if seed % 3 == 0 else None
+    part = random_part(rng, int(rng.integers(2, 6)), repeat=body)
+    domains = some_domain(rng, part)
+    if seed % 3 == 0:
+        domains = everything(part)
+    costs = [np.where(mask, cost, np.inf) for mask, cost in zip(domains.masks, part.costs, strict=True)]
+    part = replace(part, costs=tuple(costs))
+    cheapest = least(part, 2)
+    contracted = contract(part, domains)
+    assert least(contracted.part, 2) == pytest.approx(cheapest)
+    if not part.repeats and np.isfinite(cheapest):
+        values = min(assignments(contracted.part), key=lambda found: own_cost(contracted.part, found, 2))
+        restored = contracted.restored(Solved(values))
+        assert own_cost(part, restored.values, 2) == pytest.approx(cheapest)
+
+
+def test_a_chain_is_one_price_between_its_ends() -> None:
+    """Ten activations in a row between two variables that read a shared tensor."""
+    rng = np.random.default_rng(0)
+    count = 12
+    costs = tuple(rng.random(LAYOUTS) for _ in range(count))
+    ports = [Port(number, np.arange(LAYOUTS), LAYOUTS) for number in range(count)]
+    tables = [rng.random((LAYOUTS, LAYOUTS)) for _ in range(count)]
+    chain = [
+        Tensor(f"t{number}", ports[number], (ports[number + 1],), tables[number], tables[number])
+        for number in range(count - 1)
+    ]
+    ends = Tensor("shared", ports[-1], (ports[0], ports[-1]), tables[-1], tables[-1])
+    part = Part(costs, tuple(map(str, range(count))), (*chain, ends))
+    contracted = contract(part, everything(part))
+    assert [len(mask) > 1 for mask in contracted.domains.masks] == [True, *[False] * (count - 2), True]
+    assert len(contracted.part.tensors) == 2
+
+
+def test_what_hangs_on_one_other_is_part_of_its_cost() -> None:
+    """A statistic and the buffer that keeps it: two tensors between two variables."""
+    rng = np.random.default_rng(1)
+    ports = [Port(number, np.arange(LAYOUTS), LAYOUTS) for number in range(3)]
+    tables = [rng.random((LAYOUTS, LAYOUTS)) for _ in range(3)]
+    tensors = (
+        Tensor("made", ports[0], (ports[1],), tables[0], tables[0]),
+        Tensor("kept", ports[2], (ports[1],), tables[1], tables[1]),
+        Tensor("becomes", ports[1], (ports[2],), tables[2], tables[2]),
+    )
+    part = Part(tuple(rng.random(LAYOUTS) for _ in range(3)), ("a", "b", "c"), tensors)
+    contracted = contract(part, everything(part))
+    assert sum(len(mask) > 1 for mask in contracted.domains.masks) == 1
+    totals = [
+        part.costs[0][a] + part.costs[1][b] + part.costs[2][c] + tables[0][a, b] + tables[1][c, b] + tables[2][b, c]
+        for a in range(LAYOUTS)
+        for b in range(LAYOUTS)
+        for c in range(LAYOUTS)
+    ]
+    assert optimise(part, everything(part)).cost == pytest.approx(min(totals))

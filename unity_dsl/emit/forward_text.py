@@ -1,0 +1,468 @@
+"""Torch text of the forward pass: operators in order, conversions before their first use.
+
+What only updates of buffers need comes last, and runs in training alone, without gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..graph.graph import Graph, Segment, Value
+from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
+from ..graph.layout_typing import Along, Configuration, Linearly, Uniformly
+from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
+from ..index.library import Library
+from ..syntax.ast import Initialiser
+from ..syntax.span import Span
+from .conversion_text import Collectives
+from .operator_text import Place, operator_text
+from .program_names import Names, class_name, path
+from .source_lines import block, statement
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A parameter or buffer that a module holds: its name there, dotted where blocks name it."""
+
+    name: str
+    value: Value
+    layout: Layout
+    initialiser: Initialiser
+    trained: bool
+
+
+@dataclass
+class ModuleText:
+    """A class of the program: what it stores, the modules it repeats, its forward. A function if it `stores` nothing.
+
+    `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
+    so that it must know which iteration it is.
+    """
+
+    name: str
+    words: str
+    stored: list[Stored] = field(default_factory=list)
+    repeats: list[Repeat] = field(default_factory=list)
+    parameters: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    sites: bool = False
+    constants: tuple[str, str] = ("PARAMETERS", "BUFFERS")
+    stores: bool = True
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A ModuleList: per run of iterations with one plan, the class, the first iteration and how many there are.
+
+    Of a cond, the module `alone`.
+    """
+
+    name: str
+    count: int
+    runs: tuple[tuple[ModuleText, int, int], ...]
+    alone: bool = False
+
+
+@dataclass
+class Copies:
+    """The variables that hold a value, by layout. `parameter` is one whose gradient GradientSync may take over."""
+
+    value: Value
+    produced: Layout
+    variables: dict[Layout, str]
+    sources: dict[Layout, Layout] = field(default_factory=dict)
+    parameter: bool = False
+
+
+@dataclass
+class Program:
+    """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have."""
+
+    mesh: Mesh
+    library: Library
+    collectives: Collectives
+    classes: Names
+    random_sites: int
+    modules: list[ModuleText] = field(default_factory=list)
+    random: bool = False
+
+
+class ForwardText:
+    """Writes the body of one forward method. `state` is what holds groups, seed and the like: `self` or `model`."""
+
+    def __init__(
+        self,
+        program: Program,
+        planned: PlannedGraph,
+        module: ModuleText,
+        names: Names,
+        outside: dict[str, Copies],
+        state: str,
+    ) -> None:
+        self.program = program
+        self.planned = planned
+        self.module = module
+        self.names = names
+        self.state = state
+        self.detached = False
+        self.held: dict[str, Copies] = {}
+        for name, held in outside.items():
+            self.held[name] = held
+            if name in planned.values:
+                held.sources |= {made.layout: made.source for made in planned.values[name].materialised}
+        graph = planned.graph
+        self.updated = frozenset(path("self", update.buffer.name, "_buffers") for update in graph.updates)
+        for weight in graph.weights:
+            self.store(weight.value, weight.initialiser, trained=True)
+        for buffer in graph.buffers:
+            self.store(buffer.value, buffer.initialiser, trained=False)
+
+    def store(self, value: Value, initialiser: Initialiser, *, trained: bool) -> None:
+        layout = self.planned.values[value.name].produced
+        self.module.stored.append(Stored(value.name, value, layout, initialiser, trained))
+        registry = "_parameters" if trained else "_buffers"
+        self.add(value, path("self", value.name, registry), layout, parameter=trained)
+
+    def add(self, value: Value, variable: str, layout: Layout, *, parameter: bool = False) -> None:
+        """A value that exists from here on."""
+        planned = self.planned.values.get(value.name)
+        sources = {made.layout: made.source for made in planned.materialised} if planned else {}
+        self.held[value.name] = Copies(value, layout, {layout: variable}, sources, parameter)
+
+    def write(self, wanted: Sequence[tuple[Value, Layout]]) -> list[str]:
+        """All steps and updates. Returns the variables that hold these values, as they are before the updates."""
+        late = only_updating(self.planned.graph, [value for value, _ in wanted])
+        self.steps(step for number, step in enumerate(self.planned.steps) if number not in late)
+        results = [self.before_updates(value, layout) for value, layout in wanted]
+        if self.planned.graph.updates or late:
+            self.updates([step for number, step in enumerate(self.planned.steps) if number in late])
+        return results
+
+    def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
+        for step in steps:
+            if isinstance(step, PlannedNode):
+                self.node(step)
+            else:
+                self.segment(step)
+
+    # ------------------------------------------------------------------------------------------ updates
+
+    def updates(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """The buffers' new values, all from the old ones.
+
+        A buffer is another tensor from then on: what the backward pass keeps of the old one stays what it was.
+        """
+        before, self.module.lines = self.module.lines, []
+        self.detached = True
+        self.steps(steps)
+        updates = self.planned.graph.updates
+        layouts = [self.planned.values[update.buffer.name].produced for update in updates]
+        values = [self.before_updates(update.value, layout) for update, layout in zip(updates, layouts, strict=True)]
+        for update, value in zip(updates, values, strict=True):
+            code = f"{path('self', update.buffer.name, '_buffers')} = {value}.clone()"
+            self.module.lines += statement(code, f"{where(update.span)}update")
+        inner = [f"        {line}" for line in self.module.lines]
+        self.module.lines = [*before, f"if {self.state}.training:", "    with torch.no_grad():", *inner]
+
+    def before_updates(self, value: Value, layout: Layout) -> str:
+        """The variable of a value; where that is a buffer which is updated, one that keeps the old tensor."""
+        variable = self.variable(value, layout)
+        if variable not in self.updated:
+            return variable
+        name = self.names.fresh(f"{value.name}_before")
+        self.module.lines += statement(f"{name} = {variable}")
+        return name
+
+    # ------------------------------------------------------------------------------------------ values
+
+    def variable(self, value: Value, layout: Layout) -> str:
+        """The variable that holds a value in a layout; the conversion is written where there is none yet."""
+        held = self.held[value.name]
+        if not value.needs_gradient:
+            layout = without_copies(layout)
+            held.variables = {without_copies(found): text for found, text in held.variables.items()}
+            # Invariant made from Replicate, or the other way, is the same tensor: the first source is the real one.
+            sources: dict[Layout, Layout] = {}
+            for made, source in held.sources.items():
+                sources.setdefault(without_copies(made), without_copies(source))
+            held.sources = sources
+        if layout not in held.variables:
+            held.variables[layout] = self.convert(held, layout)
+        return held.variables[layout]
+
+    def convert(self, held: Copies, layout: Layout) -> str:
+        value = held.value
+        produced = held.produced if value.needs_gradient else without_copies(held.produced)
+        source = held.sources.get(layout, produced)
+        given = self.variable(value, source)
+        gradient = value.needs_gradient and not self.detached
+        parameter = held.parameter and source == produced and gradient
+        found = self.program.collectives.conversion(source, layout, value.shape, gradient=gradient, parameter=parameter)
+        if found is None:
+            return given
+        name = self.names.fresh(f"{value.name}_{layout_word(layout)}")
+        handle = f"{self.state}.sync" if found.deferred else f"{self.state}.groups"
+        comment = f"{source} -> {layout}" if source.kinds else ""
+        self.module.lines += statement(f"{name} = parallel.{found.name}({given}, {handle})", comment)
+        return name
+
+    # ------------------------------------------------------------------------------------------ operators
+
+    def node(self, step: PlannedNode) -> None:
+        node, typed = step.node, replace(step.typed, native=step.native)
+        arguments = [
+            self.variable(value, layout) for value, layout in zip(node.arguments, typed.arguments, strict=True)
+        ]
+        results = [self.names.fresh(value.name) for value in node.results]
+        place = Place(
+            self.names,
+            self.program.mesh,
+            self.program.library,
+            self.program.collectives,
+            self.state,
+            self.site(node.site),
+        )
+        lines = operator_text(node.instance, typed, arguments, results, place)
+        if place.random:
+            self.program.random = self.module.sites = True
+        words = roles(typed.configuration, self.program.mesh, [operand.name for operand in node.instance.inputs])
+        by = f", by rule {node.rule}" if node.rule is not None else ""
+        self.module.lines += block(lines, f"{where(node.span)}{node.instance.name}{words}{by}")
+        for value, layout, name in zip(node.results, typed.results, results, strict=True):
+            self.add(value, name, layout)
+
+    def site(self, number: int) -> str:
+        """The random site, which counts a repeat's iterations."""
+        if self.state == "self":
+            return str(number)
+        stride = self.program.random_sites
+        return f"{number} + {'' if stride == 1 else f'{stride} * '}{self.index}"
+
+    @property
+    def index(self) -> str:
+        """Which iteration of the bodies around it this is: what a module knows and a function is given."""
+        return "self.index" if self.module.stores else "index"
+
+    # ------------------------------------------------------------------------------------------ bodies
+
+    def segment(self, step: PlannedSegment) -> None:
+        segment, border = step.segment, step.border
+        taken = [self.variable(value, layout) for value, layout in border.reads(segment)]
+        captured, slices = taken[: len(segment.captured)], taken[len(segment.captured) :]
+        if segment.predicate is not None:
+            self.cond(step, captured, taken[-1])
+            return
+        carried = [self.names.fresh(value.name) for value in segment.results]
+        parts = self.unbind(step, slices)
+        stacks = [self.names.fresh(f"{series.whole.name}_parts") for series in segment.stacked]
+        self.module.lines += [f"{stack} = []" for stack in stacks]
+        bodies = []
+        for number, run in enumerate(step.runs):
+            module = self.body(step, run, number)
+            bodies.append((module, run.first, run.count))
+            layouts = [run.body.values[value.name].produced for value in segment.entry]
+            given = segment.initial if number == 0 else segment.results
+            current = [self.variable(value, layout) for value, layout in zip(given, layouts, strict=True)]
+            self.iterate(step, run, module, Passed(carried, current, parts, captured, stacks))
+            for value, name, layout in zip(segment.results, carried, self.left(step, number), strict=True):
+                self.add(value, name, layout)
+        self.keep(segment, bodies)
+        for series, layout, stack in zip(segment.stacked, border.stacked, stacks, strict=True):
+            name = self.names.fresh(series.whole.name)
+            self.module.lines += statement(f"{name} = torch.stack({stack}, {series.dim})")
+            self.add(series.whole, name, layout.inserted(series.dim))
+
+    def unbind(self, step: PlannedSegment, slices: Sequence[str]) -> list[str]:
+        """Variables that hold the slices of what a scan reads, by position."""
+        names = []
+        for series, whole in zip(step.segment.sliced, slices, strict=True):
+            names.append(self.names.fresh(f"{series.part.name}_parts"))
+            self.module.lines += statement(f"{names[-1]} = {whole}.unbind({series.dim})")
+        return names
+
+    def cond(self, step: PlannedSegment, captured: Sequence[str], decides: str) -> None:
+        """What a cond replaces has one layout, whether its body is executed or not."""
+        segment, border = step.segment, step.border
+        carried = [self.names.fresh(value.name) for value in segment.results]
+        (run,) = step.runs
+        module = self.body(step, run, 0)
+        pairs = zip(segment.initial, border.carried, strict=True)
+        current = [self.variable(value, layout) for value, layout in pairs]
+        self.keep(segment, [(module, 0, 1)])
+        targets = f"{', '.join(carried)} = " if carried else ""
+        if targets:
+            self.module.lines += statement(f"{targets}{', '.join(current)}")
+        self.module.lines += statement(f"if {decides}.item():", f"{where(segment.span)}cond as {segment.name}")
+        index = "0" if self.state == "self" else self.index
+        called = path("self", segment.name, "_modules") if module.stores else module.name
+        given = [*carried, *captured, self.state, *([index] if module.sites and not module.stores else [])]
+        self.module.lines += statement(f"{targets}{called}({', '.join(given)})", indent="    ")
+        for value, name, layout in zip(segment.results, carried, border.carried, strict=True):
+            self.add(value, name, layout)
+
+    def keep(self, segment: Segment, bodies: Sequence[tuple[ModuleText, int, int]]) -> None:
+        """The modules of bodies that store something; others are functions."""
+        if any(module.stores for module, _, _ in bodies):
+            self.module.repeats.append(
+                Repeat(segment.name, segment.count, tuple(bodies), alone=segment.predicate is not None)
+            )
+        self.module.sites |= any(module.sites for module, _, _ in bodies)
+
+    def body(self, step: PlannedSegment, run: Run, number: int) -> ModuleText:
+        """The class of a run's iterations, or the function if they store nothing."""
+        segment, program = step.segment, self.program
+        last = run.first + run.count - 1
+        words = f"{where(segment.span)}{segment.name}"
+        if segment.predicate is None:
+            words += f".{run.first}" + (f" to {segment.name}.{last}" if run.count > 1 else "")
+        stores = _stores(run.body.graph)
+        module = ModuleText(self.body_name(segment, stores), words, stores=stores)
+        if stores:
+            stem = module.name.upper()
+            module.constants = program.classes.fresh(f"{stem}_PARAMETERS"), program.classes.fresh(f"{stem}_BUFFERS")
+        names = Names(("index",))
+        parameters = [names.fresh(value.name) for value in segment.entry]
+        parts = [names.fresh(series.part.name) for series in segment.sliced]
+        outside = {}
+        for value, layout in zip(segment.captured, step.border.captured, strict=True):
+            held = self.held[value.name]
+            name = names.fresh(value.name)
+            outside[value.name] = Copies(value, layout, {layout: name}, {}, held.parameter and layout == held.produced)
+            module.parameters.append(name)
+        module.parameters[:0] = [*parameters, *parts]
+        body = ForwardText(program, run.body, module, names, outside, "model")
+        for value, name in zip(segment.entry, parameters, strict=True):
+            body.add(value, name, run.body.values[value.name].produced)
+        for series, name, layout in zip(segment.sliced, parts, step.border.sliced, strict=True):
+            body.add(series.part, name, layout)
+        leaves = [*zip(segment.exit, self.left(step, number), strict=True)]
+        leaves += [(series.part, layout) for series, layout in zip(segment.stacked, step.border.stacked, strict=True)]
+        module.results = body.write(leaves)
+        program.modules.append(module)
+        return module
+
+    def body_name(self, segment: Segment, stores: bool) -> str:
+        """A class's name, or that of a function, which no variable here may have."""
+        word, classes = segment.name.rpartition(".")[2], self.program.classes
+        if stores:
+            return classes.fresh(class_name(word))
+        name = classes.fresh(f"{word}_body")
+        while self.names.fresh(name) != name:
+            name = classes.fresh(f"{word}_body")
+        return name
+
+    def left(self, step: PlannedSegment, number: int) -> Sequence[Layout]:
+        """The layouts in which a run's iterations leave what they carry: those that whatever comes next takes."""
+        segment, run = step.segment, step.runs[number]
+        if segment.predicate is not None:
+            return step.border.carried
+        if run.count > 1 or number + 1 < len(step.runs):
+            following = run if run.count > 1 else step.runs[number + 1]
+            return [following.body.values[value.name].produced for value in segment.entry]
+        return [self.planned.values[value.name].produced for value in segment.results]
+
+    def iterate(self, step: PlannedSegment, run: Run, module: ModuleText, passed: Passed) -> None:
+        """The iterations of a run: the only one, or a loop."""
+        segment, once = step.segment, run.count == 1
+        lines = self.module.lines
+        modules = path("self", segment.name, "_modules")
+        words = f"{where(segment.span)}{_loop_words(segment)}"
+        counted = bool(segment.sliced or (module.sites and not module.stores))
+        variable = str(run.first)
+        if not once:
+            if list(passed.carried) != list(passed.current):
+                lines += statement(f"{', '.join(passed.carried)} = {', '.join(passed.current)}")
+            variable = self.names.fresh(segment.name.rpartition(".")[2])
+            first, last = ("" if run.first == 0 else f"{run.first}, "), run.first + run.count
+            bounds = "" if run.count == segment.count else f"[{run.first}:{last}]"
+            over = f"{modules}{bounds}" if module.stores else f"range({first}{last})"
+            lines += statement(f"for {variable if module.stores or counted else '_'} in {over}:", words)
+        called = module.name if not module.stores else f"{modules}[{run.first}]" if once else variable
+        given = [*(passed.current if once else passed.carried), *(f"{part}[{variable}]" for part in passed.parts)]
+        given += [*passed.captured, self.state]
+        if module.sites and not module.stores:
+            given.append(variable if self.state == "self" else f"{segment.count} * {self.index} + {variable}")
+        made = [self.names.fresh(stack.replace("_parts", "_part")) for stack in passed.stacks]
+        targets = ", ".join([*passed.carried, *made])
+        call = f"{targets} = {called}({', '.join(given)})" if targets else f"{called}({', '.join(given)})"
+        indent = "" if once else "    "
+        lines += statement(call, words if once else "", indent=indent)
+        for stack, part in zip(passed.stacks, made, strict=True):
+            lines += statement(f"{stack}.append({part})", indent=indent)
+
+
+def only_updating(graph: Graph, wanted: Iterable[Value]) -> frozenset[int]:
+    """The numbers of the steps that none of the wanted values is computed from: buffers are updated by them."""
+    needed = {value.name for value in wanted}
+    late = set()
+    for number, step in reversed(list(enumerate(graph.steps))):
+        if needed.isdisjoint(value.name for value in step.makes):
+            late.add(number)
+        else:
+            needed.update(value.name for value in step.reads)
+    return frozenset(late)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack."""
+
+    carried: Sequence[str]
+    current: Sequence[str]
+    parts: Sequence[str]
+    captured: Sequence[str]
+    stacks: Sequence[str]
+
+
+def _stores(graph: Graph) -> bool:
+    """Whether a graph, or a body in it, stores something."""
+    inner = (step.body for step in graph.steps if isinstance(step, Segment))
+    return bool(graph.weights or graph.buffers) or any(map(_stores, inner))
+
+
+def _loop_words(segment: Segment) -> str:
+    if not segment.sliced:
+        return f"repeat {segment.count} as {segment.name}"
+    parts = (f"{series.part.name} in {series.whole.name} along {series.dim}" for series in segment.sliced)
+    return f"scan {', '.join(parts)} as {segment.name}"
+
+
+# ---------------------------------------------------------------------------------------------- words
+
+
+def without_copies(layout: Layout) -> Layout:
+    """A value without gradient has no cotangent, so a copy for each device is the same as one logical tensor."""
+    return Layout(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds))
+
+
+def layout_word(layout: Layout) -> str:
+    """A layout as the end of a name: `R,S0` is `rs0`, a user's cut is its name and the dimension."""
+    words = (
+        f"{kind.by}{kind.dim}" if isinstance(kind, Cut) and kind.by != PARTITION else kind for kind in layout.kinds
+    )
+    word = "".join(map(str, words)).lower()
+    return word or "i"
+
+
+def where(span: Span | None) -> str:
+    """`bert.udl:41  `: the file without its folders, and the line."""
+    if span is None:
+        return ""
+    file = span.source.name.replace("\\", "/").rpartition("/")[2]
+    return f"{file}:{span.line}  "
+
+
+def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> str:
+    """What each mesh axis does for an operator: `: b along a, copies along b`; nothing where all is Invariant."""
+    words = []
+    for axis, role in zip(mesh.axes, configuration, strict=True):
+        match role:
+            case Along():
+                words.append(f"{role} along {axis.name}")
+            case Uniformly(kind=Replicate()):
+                words.append(f"copies along {axis.name}")
+            case Linearly(operands=positions):
+                words.append(f"terms of {' and '.join(operands[i] for i in positions)} along {axis.name}")
+    return f": {', '.join(words)}" if words else ""

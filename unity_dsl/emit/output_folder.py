@@ -1,0 +1,145 @@
+"""Writes a program into its folder, all or nothing, never over what the user edited."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+
+from .. import __version__
+from ..graph.plan import Plan
+from ..index.library import Library
+from ..syntax.diagnostic import InputError, fail
+from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
+from .program_text import render_model, render_parallel, write_down
+from .theorem_list import list_declared, list_theorems
+from .train_files import render_checkpoint, render_data, render_train
+
+_PACKAGE = '"""Written by unityc from {model}.udl; `plan.json` says how."""\n\nfrom .model import Model as Model\n'
+
+
+def render_program(plan: Plan, library: Library, sources: Sources, choices: Choices) -> dict[str, str]:
+    """Every file of the program by name. Pure; the same plan gives the same texts. One device needs no parallel.py."""
+    text = write_down(plan, library)
+    files = {
+        "__init__.py": _PACKAGE.format(model=plan.model.name),
+        "model.py": render_model(text),
+        **({"parallel.py": render_parallel(text)} if plan.mesh.size > 1 else {}),
+        "train.py": render_train(plan),
+        "data.py": render_data(plan),
+        "checkpoint.py": render_checkpoint(plan),
+    }
+    theorems, declared = list_theorems(plan, library), list_declared(plan)
+    return {**files, NAME: render_plan_file(plan, sources, choices, files, theorems, declared, __version__)}
+
+
+def write_program(
+    plan: Plan, library: Library, sources: Sources, choices: Choices, out: Path, force: bool = False
+) -> list[Path]:
+    """Write the program of a plan into `out` and return the files.
+
+    Everything is rendered before anything is written. Raises E402 where that would destroy the user's edits or
+    another's folder (unless `force`), E401 where the folder cannot be written; then nothing has changed.
+    """
+    return write_files(render_program(plan, library, sources, choices), out, force)
+
+
+def write_files(files: Mapping[str, str], out: Path, force: bool = False) -> list[Path]:
+    """Write texts into a folder, whole or not at all. Files that an earlier compile wrote and this one does not go.
+
+    Raises E401 (cannot be written) and E402 (edited, or not a folder of ours) with nothing changed.
+    """
+    try:
+        obsolete = _earlier_files(files, out, force) - set(files)
+        if out.exists():
+            _replace(files, obsolete, out)
+        else:
+            _create(files, out)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise fail("E401", f"cannot write {out}: {reason}", help="choose another folder with -o") from None
+    return [out / name for name in files]
+
+
+def edited_files(out: Path) -> list[str]:
+    """Names of files that differ from what was written there. Raises E403, E404 and E405 as `load_plan_file`."""
+    plan = load_plan_file(out)
+    return [name for name, recorded in plan.files.items() if _differs(out / name, recorded)]
+
+
+def _differs(path: Path, recorded: str) -> bool:
+    """Whether a file is there and is not what was written. A file the user removed may be written again."""
+    try:
+        return digest(path.read_bytes()) != recorded
+    except FileNotFoundError:
+        return False
+
+
+def _earlier_files(files: Mapping[str, str], out: Path, force: bool) -> set[str]:
+    """What an earlier compile wrote in this folder; refuses a folder that holds anything of the user's in the way."""
+    if out.exists() and not out.is_dir():
+        raise fail("E401", f"cannot write {out}: it is not a folder", help="choose another folder with -o")
+    if not out.exists() or not any(out.iterdir()):
+        return set()
+    try:
+        plan = load_plan_file(out)
+    except InputError as error:
+        if force:
+            return set()
+        reason = "is not empty and holds no plan of ours" if error.diagnostic.code == "E403" else "holds a damaged plan"
+        raise fail("E402", f"{out} {reason}", help="choose another folder, or overwrite with --force") from None
+    edited = edited_files(out)
+    foreign = [name for name in files if name != NAME and name not in plan.files and (out / name).exists()]
+    if (edited or foreign) and not force:
+        names = ", ".join(sorted(edited + foreign))
+        message = f"{out} has files that were changed since they were written: {names}"
+        raise fail("E402", message, help="choose another folder, or overwrite with --force")
+    return set(plan.files)
+
+
+def _create(files: Mapping[str, str], out: Path) -> None:
+    """A new folder appears complete, by one rename."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(out.parent, out.name) as folder:
+        _fill(folder, files)
+        folder.rename(out)
+
+
+def _replace(files: Mapping[str, str], obsolete: set[str], out: Path) -> None:
+    """Each file is replaced by one rename, the plan last; what went before is put back if any of them fails."""
+    with _temporary(out, "new") as new, _temporary(out, "old") as old:
+        _fill(new, files)
+        kept = [name for name in (*files, *sorted(obsolete)) if (out / name).exists()]
+        for name in kept:
+            shutil.copy2(out / name, old / name)
+        try:
+            for name in sorted(files, key=lambda name: name == NAME):
+                os.replace(new / name, out / name)
+            for name in obsolete:
+                (out / name).unlink(missing_ok=True)
+        except OSError:
+            for name in kept:
+                if (old / name).exists() and not (out / name).is_dir():
+                    os.replace(old / name, out / name)
+            for name in set(files) - set(kept):
+                (out / name).unlink(missing_ok=True)
+            raise
+
+
+def _fill(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).write_bytes(text.encode())
+
+
+@contextmanager
+def _temporary(parent: Path, stem: str) -> Iterator[Path]:
+    """A folder on the same file system, with the user's permissions (those of `mkdtemp` would stay private)."""
+    folder = parent / f".{stem}-{token_hex(6)}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,130 @@
+"""Checks that a program equals its model: runs it on ranks beside the single-device reference.
+
+From the same initial weights and data: loss, outputs and every gradient of the first step, losses and parameters over
+some SGD steps, the loss in evaluation mode. float64 within 1e-10 is the test of correctness; float32 must be as good as
+the same model on one device.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..graph.model_graph import build_model
+from ..graph.plan import Plan
+from ..index.declarations.loading import library_of
+from ..index.library import Library
+from ..machine.machine import read_machine
+from ..machine.mesh import build_mesh
+from ..rules.rulebook import accept_rules
+from ..search.layout_pins import parse_pin
+from ..search.plan_search import search
+from ..syntax.diagnostic import fail
+from ..syntax.parse_model import parse_model
+from .output_folder import edited_files, render_program, write_files
+from .plan_file import NAME, PlanFile, load_plan_file
+from .rank_comparison import run_rank
+from .rank_pool import RankError, RankPool
+
+TOLERANCE = 1e-10
+TOLERANCE_FLOAT32 = 1e-5
+FACTOR_FLOAT32 = 4.0
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The largest relative errors of the program against the float64 reference on one device.
+
+    The loss's include the outputs' and the evaluation mode's, the gradients' the global norm, the parameters' their
+    initialisation and the buffers. `worst` names the tensor of the largest float64 error. `recompiled` says that the
+    program was compiled anew for `ranks`, a number that it was not written for; `edited` are files that are not as they
+    were written.
+    """
+
+    ranks: int
+    loss_rel_err: float
+    grad_rel_err: float
+    param_rel_err: float
+    worst: str
+    float32_err: float
+    float32_single_device_err: float
+    recompiled: bool
+    edited: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        exact = max(self.loss_rel_err, self.grad_rel_err, self.param_rel_err) <= TOLERANCE
+        return exact and self.float32_err <= max(TOLERANCE_FLOAT32, FACTOR_FLOAT32 * self.float32_single_device_err)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as `unityc check --json` prints it."""
+        return {
+            "ok": self.ok,
+            "ranks": self.ranks,
+            "loss_rel_err": self.loss_rel_err,
+            "grad_rel_err": self.grad_rel_err,
+            "param_rel_err": self.param_rel_err,
+            "worst": self.worst,
+            "float32": {"err": self.float32_err, "single_device_err": self.float32_single_device_err},
+        }
+
+
+def check(
+    out: Path, ranks: int | None = None, steps: int = 3, seed: int = 0, *, pool: RankPool | None = None
+) -> CheckReport:
+    """Run the program in `out` on local ranks against its reference, which is compiled from the texts in plan.json.
+
+    With `ranks` other than the program's own, the same texts are compiled for that number and that program is checked.
+    Raises E403–E405 for a folder that holds no sound plan, E406 where the program cannot be run to its end.
+    """
+    record = load_plan_file(out)
+    ranks = record.world_size if ranks is None else ranks
+    edited = tuple(edited_files(out))
+    with tempfile.TemporaryDirectory(prefix="unity-check-") as folder:
+        program = out
+        if ranks != record.world_size:
+            program, edited = Path(folder) / "program", ()
+            write_again(record, program, ranks, record.strategy, record.pins)
+        reference = Path(folder) / "reference"
+        write_again(record, reference, 1, "single", ())
+        errors = compare(program, reference, ranks, steps, seed, pool)
+    return CheckReport(**errors, ranks=ranks, recompiled=ranks != record.world_size, edited=edited)
+
+
+def compare(
+    program: Path, reference: Path, ranks: int, steps: int = 3, seed: int = 0, pool: RankPool | None = None
+) -> Mapping[str, Any]:
+    """Errors of a program on its ranks against a single-device one. Raises E406 where either cannot be run."""
+    if not (program / "model.py").is_file():
+        raise fail("E406", f"{program} has no model.py", help="compile the model again")
+    try:
+        if pool is not None:
+            results = pool.run(run_rank, str(program), str(reference), steps, seed, ranks=ranks)
+        else:
+            with RankPool(ranks) as own:
+                results = own.run(run_rank, str(program), str(reference), steps, seed, ranks=ranks)
+    except RankError as error:
+        raise fail("E406", f"the program fails on rank {error.rank}: {error.reason}", help=error.trace) from error
+    errors: Mapping[str, Any] = results[0]
+    return errors
+
+
+def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: tuple[str, ...]) -> None:
+    """Compile the texts of a plan for another number of devices or with another strategy, into a new folder."""
+    plan, library = plan_again(record, devices, strategy, pins)
+    files = render_program(plan, library, record.sources, record)
+    write_files({name: text for name, text in files.items() if name != NAME}, out)
+
+
+def plan_again(record: PlanFile, devices: int, strategy: str, pins: tuple[str, ...]) -> tuple[Plan, Library]:
+    """The stages from the texts of a plan to a plan. Rules are proved again; `single`, the reference, uses none."""
+    machine = read_machine(record.sources.machine)
+    library = library_of(record.sources.operators)
+    model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
+    mesh = build_mesh(machine, devices, None)
+    texts = () if strategy == "single" else record.sources.rules
+    rules = [rule for source in texts for rule in accept_rules(source, library)]
+    return search(model, mesh, machine, library, strategy, dict(map(parse_pin, pins)), rules), library

@@ -1,0 +1,97 @@
+"""Names in an emitted program: what the user's names become, and which are reserved."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Iterable
+from keyword import iskeyword, issoftkeyword
+
+PROGRAM_NAMES = frozenset({
+    "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
+    "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
+    "uniform", "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
+    "ParameterSpec", "Block", "name", "spec", "annotations",
+})  # fmt: skip
+"""What the module itself uses: no variable or class of a model may hide one of these."""
+
+STATE = frozenset({"training", "seed", "step", "accumulating", "bucket_bytes", "index"})
+"""Attributes that emitted modules set while they run."""
+
+ATTRIBUTES = STATE | frozenset({
+    "groups", "sync", "mesh", "device", "dtype", "stored", "initialise", "load_global", "global_tensors",
+    "load_weights", "shard", "full", "synchronise",
+    "grad_norm", "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children",
+    "compile", "cpu", "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward", "get_buffer",
+    "get_extra_state", "get_parameter", "get_submodule", "half", "ipu", "load_state_dict", "modules", "mtia",
+    "named_buffers", "named_children", "named_modules", "named_parameters", "parameters", "register_backward_hook",
+    "register_buffer", "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+    "register_full_backward_pre_hook", "register_load_state_dict_post_hook", "register_load_state_dict_pre_hook",
+    "register_module", "register_parameter", "register_state_dict_post_hook", "register_state_dict_pre_hook",
+    "requires_grad_", "set_extra_state", "set_submodule", "share_memory", "state_dict", "to", "to_empty", "train",
+    "type", "xpu", "zero_grad",
+})  # fmt: skip
+"""What a module is already, as ours or as torch's: a tensor of such a name is stored beside the attribute."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_TAKEN = frozenset(dir(builtins)) | PROGRAM_NAMES
+
+
+def is_identifier(name: str) -> bool:
+    """Whether a name of the user's text may stand in code at all; the grammars allow nothing else between dots."""
+    return _IDENTIFIER.match(name) is not None
+
+
+def checked(name: str) -> str:
+    """The name, for use within code. Raises ValueError for what no grammar lets through."""
+    if not all(is_identifier(part) or part.isdecimal() for part in name.split(".")):
+        raise ValueError(f"{name!r} is no name")
+    return name
+
+
+class Names:
+    """The names of one scope of emitted code, each given once."""
+
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self._used = {*PROGRAM_NAMES, *reserved}
+
+    def fresh(self, wanted: str) -> str:
+        """`wanted` where it is free and no word of Python's, else the nearest name that is: `x_`, `x_2`, …"""
+        stem = checked(wanted).replace(".", "_")
+        if iskeyword(stem) or issoftkeyword(stem) or stem in _TAKEN or stem.startswith("__"):
+            stem = f"{stem.lstrip('_') or 'name'}_"
+        name, number = stem, 1
+        while name in self._used:
+            number += 1
+            name = f"{stem}_{number}"
+        self._used.add(name)
+        return name
+
+
+def class_name(word: str) -> str:
+    """`my_layer` as a class: `MyLayer`."""
+    parts = checked(word).replace(".", "_").split("_")
+    return "".join(part[:1].upper() + part[1:] for part in parts if part) or "Body"
+
+
+def comment_text(text: str) -> str:
+    """User text within a comment: one line of printable characters."""
+    return "".join(char if char.isprintable() else " " for char in text).strip()
+
+
+def docstring_text(text: str) -> str:
+    """User text within a docstring: as in a comment, and nothing that could end the string or escape in it."""
+    return comment_text(text).replace("\\", "/").replace('"', "'")
+
+
+def is_plain_attribute(name: str) -> bool:
+    """Whether a module may hold something under this name as an ordinary attribute."""
+    return is_identifier(name) and not iskeyword(name) and not name.startswith("_") and name not in ATTRIBUTES
+
+
+def path(holder: str, name: str, registry: str) -> str:
+    """The text of what a module holds under a dotted name; `registry` is where torch keeps things of its kind."""
+    *modules, last = checked(name).split(".")
+    for module in modules:
+        holder = f"{holder}.{module}" if is_plain_attribute(module) else f'{holder}._modules["{module}"]'
+    return f"{holder}.{last}" if is_plain_attribute(last) else f'{holder}.{registry}["{last}"]'

@@ -1,0 +1,356 @@
+"""Renders model.py and parallel.py of a plan, gradient buckets included."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+import jinja2
+
+from ..graph.graph import Value
+from ..graph.layout import Layout, Shard, invariant
+from ..graph.plan import Plan
+from ..index.library import Library
+from ..resources import folder
+from ..syntax.ast import Number
+from .conversion_text import Collectives
+from .forward_text import ForwardText, ModuleText, Program, Repeat, Stored
+from .program_names import STATE, Names, docstring_text, is_plain_attribute, path
+from .slice_text import global_positions
+from .source_lines import broken, statement
+
+_DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64"}
+
+
+@dataclass(frozen=True)
+class ProgramText:
+    """The parts of a program's two files, before they are laid out by the templates."""
+
+    plan: Plan
+    program: Program
+    module: ModuleText
+    signature: list[str]
+
+
+def render_model(text: ProgramText) -> str:
+    """model.py: the model as one module that every rank runs."""
+    plan, program = text.plan, text.program
+    mesh = plan.mesh
+    modules = [*program.modules, text.module]
+    containers = [part for module in modules for part in _containers(module)]
+    guarded = any(part.rpartition(".")[2] == "training" for module in modules for part in _dotted(module))
+    return _template("model.py.j2").render(
+        title=docstring_text(plan.model.name),
+        machine=docstring_text(plan.machine),
+        facts=list(_facts(plan)),
+        world=mesh.size,
+        mesh=_tuple(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
+        hash=_hash(plan),
+        dtype=_DTYPES[plan.model.loss.dtype],
+        constants=list(_constants(text)),
+        random=program.random,
+        blocks=("guarded" if guarded else "plain") if containers else "",
+        modules=[_class(module, text) for module in program.modules],
+        sync=_has_sync(program),
+        storage=list(_storage(text.module, text)),
+        collisions=_collisions(text.module),
+        signature="\n".join(text.signature),
+        lines=text.module.lines,
+        cuts=sorted(_cuts(text)),
+    )
+
+
+def render_parallel(text: ProgramText) -> str:
+    """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
+    return render_collectives(text.plan.model.name, text.program.collectives)
+
+
+def render_collectives(title: str, collectives: Collectives) -> str:
+    """parallel.py with the groups, conversions and reductions that were asked for."""
+    mesh, steps = collectives.mesh, collectives.steps
+    deferred = {conversion.deferred.function for conversion in collectives.functions if conversion.deferred}
+    communicating = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "exchange"}
+    return _template("parallel.py.j2").render(
+        title=docstring_text(title),
+        mesh=" x ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes),
+        groups=[
+            {"name": group.name, "axes": _tuple(json.dumps(mesh.axes[axis].name) for axis in group.axes)}
+            for group in collectives.groups.values()
+        ],
+        steps=steps,
+        collective=bool(steps & communicating or collectives.reductions or deferred),
+        reordered=collectives.reordered,
+        tables=list(collectives.tables.values()),
+        reductions=list(collectives.reductions),
+        parameters=bool(deferred),
+        scattered="reduce_scatter" in deferred,
+        reduced="all_reduce" in deferred,
+        conversions=collectives.functions,
+    )
+
+
+def write_down(plan: Plan, library: Library) -> ProgramText:
+    """Walk the plan once: every line of the forward, and everything it needs."""
+    mesh, graph = plan.mesh, plan.graph
+    sites = max((node.site for node in graph.graph.nodes()), default=0)
+    program = Program(mesh, library, Collectives(mesh, library), Names(("Block",)), sites)
+    module = ModuleText("Model", "")
+    names = Names()
+    inputs = {given.value.name: given.value for given in graph.graph.inputs}
+    variables = {name: names.fresh(name) for name in inputs}
+    forward = ForwardText(program, graph, module, names, {}, "self")
+    _start(forward, inputs, variables)
+    whole = invariant(mesh)
+    loss, *returned = forward.write([(value, whole) for value in (plan.model.loss, *plan.model.outputs)])
+    outputs = [
+        f"{json.dumps(name)}: {variable}" for name, variable in zip(plan.model.output_names, returned, strict=True)
+    ]
+    module.lines += statement(f"return {loss}, {{{', '.join(outputs)}}}")
+    if _has_sync(program):
+        module.lines[:0] = ["self.sync.accumulating, self.sync.bucket_bytes = self.accumulating, self.bucket_bytes"]
+    signature = _signature(variables, module)
+    return ProgramText(plan, program, module, signature)
+
+
+def _start(forward: ForwardText, inputs: Mapping[str, Value], variables: Mapping[str, str]) -> None:
+    """Every rank has the whole batch: an input is one logical tensor, from which its planned layout is made."""
+    whole = invariant(forward.program.mesh)
+    for name, value in inputs.items():
+        variable = variables[name]
+        forward.module.lines += statement(f"{variable} = checked({json.dumps(name)}, {variable})")
+        forward.add(value, variable, whole)
+        produced = forward.planned.values[name].produced
+        if produced != whole:
+            forward.held[name].sources[produced] = whole
+
+
+def _signature(variables: Mapping[str, str], module: ModuleText) -> list[str]:
+    """Inputs by name; where one is a word of Python's or of the program's, all come in a dictionary."""
+    result = "-> tuple[Tensor, dict[str, Tensor]]"
+    if all(name == variable for name, variable in variables.items()):
+        arguments = ", ".join(f"{name}: Tensor" for name in variables)
+        return broken(f"def forward(self{', ' if arguments else ''}{arguments}) {result}:", "    ")
+    module.lines[:0] = [f"{variable} = inputs[{json.dumps(name)}]" for name, variable in variables.items()]
+    if "self" not in variables:
+        return [f"    def forward(self, **inputs: Tensor) {result}:"]
+    return [
+        f"    def __call__(self, /, **inputs: Tensor) {result}:",
+        "        return super().__call__(inputs)  # an input has the name `self`",
+        "",
+        f"    def forward(self, inputs: dict[str, Tensor]) {result}:",
+    ]
+
+
+def _has_sync(program: Program) -> bool:
+    return any(conversion.deferred for conversion in program.collectives.functions)
+
+
+# ---------------------------------------------------------------------------------------------- constants
+
+
+def _facts(plan: Plan) -> Iterator[str]:
+    """What the module's docstring says about the plan."""
+    cost, mesh = plan.cost, plan.mesh
+    if mesh.size == 1:
+        yield "On one device."
+    else:
+        axes = ", ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes)
+        yield f"On {mesh.size} devices, mesh {axes}; strategy {docstring_text(plan.strategy)}."
+    yield (
+        f"Predicted: {cost.seconds * 1e3:.3g} ms a step (compute {cost.compute * 1e3:.3g}, communication "
+        f"{cost.communication * 1e3:.3g},"
+    )
+    yield f"update {cost.update * 1e3:.3g}), {cost.memory.total / 2**20:.3g} MiB a device."
+    command = "python train.py" if mesh.size == 1 else f"torchrun --nproc-per-node {mesh.size} train.py"
+    yield f"Run: {command}"
+    yield from (docstring_text(note) for note in plan.notes)
+    yield ""
+    yield "Comments name the line of the model, the operator, and along which mesh axis which of its axes is divided."
+
+
+def _hash(plan: Plan) -> str:
+    """Of the model at its parameters, the same for every number of devices."""
+    shapes = [(name, weight.value.shape) for name, weight in plan.model.weights()]
+    described = repr((plan.model.name, sorted(plan.model.parameters.items()), shapes))
+    return sha256(described.encode()).hexdigest()[:16]
+
+
+def _constants(text: ProgramText) -> Iterator[str]:
+    inputs = [given.value for given in text.plan.graph.graph.inputs]
+    yield _dict("INPUTS", [f"{json.dumps(v.name)}: {_tensor_spec(v)}" for v in inputs], "TensorSpec")
+    for module in [*text.program.modules, text.module]:
+        for trained in (True, False):
+            own = list(_entries(module, trained))
+            if own or module is text.module:
+                yield _dict(module.constants[not trained], own, "ParameterSpec")
+
+
+def _dict(name: str, entries: Sequence[str], kind: str) -> str:
+    lines = [line for entry in entries for line in broken(f"{entry},", "    ")]
+    head = f"{name}: dict[str, {kind}] = {{"
+    return "\n".join([head, *lines, "}"]) if lines else f"{head}}}"
+
+
+def _tensor_spec(value: Value) -> str:
+    limit = f", {value.integer_range}" if value.integer_range is not None else ""
+    return f'TensorSpec({_tuple(map(str, value.shape))}, "{_DTYPES[value.dtype]}"{limit})'
+
+
+def _entries(module: ModuleText, trained: bool) -> Iterator[str]:
+    for stored in module.stored:
+        if stored.trained is trained:
+            shape = _tuple(map(str, stored.value.shape))
+            kinds = _tuple(json.dumps(kind) for kind in _kinds(stored.layout))
+            numbers = [repr(n.value) for n in stored.initialiser.arguments if isinstance(n, Number)]
+            start = _tuple([json.dumps(stored.initialiser.name), *numbers])
+            yield f"{json.dumps(stored.name)}: ParameterSpec({shape}, {kinds}, {start})"
+    for repeat in module.repeats:
+        for inner, first, count in repeat.runs:
+            if any(_has_stored(inner, trained)):
+                name = json.dumps(repeat.name)[1:-1]
+                if repeat.alone:
+                    loop = f"for name, spec in {inner.constants[not trained]}.items()"
+                    yield f'**{{f"{name}.{{name}}": spec {loop}}}'
+                    continue
+                span = f"{count}" if first == 0 else f"{first}, {first + count}"
+                loop = f"for i in range({span}) for name, spec in {inner.constants[not trained]}.items()"
+                yield f'**{{f"{name}.{{i}}.{{name}}": spec {loop}}}'
+
+
+def _has_stored(module: ModuleText, trained: bool) -> Iterator[bool]:
+    yield from (stored.trained is trained for stored in module.stored)
+    for repeat in module.repeats:
+        for inner, _, _ in repeat.runs:
+            yield from _has_stored(inner, trained)
+
+
+def _kinds(layout: Layout) -> Iterator[str]:
+    """A stored tensor's kinds by mesh axis. Axes that divide one dimension lie in mesh order there."""
+    for dim in {kind.dim for kind in layout.kinds if isinstance(kind, Shard)}:
+        if list(layout.nesting(dim)) != sorted(layout.nesting(dim)):
+            raise ValueError(f"a stored tensor is divided in another order than the mesh's: {layout}")
+    yield from map(str, layout.kinds)
+
+
+def _cuts(text: ProgramText) -> set[str]:
+    """Per declared cut of a stored tensor: the position of an element, from the device's and the local index."""
+    mesh, library = text.plan.mesh, text.program.library
+    found = set()
+    for module in [*text.program.modules, text.module]:
+        for stored in module.stored:
+            for dim, extent in enumerate(stored.value.shape):
+                for axis in stored.layout.nesting(dim):
+                    kind, degree = stored.layout.kinds[axis], mesh.axes[axis].degree
+                    assert isinstance(kind, Shard)
+                    if kind.by != "partition":
+                        position = global_positions("local", [(kind.by, degree, extent, "device")], library)
+                        found.add(f"({json.dumps(kind.by)}, {degree}, {extent}): lambda device, local: {position},")
+                    extent //= degree
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- classes
+
+
+def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
+    arguments = ", ".join([*(f"{name}: Tensor" for name in module.parameters), "model: Model"])
+    kind = f"tuple[{', '.join('Tensor' for _ in module.results)}]" if len(module.results) > 1 else "Tensor"
+    kind = kind if module.results else "None"
+    if module.stores:
+        head = f"def forward(self, {arguments}) -> {kind}:"
+    else:
+        index = ", index: int" if module.sites else ""
+        head = f"def {module.name}({arguments}{index}) -> {kind}:"
+    return {
+        "name": module.name,
+        "words": docstring_text(module.words),
+        "stores": module.stores,
+        "sites": module.sites,
+        "storage": list(_storage(module, text)) or (["pass"] if not module.sites else []),
+        "collisions": _collisions(module),
+        "signature": "\n".join(broken(head, "    " if module.stores else "")),
+        "lines": [*module.lines, *(statement(f"return {', '.join(module.results)}") if module.results else ())],
+    }
+
+
+def _storage(module: ModuleText, text: ProgramText) -> Iterator[str]:
+    """The statements that make what a module stores."""
+    made: set[str] = set()
+    for stored in module.stored:
+        yield from _make_containers(stored.name, made)
+        local = stored.layout.local_shape(stored.value.shape, text.plan.mesh)
+        factory = "**factory" if stored.value.dtype != "int" else 'dtype=torch.int64, device=factory["device"]'
+        size = ", ".join(map(str, local)) or "()"
+        tensor = f"torch.empty({size}, {factory})"
+        comment = f"{stored.layout} of {list(stored.value.shape)}" if stored.layout.kinds else ""
+        yield from statement(_registered(stored, tensor), comment)
+    for repeat in module.repeats:
+        yield from _make_containers(repeat.name, made)
+        yield from broken(f"{path('self', repeat.name, '_modules')} = {_module_list(repeat, module)}")
+
+
+def _registered(stored: Stored, tensor: str) -> str:
+    holder, _, last = stored.name.rpartition(".")
+    parent = path("self", holder, "_modules") if holder else "self"
+    if stored.trained:
+        return f"{path('self', stored.name, '_parameters')} = nn.Parameter({tensor})"
+    if is_plain_attribute(last):
+        return f"{parent}.register_buffer({json.dumps(last)}, {tensor})"
+    return f"{parent}._buffers[{json.dumps(last)}] = {tensor}"
+
+
+def _module_list(repeat: Repeat, module: ModuleText) -> str:
+    if repeat.alone:
+        ((inner, _, _),) = repeat.runs
+        index = "" if not inner.sites else ", 0" if module.name == "Model" else ", self.index"
+        return f"{inner.name}(factory{index})"
+    parts = []
+    for inner, first, count in repeat.runs:
+        outer = "" if module.name == "Model" else f"{repeat.count} * self.index + "
+        index = f", {outer}i" if inner.sites else ""
+        span = f"{count}" if first == 0 else f"{first}, {first + count}"
+        parts.append(f"{inner.name}(factory{index}) for {'i' if index else '_'} in range({span})")
+    if len(parts) == 1:
+        return f"nn.ModuleList({parts[0]})"
+    return f"nn.ModuleList([{', '.join(f'*({part})' for part in parts)}])"
+
+
+def _make_containers(name: str, made: set[str]) -> Iterator[str]:
+    *parts, _ = name.split(".")
+    for count in range(1, len(parts) + 1):
+        container = ".".join(parts[:count])
+        if container not in made:
+            made.add(container)
+            yield f"{path('self', container, '_modules')} = Block()"
+
+
+def _dotted(module: ModuleText) -> Iterator[str]:
+    yield from (stored.name for stored in module.stored if "." in stored.name)
+    yield from (repeat.name for repeat in module.repeats if "." in repeat.name)
+
+
+def _containers(module: ModuleText) -> Iterator[str]:
+    yield from (name.rpartition(".")[0] for name in _dotted(module))
+
+
+def _collisions(module: ModuleText) -> str:
+    """Attributes that the module sets after a tensor of that name is stored, as the text of a tuple."""
+    names = {name.split(".")[0] for name in (*(s.name for s in module.stored), *(r.name for r in module.repeats))}
+    found = sorted(names & STATE)
+    return _tuple(map(json.dumps, found)) if found else ""
+
+
+def _tuple(parts: Iterator[str] | Sequence[str] | map[str]) -> str:
+    items = list(parts)
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    loader = jinja2.FileSystemLoader(folder("codegen"))
+    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    return environment.get_template(name)

@@ -1,0 +1,271 @@
+"""One rank of a check: runs program and reference from the same start and compares tensors.
+
+Error of a tensor = max|a - b| / max(max|b|, 1e-3 · RMS over all gradients): some gradients are identically zero (a key
+bias under softmax), and relative error alone is noise there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
+
+Tensors = Mapping[str, "Tensor"]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What both programs begin with, in float64: weights and buffers by name, a batch per step, SGD's learning rate."""
+
+    state: Tensors
+    batches: Sequence[Tensors]
+    rate: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a program did, as global float64 tensors by description."""
+
+    losses: Tensors
+    gradients: Tensors
+    parameters: Tensors
+
+
+def run_rank(rank: int, ranks: int, program: str, reference: str, steps: int, seed: int) -> dict[str, Any] | None:
+    """Check as one of `ranks`; the first returns the errors as `CheckReport` names them."""
+    import torch
+    import torch.distributed as dist
+
+    expected = _reference(reference, steps, seed) if rank == 0 else None
+    shared = [(expected.start, expected.initial) if expected else None]
+    if ranks > 1:
+        dist.broadcast_object_list(shared)
+    assert shared[0] is not None
+    start, _ = shared[0]
+    with load_program(Path(program)) as module:
+        if ranks != module.WORLD_SIZE:
+            raise RuntimeError(f"the program is for {module.WORLD_SIZE} ranks, not {ranks}")
+        mesh = module.build_mesh("cpu") if ranks > 1 else None
+        initial = initial_state(module, mesh, seed)
+        double = trace(module, mesh, start, torch.float64)
+        single = trace(module, mesh, start, torch.float32)
+    if expected is None:
+        return None
+    return _errors(double, single, initial, expected)
+
+
+@contextmanager
+def load_program(folder: Path) -> Iterator[ModuleType]:
+    """The program's model.py as a module, gone from the interpreter afterwards so that the next one is read anew."""
+    name = f"unity_program_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
+    spec = spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    assert spec is not None and spec.loader is not None
+    package = module_from_spec(spec)
+    sys.modules[name] = package
+    try:
+        spec.loader.exec_module(package)
+        yield sys.modules[f"{name}.model"]
+    finally:
+        for loaded in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+            del sys.modules[loaded]
+
+
+# ---------------------------------------------------------------------------------------------- the reference
+
+
+@dataclass(frozen=True)
+class _Expected:
+    start: Start
+    initial: Tensors
+    double: Trace
+    single: Trace
+
+
+_references: OrderedDict[tuple[str, int, int], _Expected] = OrderedDict()
+_KEPT = 8
+
+
+def _reference(folder: str, steps: int, seed: int) -> _Expected:
+    """The traces of the reference; the last few are kept, for the same model is checked under many plans."""
+    import torch
+
+    text = (Path(folder) / "model.py").read_bytes()
+    key = (hashlib.sha256(text).hexdigest(), steps, seed)
+    if key not in _references:
+        with load_program(Path(folder)) as module:
+            initial = initial_state(module, None, seed)
+            start = _start(module, initial, steps, seed)
+            double = trace(module, None, start, torch.float64)
+            single = trace(module, None, start, torch.float32)
+        _references[key] = _Expected(start, initial, double, single)
+        while len(_references) > _KEPT:
+            _references.popitem(last=False)
+    return _references[key]
+
+
+def _start(module: ModuleType, initial: Tensors, steps: int, seed: int) -> Start:
+    """Data, and weights a little off their initial values: a bias that is zero would hide that it is added twice."""
+    import torch
+
+    source = torch.Generator().manual_seed(seed)
+    state = {
+        name: tensor + 0.02 * torch.randn(tensor.shape, generator=source, dtype=torch.float64)
+        if tensor.is_floating_point()
+        else tensor
+        for name, tensor in initial.items()
+    }
+    batches = [{name: _draw(spec, source) for name, spec in module.INPUTS.items()} for _ in range(steps)]
+    return Start(state, batches, _rate(module, state, batches[0], seed))
+
+
+def _draw(spec: Any, source: Any) -> Tensor:
+    import torch
+
+    if spec.integer_range is not None:
+        return torch.randint(spec.integer_range, tuple(spec.shape), generator=source)
+    return torch.randn(tuple(spec.shape), generator=source, dtype=torch.float64)
+
+
+def _rate(module: ModuleType, state: Tensors, batch: Tensors, seed: int) -> float:
+    """A learning rate whose first step is short: a long one would amplify rounding from step to step."""
+    first = trace(module, None, Start(state, [batch], 0.0), _double())
+    norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in first.gradients.values()))
+    return 0.1 / max(1.0, norm)
+
+
+def _double() -> dtype:
+    import torch
+
+    return torch.float64
+
+
+# ---------------------------------------------------------------------------------------------- running
+
+
+def initial_state(module: ModuleType, mesh: Any, seed: int) -> Tensors:
+    """Global float64 weights and buffers as the program itself initialises them."""
+    model = module.Model(mesh, device="cpu", dtype=_double())
+    model.initialise(seed)
+    return _state(module, model)
+
+
+def _state(module: ModuleType, model: Any) -> Tensors:
+    stored = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: _global(model, name, stored[name]) for name in (*module.PARAMETERS, *module.BUFFERS)}
+
+
+def _global(model: Any, name: str, local: Tensor) -> Tensor:
+    tensor: Tensor = model.full(name, local.detach()).detach().clone()
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def trace(module: ModuleType, mesh: Any, start: Start, precision: dtype) -> Trace:
+    """Train some steps with plain SGD from a given start, and look at everything."""
+    import torch
+
+    model = module.Model(mesh, device="cpu", dtype=precision)
+    model.load_global({name: _cast(tensor, precision) for name, tensor in start.state.items()})
+    model.train()
+    losses: dict[str, Tensor] = {}
+    gradients: dict[str, Tensor] = {}
+    for step, batch in enumerate(start.batches):
+        inputs = {name: _cast(tensor, precision) for name, tensor in batch.items()}
+        model.zero_grad()
+        model.seed, model.step = 0, step
+        loss, outputs = model(**inputs)
+        loss.backward()
+        model.synchronise()
+        losses[f"loss of step {step + 1}"] = loss.detach().double()
+        if step == 0:
+            losses |= {f"output {name}": tensor.detach().double() for name, tensor in outputs.items()}
+            for name, parameter in model.named_parameters():
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                gradients[f"gradient of {name}"] = _global(model, name, gradient)
+            gradients["gradient norm"] = torch.as_tensor(model.grad_norm()).detach().double()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter -= start.rate * parameter.grad
+    model.eval()
+    with torch.no_grad():
+        loss, _ = model(**{name: _cast(tensor, precision) for name, tensor in start.batches[0].items()})
+    losses["loss in evaluation mode"] = loss.double()
+    parameters = {f"{name} after {len(start.batches)} steps": t for name, t in _state(module, model).items()}
+    return Trace(losses, gradients, parameters)
+
+
+def _cast(tensor: Tensor, precision: dtype) -> Tensor:
+    return tensor.to(precision) if tensor.is_floating_point() else tensor
+
+
+# ---------------------------------------------------------------------------------------------- comparing
+
+
+def _errors(double: Trace, single: Trace, initial: Tensors, expected: _Expected) -> dict[str, Any]:
+    floor = 1e-3 * _rms(expected.double.gradients)
+    groups = {
+        "loss_rel_err": _compare(double.losses, expected.double.losses, floor),
+        "grad_rel_err": _compare(double.gradients, expected.double.gradients, floor),
+        "param_rel_err": _compare(double.parameters, expected.double.parameters, floor)
+        | _compare(_initially(initial), _initially(expected.initial), floor),
+    }
+    every = {name: error for group in groups.values() for name, error in group.items()}
+    return {
+        **{name: max(group.values(), default=0.0) for name, group in groups.items()},
+        "worst": max(every, key=lambda name: every[name]),
+        "float32_err": _largest(single, expected.double, floor),
+        "float32_single_device_err": _largest(expected.single, expected.double, floor),
+    }
+
+
+def _initially(state: Tensors) -> Tensors:
+    return {f"{name} at the start": tensor for name, tensor in state.items()}
+
+
+def _rms(gradients: Tensors) -> float:
+    """Root mean square over the elements of all gradients."""
+    squares = [(float(g.square().sum()), g.numel()) for name, g in gradients.items() if name != "gradient norm"]
+    count = sum(number for _, number in squares)
+    return math.sqrt(sum(square for square, _ in squares) / count) if count else 0.0
+
+
+def _compare(found: Tensors, expected: Tensors, floor: float) -> dict[str, float]:
+    if found.keys() != expected.keys():
+        different = ", ".join(sorted(found.keys() ^ expected.keys()))
+        raise RuntimeError(f"the program and its reference differ in what they have: {different}")
+    return {name: _error(found[name], expected[name], floor) for name in expected}
+
+
+def _error(found: Tensor, expected: Tensor, floor: float) -> float:
+    """Largest difference relative to the largest expected value, or to `floor` where that is larger.
+
+    Where both are zero (a model that computes nothing but zeros) the difference itself.
+    """
+    if found.shape != expected.shape:
+        raise RuntimeError(f"shape {list(found.shape)} instead of {list(expected.shape)}")
+    if found.numel() == 0:
+        return 0.0
+    difference = float((found.double() - expected.double()).abs().max())
+    if difference == 0:
+        return 0.0
+    scale = max(float(expected.double().abs().max()), floor)
+    error = difference / scale if scale else difference
+    return error if math.isfinite(error) else sys.float_info.max
+
+
+def _largest(found: Trace, expected: Trace, floor: float) -> float:
+    pairs = (
+        (found.losses, expected.losses), (found.gradients, expected.gradients), (found.parameters, expected.parameters)
+    )  # fmt: skip
+    return max(error for a, b in pairs for error in _compare(a, b, floor).values())

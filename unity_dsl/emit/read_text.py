@@ -1,0 +1,282 @@
+"""Torch text of reads: views, slices with padding, and gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ..graph.halo import HaloWindow
+from ..index.equations.term import affine, dim_axes, interval
+from ..syntax.ast import Expr, Number, Read
+from .index_space import Space
+from .torch_expression import Binding, Piece, Sort, align, infix, number, permute, reshape, union
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """The dimension runs over these axes, whole."""
+
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """Positions start, start + step, …, one per position of the axis; without axis the one position."""
+
+    axis: str | None
+    start: int
+    step: int
+    count: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class _Gather:
+    """A tensor of positions in the local dimension, all within it, and where the wanted ones are (None: everywhere)."""
+
+    place: Piece
+    inside: Piece | None = None
+
+
+_Index = _Plain | _Slice | _Gather
+
+
+def read_piece(space: Space, read: Read) -> Piece:
+    """A read as a tensor over the axes of its indices."""
+    name, operand = space.variables[read.tensor]
+    sort = space.sorts.get(read.tensor, Sort.FLOAT if operand.integer_range is None else Sort.INT)
+    code = f"{name}.detach()" if space.detached and sort is Sort.FLOAT else name
+    extents = [prod(space.sizes[axis] for axis in dim) for dim in operand.dims]
+    held = [prod(space.local[axis] for axis in dim) for dim in operand.dims]
+    indices: list[_Index] = []
+    for place, (index, extent) in enumerate(zip(read.index, extents, strict=True)):
+        window = space.windows.get((read.tensor, place))
+        if window is None:
+            indices.append(_index(space, index, extent, held[place], read.fill))
+        else:
+            held[place] = window.length
+            indices.append(_windowed(space, index, extent, window, read.fill))
+    piece = Piece(code, tuple(map(str, range(len(indices)))), sort)
+    piece, indices = _split(space, piece, indices, held)
+    gathers = [place for place, index in enumerate(indices) if isinstance(index, _Gather)]
+    if not gathers:
+        return _diagonal(_sliced(space, piece, indices, read.fill))
+    found = _gathered(space, piece, indices, gathers)
+    inside = [index.inside for index in indices if isinstance(index, _Gather) and index.inside is not None]
+    if not inside or read.fill is None:
+        return found
+    condition = inside[0]
+    for other in inside[1:]:
+        condition = infix("&", Binding.AND, condition, other, Sort.BOOL, space.order)
+    return space.select(condition, found, space.piece(read.fill))
+
+
+def _index(space: Space, index: Expr, extent: int, held: int, fill: Expr | None) -> _Index:
+    axes = dim_axes(index, space.sizes)
+    whole = axes is not None and prod(space.sizes[axis] for axis in axes) == extent
+    if axes is not None and whole and not set(axes) & set(space.bound):
+        if prod(space.local[axis] for axis in axes) != held:
+            raise ValueError(f"dimension of {held} local positions is read over {axes}, which are divided otherwise")
+        return _Plain(axes)
+    if axes is not None and whole:
+        return _Gather(_merged(space, axes))
+    if held != extent:
+        raise ValueError("a divided dimension is read by an index that is not its own axis")
+    form = affine(index, space.sizes)
+    if form is not None and len(form.axes) <= 1 and not set(form.axes) & set(space.bound):
+        axis, step = next(iter(form.coefficients.items()), (None, 1))
+        count = 1 if axis is None else space.sizes[axis]
+        last = form.constant + step * (count - 1)
+        overlap = min(last, extent - 1) - max(form.constant, 0)
+        fits = form.constant >= 0 and last < extent
+        padded = isinstance(fill, Number) and step == 1 and axis is not None and overlap >= 0
+        if step > 0 and (axis is None or space.local[axis] == count) and (fits or padded):
+            return _Slice(axis, form.constant, step, count, extent)
+    return _clamped(space, index, extent)
+
+
+def _windowed(space: Space, index: Expr, extent: int, window: HaloWindow, fill: Expr | None) -> _Index:
+    """A position in what a device holds around its slice: the global one, less where the window begins.
+
+    As the slices of the axis and of the dimension step together, the device's number cancels, and positions of the
+    axis's local slice lead to those in the window. What the window holds of the outside is 0; another fill is put in.
+    """
+    form = affine(index, space.sizes)
+    assert form is not None, "a window is read at affine positions"
+    constant = form.constant - window.start
+    outside = [c * (space.sizes[axis] - 1) for axis, c in form.coefficients.items()]
+    inside = form.constant + sum(map(min, outside, [0] * len(outside))) >= 0
+    inside = inside and form.constant + sum(map(max, outside, [0] * len(outside))) < extent
+    filled = inside or fill is None or (isinstance(fill, Number) and fill.value == 0)
+    if filled and len(form.axes) == 1 and not set(form.axes) & set(space.bound):
+        ((axis, step),) = form.coefficients.items()
+        return _Slice(axis, constant, step, space.local[axis], window.length)
+    place = number(constant)
+    for axis, step in form.coefficients.items():
+        here = space.bound[axis].place if axis in space.bound else space.offset(axis)
+        scaled = here if step == 1 else space.arithmetic("*", [here, number(step)])
+        place = scaled if place.value == 0 else space.arithmetic("+", [scaled, place])
+    if filled:
+        return _Gather(place)
+    there = space.keep("at", space.piece(index).code)
+    return _Gather(place, Piece(f"({there} >= 0) & ({there} < {extent})", place.axes, Sort.BOOL, Binding.AND))
+
+
+def _merged(space: Space, axes: Sequence[str]) -> Piece:
+    """The position in a dimension whose axes are partly set by guards, at local sizes."""
+    place = number(0)
+    for axis in axes:
+        here = space.bound[axis].place if axis in space.bound else space.offset(axis)
+        scaled = space.arithmetic("*", [place, number(space.local[axis])])
+        place = here if place.value == 0 else space.arithmetic("+", [scaled, here])
+    return place
+
+
+def _clamped(space: Space, index: Expr, extent: int) -> _Gather:
+    place = space.piece(index)
+    low, high = interval(index, space.sizes)
+    if low >= 0 and high < extent:
+        return _Gather(place)
+    if place.sort is Sort.NUMBER:
+        place = Piece(f"torch.tensor({place.code}, device={space.device})", (), Sort.INT)
+    place = Piece(space.keep("at", place.code), place.axes, Sort.INT)
+    inside = space.keep("inside", f"({place.code} >= 0) & ({place.code} < {extent})")
+    return _Gather(
+        Piece(f"{place.code}.clamp(0, {extent - 1})", place.axes, Sort.INT), Piece(inside, place.axes, Sort.BOOL)
+    )
+
+
+def _split(space: Space, piece: Piece, indices: Sequence[_Index], held: Sequence[int]) -> tuple[Piece, list[_Index]]:
+    """Merged dimensions as one per axis, and those without axes dropped."""
+    if all(not isinstance(index, _Plain) or len(index.axes) == 1 for index in indices):
+        return piece, list(indices)
+    shape: list[int] = []
+    found: list[_Index] = []
+    for index, extent in zip(indices, held, strict=True):
+        if isinstance(index, _Plain):
+            shape += [space.local[axis] for axis in index.axes]
+            found += [_Plain((axis,)) for axis in index.axes]
+        else:
+            shape.append(extent)
+            found.append(index)
+    return reshape(piece, shape, tuple(map(str, range(len(shape))))), found
+
+
+def _sliced(space: Space, piece: Piece, indices: Sequence[_Index], fill: Expr | None) -> Piece:
+    """Slices and padding. The axes of the result may repeat."""
+    parts: list[str] = []
+    axes: list[str] = []
+    padding: list[tuple[int, int]] = []
+    for index in indices:
+        if isinstance(index, _Plain):
+            parts.append(":")
+            axes += index.axes
+            padding.append((0, 0))
+            continue
+        assert isinstance(index, _Slice)
+        if index.axis is None:
+            parts.append(str(index.start))
+            continue
+        before, after = max(0, -index.start), max(0, index.start + index.count - index.extent) if index.step == 1 else 0
+        parts.append(_slice_text(index, before, after))
+        axes.append(index.axis)
+        padding.append((before, after))
+    while parts and parts[-1] == ":":
+        parts.pop()
+    code = f"{piece.code}[{', '.join(parts)}]" if parts else piece.code
+    if any(pad != (0, 0) for pad in padding):
+        assert isinstance(fill, Number)
+        sides = [side for pad in reversed(padding) for side in pad]
+        while sides[-2:] == [0, 0]:
+            del sides[-2:]
+        value = "" if fill.value == 0 else f", value={number(fill.value).code}"
+        code = f"F.pad({code}, ({', '.join(map(str, sides))}){value})"
+    return Piece(code, tuple(axes), piece.sort)
+
+
+def _slice_text(index: _Slice, before: int, after: int) -> str:
+    """`start:stop:step` of what lies inside the dimension."""
+    start = index.start + before
+    stop = index.start + index.step * (index.count - 1) + 1 - after
+    text = f"{start or ''}:{stop if stop < index.extent else ''}"
+    return text if index.step == 1 else f"{text}:{index.step}"
+
+
+def _diagonal(piece: Piece) -> Piece:
+    """An axis that occurs twice is a diagonal; torch puts it last."""
+    for axis in dict.fromkeys(piece.axes):
+        while piece.axes.count(axis) > 1:
+            first = piece.axes.index(axis)
+            second = piece.axes.index(axis, first + 1)
+            axes = (*(name for place, name in enumerate(piece.axes) if place not in (first, second)), axis)
+            piece = Piece(f"{piece.atom}.diagonal(dim1={first}, dim2={second})", axes, piece.sort)
+    return piece
+
+
+def _gathered(space: Space, piece: Piece, indices: Sequence[_Index], gathers: Sequence[int]) -> Piece:
+    """Rows by one index tensor, one element per position of the others, or everything by index tensors."""
+    plain = [index.axes[0] for index in indices if isinstance(index, _Plain)]
+    if len(gathers) == 1 and len(plain) == len(indices) - 1 and len(set(plain)) == len(plain):
+        (dim,) = gathers
+        gather = indices[dim]
+        assert isinstance(gather, _Gather)
+        rows = gather.place
+        if not set(rows.axes) & set(plain) and rows.axes:
+            parts = [":"] * dim + [rows.code]
+            return Piece(f"{piece.atom}[{', '.join(parts)}]", (*plain[:dim], *rows.axes, *plain[dim:]), piece.sort)
+        new = [axis for axis in rows.axes if axis not in plain]
+        if set(plain) <= set(rows.axes) and len(new) <= 1:
+            rows = permute(rows, [*plain[:dim], *new, *plain[dim:]])
+            if new:
+                return Piece(f"{piece.atom}.take_along_dim({rows.code}, {dim})", rows.axes, piece.sort)
+            rows = align(rows, [*plain[:dim], "", *plain[dim:]], leading=True)
+            return Piece(f"{piece.atom}.take_along_dim({rows.code}, {dim}).squeeze({dim})", tuple(plain), piece.sort)
+    return _indexed(space, piece, indices)
+
+
+def _indexed(space: Space, piece: Piece, indices: Sequence[_Index]) -> Piece:
+    """Index tensors for all dimensions but those that only their own axis runs over: rows are moved as they are."""
+    axes_of = [_axes_of(index) for index in indices]
+    found = [axis for axes in axes_of for axis in axes]
+    # torch takes out a dimension that is read at one number before the others: then all are index tensors.
+    alone = [
+        all(axes_of) and isinstance(index, _Plain) and found.count(axes[0]) == 1
+        for index, axes in zip(indices, axes_of, strict=True)
+    ]
+    places = {n: _place(space, index) for n, (index, own) in enumerate(zip(indices, alone, strict=True)) if not own}
+    axes = union(places.values(), space.order)
+    parts = [align(places[n], axes).code if n in places else ":" for n in range(len(indices))]
+    kept = [of[0] for of, own in zip(axes_of, alone, strict=True) if own]
+    before, after = alone.index(False), alone[::-1].index(False)
+    while parts[-1] == ":":
+        parts.pop()
+    text = f"{piece.atom}[{', '.join(parts)}]"
+    if any(alone[before : len(alone) - after]):
+        return Piece(text, (*axes, *kept), piece.sort)
+    return Piece(text, (*kept[:before], *axes, *kept[before:]), piece.sort)
+
+
+def _axes_of(index: _Index) -> tuple[str, ...]:
+    match index:
+        case _Plain(axes=axes):
+            return axes
+        case _Slice(axis=axis):
+            return () if axis is None else (axis,)
+        case _Gather(place=place):
+            return place.axes
+
+
+def _place(space: Space, index: _Index) -> Piece:
+    """The positions that an index takes, as a tensor over its axes."""
+    match index:
+        case _Plain(axes=(axis,)):
+            return space.offset(axis)
+        case _Slice(axis=None, start=start):
+            return number(start)
+        case _Slice(axis=str(axis), start=start, step=step):
+            scaled = space.offset(axis) if step == 1 else space.arithmetic("*", [space.offset(axis), number(step)])
+            return scaled if start == 0 else space.arithmetic("+", [scaled, number(start)])
+        case _Gather(place=place):
+            return place
+    raise AssertionError(index)

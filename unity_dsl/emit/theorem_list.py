@@ -1,0 +1,41 @@
+"""Lists the theorems that a plan rests on."""
+
+from __future__ import annotations
+
+from ..graph.layout_typing import Along, Role
+from ..graph.plan import Plan
+from ..index.library import Library
+from ..rules.sharding_theorems import ShardingTheorems, claims_about
+
+
+def list_declared(plan: Plan) -> list[dict[str, str]]:
+    """What the plan assumes because a declaration says so, in the order of the program, each once."""
+    found: dict[str, dict[str, str]] = {}
+    for planned in plan.graph.nodes():
+        instance = planned.node.instance
+        for role in dict.fromkeys(planned.typed.configuration):
+            if isinstance(role, Along) and role.axis in instance.declared:
+                axis = instance.declared[role.axis]
+                statement = f"{instance.name} along {axis}"
+                found.setdefault(statement, {"operator": instance.name, "axis": axis})
+    return list(found.values())
+
+
+def list_theorems(plan: Plan, library: Library) -> list[dict[str, str]]:
+    """What each theorem says and the hash of what its proof looked at, in the order of the program, each once."""
+    theorems = ShardingTheorems(library)
+    found: dict[str, dict[str, str]] = {}
+    told: set[tuple[int, Role]] = set()
+    for planned in plan.graph.nodes():
+        node = planned.node
+        claims = claims_about(node.instance, node.gradients, library)
+        for role in dict.fromkeys(planned.typed.configuration):
+            if (id(claims), role) in told:
+                continue
+            told.add((id(claims), role))
+            for claim in claims.of(role):
+                if claim.declared:
+                    continue
+                key = theorems.key(claim)
+                found.setdefault(key, {"theorem": f"{claim.operator.name} {claim.statement}", "proof": key})
+    return list(found.values())

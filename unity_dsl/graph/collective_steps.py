@@ -1,0 +1,46 @@
+"""The collectives that conversions consist of: all-gather, all-reduce, reduce-scatter, all-to-all, slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .layout import Layout
+
+
+class StepKind(StrEnum):
+    SLICE = "slice"
+    MASK = "mask"
+    PAD = "pad"
+    ALL_GATHER = "all_gather"
+    ALL_REDUCE = "all_reduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    EXCHANGE = "exchange"
+
+
+LOCAL_STEPS = frozenset({StepKind.SLICE, StepKind.MASK, StepKind.PAD})
+
+
+@dataclass(frozen=True)
+class Step:
+    """One local or collective operation on local tensors, over the group spanned by mesh axes (major first).
+
+    | kind           | effect on the local tensor                                                        |
+    |----------------|-----------------------------------------------------------------------------------|
+    | slice          | keep this device's block of `dim`                                                 |
+    | mask           | keep the value on the group's first device, zeros on the others                   |
+    | pad            | put the block into zeros of the group's whole extent along `dim`                  |
+    | all_gather     | concatenate the group's blocks along `dim`                                        |
+    | all_reduce     | sum over the group                                                                |
+    | reduce_scatter | sum over the group, keep this device's block of `dim`                             |
+    | all_to_all     | cut `to_dim` into blocks, send them out, concatenate what arrives along `dim`     |
+    | exchange       | any other index map: the transfers of slices from `source` to `target`            |
+    """
+
+    kind: StepKind
+    axes: tuple[int, ...]
+    dim: int = 0
+    to_dim: int = 0
+    source: Layout | None = None
+    target: Layout | None = None

@@ -1,0 +1,232 @@
+"""Finishes a graph: dead code dropped, captures found, gradients marked, random sites numbered.
+
+Everything is read off one relation, which value is computed from which, across repeats and their iterations: a carried
+value's entry comes from its start and from its exit. Needed are the loss, the outputs and what buffers are updated to;
+a gradient flows where the loss or an output is computed from a weight, not to what updates alone need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from ..index.equations.term import walk
+from ..syntax.ast import Uniform
+from ..syntax.diagnostic import fail
+from ..syntax.span import Span
+from .graph import Graph, Model, Node, Segment, Series, Value
+
+
+def finish(model: Model, loss_span: Span | None) -> Model:
+    """The model without what it never uses, every value marked.
+
+    Raises E222 (a loss that depends on no weight) or E224 (a stored tensor that nothing reads, or a weight that the
+    loss does not depend on).
+    """
+    flow = _Flow()
+    known: dict[str, int] = {}
+    flow.add_graph(model.graph, known, "")
+    reaches_loss = flow.sources_of([known[model.loss.name]])
+    returned = flow.sources_of([known[value.name] for value in (model.loss, *model.outputs)])
+    live = returned | flow.sources_of(flow.updated)
+    _check_read(flow, live, reaches_loss)
+    if not any(number in reaches_loss for number, kind, _ in flow.stored if kind == "weight"):
+        help = "declare a `weight` that it is computed from"
+        raise fail("E222", "the loss depends on no weight: nothing can be trained", loss_span, help=help)
+    marking = _Marking(flow, live, flow.trained() - _detached(flow, live, returned), count(1))
+    graph, _ = marking.graph(model.graph, known, "")
+    loss, *outputs = (marking.value(value, known) for value in (model.loss, *model.outputs))
+    return replace(model, graph=graph, loss=loss, outputs=tuple(outputs))
+
+
+def _detached(flow: _Flow, live: set[int], returned: set[int]) -> set[int]:
+    """What only updates need. What a repeat carries and nothing reads after it is as it is inside."""
+    found = live - returned
+    unread = (number for number in range(len(flow.values)) if number not in live and flow.sources[number])
+    return found | {number for number in unread if found.issuperset(flow.sources[number])}
+
+
+def _check_read(flow: _Flow, live: set[int], reaches_loss: set[int]) -> None:
+    for number, kind, value in flow.stored:
+        name = flow.names[number]
+        if number not in live:
+            help = "remove it, or use it in what the loss or an output is computed from"
+            raise fail("E224", f"{kind} `{name}` is never read", value.span, help=help)
+        if kind == "weight" and number not in reaches_loss:
+            message = f"the loss does not depend on weight `{name}`: it would never be trained"
+            raise fail("E224", message, value.span, help=f"`buffer {value.name}: …` is state that is not trained")
+
+
+# ---------------------------------------------------------------------------------------------- the relation
+
+
+@dataclass
+class _Flow:
+    """Values by number, each with those it is computed from; what decides whether it is counts among them.
+
+    A graph's names are looked up in a dictionary of its own; `inside` keeps those of repeats, by their full names.
+    `updated` are the buffers that are updated, and what to.
+    """
+
+    values: list[Value] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    sources: list[list[int]] = field(default_factory=list)
+    stored: list[tuple[int, str, Value]] = field(default_factory=list)
+    inside: dict[str, dict[str, int]] = field(default_factory=dict)
+    updated: list[int] = field(default_factory=list)
+
+    def add(self, value: Value, prefix: str, sources: Iterable[int]) -> int:
+        self.values.append(value)
+        self.names.append(prefix + value.name)
+        self.sources.append(list(sources))
+        return len(self.values) - 1
+
+    def add_graph(self, graph: Graph, known: dict[str, int], prefix: str) -> None:
+        for kind, stored in (("input", graph.inputs), ("weight", graph.weights), ("buffer", graph.buffers)):
+            for item in stored:
+                known[item.value.name] = self.add(item.value, prefix, ())
+                self.stored.append((known[item.value.name], kind, item.value))
+        for step in graph.steps:
+            if isinstance(step, Segment):
+                self.add_segment(step, known, prefix)
+            else:
+                sources = [known[value.name] for value in step.arguments]
+                for value in step.results:
+                    known[value.name] = self.add(value, prefix, sources)
+        for update in graph.updates:
+            self.updated += [known[update.buffer.name], known[update.value.name]]
+
+    def add_segment(self, segment: Segment, known: dict[str, int], prefix: str) -> None:
+        """A result keeps its carried value, start included, alive even where the body never reads it."""
+        path = f"{prefix}{segment.name}."
+        inside = self.inside[path] = dict(known)
+        for value, initial in zip(segment.entry, segment.initial, strict=True):
+            inside[value.name] = self.add(value, path, [known[initial.name]])
+        for series in segment.sliced:
+            inside[series.part.name] = self.add(series.part, path, [known[series.whole.name]])
+        self.add_graph(segment.body, inside, path)
+        decides = [] if segment.predicate is None else [known[segment.predicate.name]]
+        for entry, exit, result in zip(segment.entry, segment.exit, segment.results, strict=True):
+            if not decides:
+                self.sources[inside[entry.name]].append(inside[exit.name])
+            known[result.name] = self.add(result, prefix, [inside[exit.name], inside[entry.name], *decides])
+        for series in segment.stacked:
+            known[series.whole.name] = self.add(series.whole, prefix, [inside[series.part.name]])
+
+    def sources_of(self, wanted: Iterable[int]) -> set[int]:
+        """The values that these are computed from, themselves included."""
+        found = set(wanted)
+        pending = list(found)
+        while pending:
+            new = [number for number in self.sources[pending.pop()] if number not in found]
+            found.update(new)
+            pending += new
+        return found
+
+    def trained(self) -> set[int]:
+        """The weights and what is computed from them. Integers carry no gradient on."""
+        readers: list[list[int]] = [[] for _ in self.values]
+        for number, sources in enumerate(self.sources):
+            for source in sources:
+                readers[source].append(number)
+        pending = [number for number, kind, _ in self.stored if kind == "weight"]
+        found = set(pending)
+        while pending:
+            new = [n for n in readers[pending.pop()] if n not in found and self.values[n].dtype != "int"]
+            found.update(new)
+            pending += new
+        return found
+
+
+# ---------------------------------------------------------------------------------------------- the result
+
+
+def _updates(step: Node | Segment) -> bool:
+    """Whether buffers are updated inside."""
+    return isinstance(step, Segment) and (bool(step.body.updates) or any(map(_updates, step.body.steps)))
+
+
+@dataclass(frozen=True)
+class _Marking:
+    """Rebuilds a graph from its live values, with `needs_gradient` set and random operators numbered from 1."""
+
+    flow: _Flow
+    live: set[int]
+    trained: set[int]
+    sites: Iterator[int]
+
+    def value(self, value: Value, known: dict[str, int]) -> Value:
+        return replace(value, needs_gradient=known[value.name] in self.trained)
+
+    def values(self, values: Iterable[Value], known: dict[str, int]) -> tuple[Value, ...]:
+        return tuple(self.value(value, known) for value in values)
+
+    def graph(self, graph: Graph, known: dict[str, int], prefix: str) -> tuple[Graph, dict[str, Value]]:
+        """The graph, and every value that its steps read, in the order of reading."""
+
+        def keep(value: Value) -> bool:
+            return known[value.name] in self.live
+
+        read: dict[str, Value] = {}
+        steps: list[Node | Segment] = []
+        for step in graph.steps:
+            if not any(keep(value) for value in step.makes) and not _updates(step):
+                continue
+            step = self.segment(step, known, prefix) if isinstance(step, Segment) else self.node(step, known)
+            steps.append(step)
+            read |= {value.name: value for value in step.reads}
+        updates = tuple(
+            replace(update, buffer=self.value(update.buffer, known), value=self.value(update.value, known))
+            for update in graph.updates
+            if update.value.name != update.buffer.name
+        )
+        read |= {update.value.name: update.value for update in updates}
+        marked = Graph(
+            inputs=tuple(replace(i, value=self.value(i.value, known)) for i in graph.inputs if keep(i.value)),
+            weights=tuple(replace(w, value=self.value(w.value, known)) for w in graph.weights if keep(w.value)),
+            buffers=tuple(replace(b, value=self.value(b.value, known)) for b in graph.buffers if keep(b.value)),
+            steps=tuple(steps),
+            updates=updates,
+        )
+        return marked, read
+
+    def node(self, node: Node, known: dict[str, int]) -> Node:
+        """A repeat's body has one site for all iterations: the iteration is part of the random number's key.
+
+        A site that is numbered already keeps its number.
+        """
+        random = any(isinstance(term, Uniform) for equation in node.instance.equations for term in walk(equation.value))
+        return replace(
+            node,
+            arguments=self.values(node.arguments, known),
+            results=self.values(node.results, known),
+            site=(node.site or next(self.sites)) if random else 0,
+        )
+
+    def segment(self, segment: Segment, known: dict[str, int], prefix: str) -> Segment:
+        """Only the carried values and series that are live; captured is what the body reads and does not have."""
+        path = f"{prefix}{segment.name}."
+        inside = self.flow.inside[path]
+        slots = [slot for slot, entry in enumerate(segment.entry) if inside[entry.name] in self.live]
+        body, read = self.graph(segment.body, inside, path)
+
+        def series(every: Iterable[Series]) -> tuple[Series, ...]:
+            return tuple(
+                replace(one, whole=self.value(one.whole, known), part=self.value(one.part, inside))
+                for one in every
+                if inside[one.part.name] in self.live and known[one.whole.name] in self.live
+            )
+
+        return replace(
+            segment,
+            body=body,
+            initial=self.values((segment.initial[slot] for slot in slots), known),
+            entry=self.values((segment.entry[slot] for slot in slots), inside),
+            exit=self.values((segment.exit[slot] for slot in slots), inside),
+            results=self.values((segment.results[slot] for slot in slots), known),
+            captured=tuple(value for name, value in read.items() if inside[name] == known.get(name)),
+            sliced=series(segment.sliced),
+            stacked=series(segment.stacked),
+            predicate=None if segment.predicate is None else self.value(segment.predicate, known),
+        )

@@ -1,0 +1,268 @@
+"""Slices that declared parallel ops cut of a dimension: which positions each device has, in which order.
+
+A cut is an encoder: an element on a device is a copy of the tensor's element at the declared index, or 0 where that
+lies outside the tensor. Whether slices overlap, and by how much, is nowhere but in the declared index map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ..index.equations.where_conditions import Environment, mentions_rank, solve_numbers
+from ..index.library import Library
+from ..syntax.ast import Apply, DeviceName, Expr, Name, Number, ParallelDecl, Read, Size
+from .layout import Attributes, Layout, Mesh, Overlap, Window
+from .layout_codes import Numbers
+
+Indices = np.ndarray
+"""Global positions along one dimension, in local order; -1 stands for a filled position outside the tensor."""
+
+
+def is_cut(declaration: ParallelDecl) -> bool:
+    """Whether a parallel op cuts one dimension of its input into slices along its device axis."""
+    if len(declaration.inputs) != 1 or len(declaration.outputs) != 1 or len(declaration.statements) != 1:
+        return False
+    outer, inner = declaration.outputs[0].dims, declaration.inputs[0].dims
+    if not outer or not outer[0].device or any(dim.device for dim in (*outer[1:], *inner)):
+        return False
+    value = declaration.statements[0].value
+    return isinstance(value, Read) and len(outer) == len(inner) + 1 and cut_dimension(declaration) is not None
+
+
+def cut_dimension(declaration: ParallelDecl) -> int | None:
+    """The dimension of the input that is cut: the one declared between the rest groups."""
+    named = [i for i, dim in enumerate(declaration.inputs[0].dims) if not dim.rest]
+    return named[0] if len(named) == 1 else None
+
+
+def free_attributes(declaration: ParallelDecl) -> tuple[str, ...]:
+    """The whole numbers that a cut is to be given: attributes without default, but not the dimension's number."""
+    counted = {name for condition in declaration.conditions if mentions_rank(condition) for name in _names(condition)}
+    return tuple(a.name for a in declaration.attributes if a.default is None and a.name not in counted)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A cut at concrete sizes: the global index as a term in the names of the device's and the local index.
+
+    `length` positions fall to each device; `filled` says that those outside the dimension are 0.
+    """
+
+    index: Expr
+    device: str
+    local: str
+    length: int
+    sizes: Mapping[str, int]
+    filled: bool
+
+    def at(self, device: np.ndarray, local: np.ndarray) -> np.ndarray:
+        """The global position of local ones, which may lie outside the dimension."""
+        return _value(self.index, {self.device: device, self.local: local}, self.sizes)
+
+    @property
+    def strides(self) -> tuple[int, int] | None:
+        """What the device's index and the local one are multiplied with, where the position is the sum of both."""
+        return _strides(self.index, self.device, self.local, self.sizes)
+
+    def positions(self, degree: int) -> np.ndarray:
+        """Those of every device, also outside the dimension. Shape [degree, length]."""
+        found = self.at(np.arange(degree)[:, None], np.arange(self.length)[None, :])
+        return np.broadcast_to(found, (degree, self.length))
+
+
+@lru_cache(maxsize=16384)
+def cut_at(declaration: ParallelDecl, degree: int, extent: int, attributes: Attributes = ()) -> Cut | None:
+    """A declared cut of one dimension, or None where the sizes do not fit."""
+    position = cut_dimension(declaration)
+    assert position is not None
+    statement = declaration.statements[0]
+    assert isinstance(statement.value, Read)
+    known: Environment = {declaration.inputs[0].dims[position].name: extent, declaration.degrees[0]: degree}
+    known |= {name.name: int(name.default) for name in declaration.attributes if name.default is not None}
+    known |= dict(attributes)
+    held = declaration.outputs[0].dims[position + 1].name
+    conditions = [condition for condition in declaration.conditions if not mentions_rank(condition)]
+    if not solve_numbers(conditions, known) or known.get(held, 0) < 1:
+        return None
+    sizes = {name: int(size) for name, size in known.items()}
+    local, device = statement.index[position + 1], statement.index[0]
+    index, fill = statement.value.index[position], statement.value.fill
+    return Cut(index, device.name, local.name, sizes[held], sizes, isinstance(fill, Number) and fill.value == 0)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where what the first device holds begins and ends, as linear forms: the constant, then a factor per attribute."""
+
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+
+    def at(self, values: Numbers) -> tuple[Numbers, Numbers]:
+        """Both, for rows of values of the attributes."""
+        start, end = (form[0] + values @ np.array(form[1:], dtype=np.int64) for form in (self.start, self.end))
+        return start, end
+
+
+@lru_cache(maxsize=4096)
+def linear_span(declaration: ParallelDecl, extent: int) -> Span | None:
+    """The span of a cut over one device in its free attributes, where it is seen to be linear in these."""
+    position, names = cut_dimension(declaration), free_attributes(declaration)
+    statement = declaration.statements[0]
+    assert position is not None and isinstance(statement.value, Read)
+    known = {declaration.inputs[0].dims[position].name, declaration.degrees[0], statement.index[position + 1].name}
+    known |= {attribute.name for attribute in declaration.attributes if attribute.default is not None}
+    equations = [c for c in declaration.conditions if isinstance(c, Apply) and c.function == "=="]
+    if any(
+        _order(side, known) > 1 for equation in equations if not mentions_rank(equation) for side in equation.arguments
+    ):
+        return None
+    if _order(statement.value.index[position], known) > 1:
+        return None
+    units = [tuple((name, int(name == unit)) for name in names) for unit in ("", *names)]
+    found = [cut_at(declaration, 1, extent, attributes) for attributes in units]
+    cuts = [cut for cut in found if cut is not None]
+    if len(cuts) < len(found):
+        return None
+    starts = [int(cut.at(np.asarray(0), np.asarray(0))) for cut in cuts]
+    return Span(_form(starts), _form([start + cut.length for start, cut in zip(starts, cuts, strict=True)]))
+
+
+def _form(values: Sequence[int]) -> tuple[int, ...]:
+    """The linear form of these values at 0 and at 1 of each variable."""
+    return values[0], *(value - values[0] for value in values[1:])
+
+
+@lru_cache(maxsize=16384)
+def cut_indices(declaration: ParallelDecl, degree: int, extent: int, attributes: Attributes = ()) -> Indices | None:
+    """Global index of every (device, local position) of one dimension, or None where the sizes do not fit.
+
+    Shape of the result: [degree, local extent].
+    """
+    cut = cut_at(declaration, degree, extent, attributes)
+    if cut is None:
+        return None
+    found = cut.positions(degree)
+    inside = (found >= 0) & (found < extent)
+    if not inside.all() and not cut.filled:
+        return None
+    return np.where(inside, found, -1)
+
+
+def bijective(declaration: ParallelDecl, degree: int, extent: int, attributes: Attributes = ()) -> bool:
+    """Whether the slices are disjoint and cover the dimension: then any mapped or summed axis may be cut so."""
+    cut = cut_at(declaration, degree, extent, attributes)
+    if cut is None:
+        return False
+    if degree * cut.length == extent and cut.strides in ((cut.length, 1), (1, degree)):
+        return True  # a number of two digits, either of them first: the dimension may be too long to be counted
+    found = cut_indices(declaration, degree, extent, attributes)
+    return found is not None and np.array_equal(np.sort(found, axis=None), np.arange(extent))
+
+
+def positions_of(
+    layout: Layout, dim: int, extent: int, mesh: Mesh, coordinates: tuple[int, ...], library: Library
+) -> Indices:
+    """Global index of every local position along a dimension, on the device at `coordinates`."""
+    axes = layout.nesting(dim)
+    if axes and isinstance(layout.kinds[axes[0]], Window | Overlap):
+        return _window_indices(layout, axes, extent, mesh, coordinates, library)
+    held = np.arange(extent)
+    for axis in axes:
+        kind = layout.cut(axis)
+        chosen = _table(kind.by, mesh.axes[axis].degree, len(held), kind.attributes, library)[coordinates[axis]]
+        held = np.where(chosen >= 0, held[chosen], -1)
+    return held
+
+
+def _window_indices(
+    layout: Layout, axes: tuple[int, ...], extent: int, mesh: Mesh, coordinates: tuple[int, ...], library: Library
+) -> Indices:
+    """All mesh axes of a dimension are one device axis of the op."""
+    kinds = [layout.cut(axis) for axis in axes]
+    first = kinds[0]
+    if len({(type(kind), kind.by, kind.attributes) for kind in kinds}) > 1:
+        raise ValueError(f"a dimension is cut in two ways that overlap: {layout}")
+    device = 0
+    for axis in axes:
+        device = device * mesh.axes[axis].degree + coordinates[axis]
+    table = _table(first.by, mesh.degree(axes), extent, first.attributes, library)
+    return np.asarray(table[device])
+
+
+def _table(by: str, degree: int, extent: int, attributes: Attributes, library: Library) -> Indices:
+    found = cut_indices(library.parallels[by], degree, extent, attributes)
+    if found is None:
+        raise ValueError(f"{by} cannot cut {extent} positions over {degree} devices")
+    return found
+
+
+# ------------------------------------------------------------------------------------------- sizes of a declaration
+
+
+def _names(expr: Expr) -> set[str]:
+    match expr:
+        case Name(name=name) | Size(name=name):
+            return {name}
+        case Apply(arguments=arguments):
+            return {name for argument in arguments for name in _names(argument)}
+    return set()
+
+
+def _order(expr: Expr, known: Collection[str]) -> int:
+    """The degree of index arithmetic in the names that are not known, of the first device; 2 stands for any higher."""
+    match expr:
+        case Name(name=name) | Size(name=name):
+            return int(name not in known)
+        case Apply("+" | "-" | "neg", arguments):
+            return max(_order(argument, known) for argument in arguments)
+        case Apply("*", arguments):
+            return min(2, sum(_order(argument, known) for argument in arguments))
+        case Apply(_, arguments):
+            return 2 * any(_order(argument, known) for argument in arguments)
+    return 0
+
+
+def _strides(expr: Expr, device: str, local: str, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+    """The multiples of the device's index and of the local one whose sum a term is; none where it is more than that."""
+    match expr:
+        case DeviceName():
+            return 1, 0
+        case Name(name=name) if name == local:
+            return 0, 1
+        case Apply("+", (left, right)):
+            first, second = (_strides(part, device, local, sizes) for part in (left, right))
+            return None if first is None or second is None else (first[0] + second[0], first[1] + second[1])
+        case Apply("*", (Size(name=name), index)) | Apply("*", (index, Size(name=name))):
+            found = _strides(index, device, local, sizes)
+            return None if found is None else (found[0] * sizes[name], found[1] * sizes[name])
+    return None
+
+
+def _value(expr: Expr, grid: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
+    match expr:
+        case Number(value=value):
+            return np.asarray(int(value))
+        case DeviceName(name=name):
+            return grid[name]
+        case Name(name=name):
+            return grid[name] if name in grid else np.asarray(sizes[name])
+        case Size(name=name):
+            return np.asarray(sizes[name])
+        case Apply(function=function, arguments=arguments):
+            values = [_value(argument, grid, sizes) for argument in arguments]
+            return np.asarray(_ARITHMETIC[function](*values))
+    raise ValueError(f"`{expr}` is not index arithmetic")
+
+
+_ARITHMETIC = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "//": np.floor_divide,
+    "%": np.mod,
+    "neg": np.negative,
+}

@@ -1,0 +1,311 @@
+"""Generic exchange between two layouts at concrete sizes: which positions go from which device to which.
+
+Per mesh axis a layout is a declared parallel op: an encoder whose elements are copies of the tensor's (replicate,
+partition, a user's own), or the decoder that sums (reduce, and the transpose of an encoder whose slices overlap).
+Composing one layout's inverse with another's map gives, for every pair of devices, which positions travel: that is the
+generic lowering of any conversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from ..index.library import Library
+from .declared_slices import Indices, positions_of
+from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard
+from .layout_codes import PARTIAL, SHARD, Fractions, LayoutCodes, Numbers, encode
+
+# ---------------------------------------------------------------------------------------------- transfers
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What one device gives another: per dimension, positions in the giver's tensor and in the taker's.
+
+    What a device takes from several givers is summed; positions that nobody gives are zero.
+    """
+
+    giver: int
+    taker: int
+    taken_from: tuple[tuple[int, ...], ...]
+    put_at: tuple[tuple[int, ...], ...]
+
+    @property
+    def elements(self) -> int:
+        return prod(len(positions) for positions in self.put_at)
+
+
+def transfers(source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library) -> list[Transfer]:
+    """The composed index map of a conversion, for every pair of devices, ordered by taker, then giver.
+
+    Elements of an encoder are copies, so the nearest holder gives: the taker itself where it holds the element, else
+    the holder that differs from it in the fewest coordinates of the cut axes. Along a Partial axis that changes, and
+    of an Overlap, all devices give their terms. A value that becomes terms along an axis is put down once: it stays
+    with its holder, or is with the first device.
+    """
+    found = []
+    for taker in range(mesh.size):
+        here = mesh.coordinates(taker)
+        if not _receives(source, target, here):
+            continue
+        for giver in range(mesh.size):
+            there = mesh.coordinates(giver)
+            if _may_give(source, target, here, there):
+                pairs = [
+                    _matches(source, target, dim, extent, mesh, here, there, library)
+                    for dim, extent in enumerate(shape)
+                ]
+                if all(len(taken) for taken, _ in pairs):
+                    found.append(
+                        Transfer(giver, taker, tuple(taken for taken, _ in pairs), tuple(put for _, put in pairs))
+                    )
+    return found
+
+
+def _receives(source: Layout, target: Layout, here: tuple[int, ...]) -> bool:
+    """Of a value that becomes Partial from copies, the first device of the axis keeps it."""
+    return all(
+        here[axis] == 0
+        for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
+        if isinstance(after, Partial) and isinstance(before, Invariant | Replicate)
+    )
+
+
+def _may_give(source: Layout, target: Layout, here: tuple[int, ...], there: tuple[int, ...]) -> bool:
+    """Copies are taken from the taker's own coordinate; a Partial axis that changes gives from every coordinate."""
+    for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True)):
+        if isinstance(before, Cut):
+            if isinstance(after, Partial) and here[axis] != there[axis]:
+                return False
+        elif isinstance(before, Partial) and not isinstance(after, Partial):
+            continue
+        elif here[axis] != there[axis]:
+            return False
+    return True
+
+
+def _matches(
+    source: Layout,
+    target: Layout,
+    dim: int,
+    extent: int,
+    mesh: Mesh,
+    here: tuple[int, ...],
+    there: tuple[int, ...],
+    library: Library,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Positions along one dimension that the device at `there` gives the one at `here`."""
+    pair = _Pair(source, target, dim, extent, mesh, library)
+    wanted = positions_of(target, dim, extent, mesh, here, library)
+    held = positions_of(source, dim, extent, mesh, there, library)
+    slot = np.full(extent, -1)
+    slot[held[held >= 0]] = np.flatnonzero(held >= 0)
+    given = (slot >= 0) & pair.gives(here, there) & pair.takes(here, there)
+    put = np.flatnonzero((wanted >= 0) & given[np.maximum(wanted, 0)])
+    return tuple(slot[wanted[put]].tolist()), tuple(put.tolist())
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One dimension of a conversion: which of the devices that hold an element gives it, and which one takes it."""
+
+    source: Layout
+    target: Layout
+    dim: int
+    extent: int
+    mesh: Mesh
+    library: Library
+    _held: dict[object, Indices] = field(default_factory=dict, compare=False, repr=False)
+
+    def gives(self, here: tuple[int, ...], there: tuple[int, ...]) -> Indices:
+        """Per element whether the device at `there` is the one that gives it to the one at `here`.
+
+        All devices give their terms. Of copies the nearest is given; along an axis that becomes Partial, where nobody
+        else may give the element once more, the first.
+        """
+        axes = self.source.nesting(self.dim)
+        if any(isinstance(self.source.kinds[axis], Overlap) for axis in axes):
+            return np.ones(self.extent, dtype=bool)
+        fixed = [axis for axis in axes if isinstance(self.target.kinds[axis], Partial)]
+        order = sorted(
+            self._choices(axes, here),
+            key=lambda place: ([place[axis] for axis in fixed], sum(place[axis] != here[axis] for axis in axes)),
+        )
+        return np.asarray(self._first(self.source, order) == order.index(self._at(axes, here, there)))
+
+    def takes(self, here: tuple[int, ...], there: tuple[int, ...]) -> Indices:
+        """Per element whether the device at `here` is the one that takes what the one at `there` gives.
+
+        Every device has copies. Of the devices that may hold a term the one that has it already takes it, else the
+        first.
+        """
+        axes = self.target.nesting(self.dim)
+        if not any(isinstance(self.target.kinds[axis], Overlap) for axis in axes):
+            return np.ones(self.extent, dtype=bool)
+        own = self._at(axes, here, here)
+        order = self._choices(axes, here)
+        terms = [axis for axis in axes if isinstance(self.source.kinds[axis], Overlap)]
+        if terms:
+            order = sorted(order, key=lambda place: sum(place[axis] != there[axis] for axis in terms))
+            return np.asarray(self._first(self.target, order) == order.index(own))
+        homes = [self._holds(self.source, place) & self._holds(self.target, place) for place in order]
+        first = np.where(np.any(homes, axis=0), np.argmax(homes, axis=0), self._first(self.target, order))
+        return np.asarray(first == order.index(own))
+
+    def count(self, here: tuple[int, ...]) -> tuple[int, int]:
+        """How many elements the device at `here` takes, once per giver, and how many of these are its own."""
+        wanted = self._holds(self.target, here)
+        axes = self.source.nesting(self.dim)
+        places = self._choices(axes, here)
+        stays = [axis for axis in axes if isinstance(self.target.kinds[axis], Partial)]
+        givers = [place for place in places if all(place[axis] == here[axis] for axis in stays)]
+        if any(isinstance(self.source.kinds[axis], Overlap) for axis in axes):
+            found = {g: wanted & self._holds(self.source, g) & self.takes(here, g) for g in givers}
+            return sum(int(part.sum()) for part in found.values()), int(found[here].sum())
+        wanted = wanted & self.takes(here, here)
+        own = int((wanted & self.gives(here, here)).sum())
+        if not stays:
+            return int((wanted & (self._first(self.source, places) >= 0)).sum()), own
+        return sum(int((wanted & self.gives(here, giver)).sum()) for giver in givers), own
+
+    def _choices(self, axes: tuple[int, ...], here: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Every place that differs from `here` along these axes only."""
+        found = product(*(range(self.mesh.axes[axis].degree) for axis in axes))
+        return [self._with(here, dict(zip(axes, choice, strict=True))) for choice in found]
+
+    def _at(self, axes: tuple[int, ...], here: tuple[int, ...], there: tuple[int, ...]) -> tuple[int, ...]:
+        return self._with(here, {axis: there[axis] for axis in axes})
+
+    def _with(self, here: tuple[int, ...], places: dict[int, int]) -> tuple[int, ...]:
+        return tuple(places.get(axis, coordinate) for axis, coordinate in enumerate(here))
+
+    def _first(self, layout: Layout, order: list[tuple[int, ...]]) -> Indices:
+        """Per element the number of the first place that holds it, -1 where none does."""
+        holds = [self._holds(layout, place) for place in order]
+        return np.where(np.any(holds, axis=0), np.argmax(holds, axis=0), -1)
+
+    def _holds(self, layout: Layout, place: tuple[int, ...]) -> Indices:
+        key = layout, *(place[axis] for axis in layout.nesting(self.dim))
+        if key not in self._held:
+            held = positions_of(layout, self.dim, self.extent, self.mesh, place, self.library)
+            self._held[key] = np.zeros(self.extent, dtype=bool)
+            self._held[key][held[held >= 0]] = True
+        return self._held[key]
+
+
+@dataclass
+class Received:
+    """How much conversions move, by their transfers: what any layouts cost, those of a user's own ops included.
+
+    Pairs of layouts are remembered, and their dimensions, which meet in many pairs.
+    """
+
+    mesh: Mesh
+    library: Library
+    _pairs: dict[object, float] = field(default_factory=dict)
+    _dimensions: dict[object, Indices] = field(default_factory=dict)
+
+    def fraction(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> float:
+        """The most elements that any device receives from others, as a fraction of the whole tensor.
+
+        It does not depend on the extents of dimensions that neither layout cuts.
+        """
+        dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Cut)})
+        extents = tuple((dim, shape[dim]) for dim in dims)
+        key = source, target, extents
+        if key not in self._pairs:
+            self._pairs[key] = self._fraction(source, target, extents)
+        return self._pairs[key]
+
+    def _fraction(self, source: Layout, target: Layout, extents: tuple[tuple[int, int], ...]) -> float:
+        terms = self.mesh.degree(
+            axis
+            for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
+            if isinstance(before, Partial) and not isinstance(after, Partial)
+        )
+        everything = np.full(self.mesh.size, float(terms))
+        own = np.ones(self.mesh.size)
+        for dim, extent in extents:
+            taken, kept = self._dimension(source, target, dim, extent)
+            everything *= taken / extent
+            own *= kept / extent
+        if target.where(Partial):
+            takes = [_receives(source, target, self.mesh.coordinates(rank)) for rank in range(self.mesh.size)]
+            return float(np.max(np.where(takes, everything - own, 0.0)))
+        return float(np.max(everything - own))
+
+    def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> Indices:
+        """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices]."""
+        axes = sorted({*source.nesting(dim), *target.nesting(dim)})
+        key = extent, tuple(_seen(source, target, dim))
+        if key not in self._dimensions:
+            pair = _Pair(source, target, dim, extent, self.mesh, self.library)
+            counted: dict[tuple[int, ...], tuple[int, int]] = {}
+            found = np.zeros((2, self.mesh.size))
+            for rank in range(self.mesh.size):
+                here = self.mesh.coordinates(rank)
+                place = tuple(here[axis] for axis in axes)
+                if place not in counted:
+                    counted[place] = pair.count(here)
+                found[:, rank] = counted[place]
+            self._dimensions[key] = found
+        return self._dimensions[key]
+
+
+def _seen(source: Layout, target: Layout, dim: int) -> Iterator[object]:
+    """What of two layouts matters to one dimension."""
+    for before, after in zip(source.kinds, target.kinds, strict=True):
+        here = isinstance(before, Cut) and before.dim == dim
+        there = isinstance(after, Cut) and after.dim == dim
+        yield before if here else None
+        yield after if there else (here and isinstance(after, Partial))
+
+
+def received_fraction(source: Layout, target: Layout, mesh: Mesh) -> float:
+    """The most any device receives from others in a conversion, as a fraction of the whole tensor.
+
+    For shards by partition only, whose blocks are intervals and for which this does not depend on the extents.
+    """
+    dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)})
+    return float(received_fractions(encode([source], dims), encode([target], dims), mesh)[0])
+
+
+def received_fractions(source: LayoutCodes, target: LayoutCodes, mesh: Mesh) -> Fractions:
+    """`received_fraction` of each source and the target beside it."""
+    terms = np.where((source.kind == PARTIAL) & (target.kind != PARTIAL), mesh.degrees, 1).prod(axis=1)
+    coordinates = np.array([mesh.coordinates(rank) for rank in range(mesh.size)], dtype=np.int64)
+    puts_down = (target.kind == PARTIAL) & (source.kind < PARTIAL)
+    takes = ~(puts_down[:, None, :] & (coordinates > 0)).any(axis=2)
+    wanted = own = np.ones((len(source), mesh.size))
+    for dim in range(max(int(codes.kind.max(initial=0)) for codes in (source, target)) + 1 - SHARD):
+        example, which = _alike(source, target, dim)
+        low, high = _blocks(target.at(example), dim, mesh, coordinates)
+        first, last = _blocks(source.at(example), dim, mesh, coordinates)
+        wanted = wanted * (high - low)[which]
+        own = own * np.maximum(np.minimum(high, last) - np.maximum(low, first), 0.0)[which]
+    return np.asarray(np.where(takes, wanted * terms[:, None] - own, 0.0).max(axis=1))
+
+
+def _alike(source: LayoutCodes, target: LayoutCodes, dim: int) -> tuple[Numbers, Numbers]:
+    """A pair for all that cut a dimension in the same way, and which of these every pair is like: there are few."""
+    places = [np.where(codes.kind == SHARD + dim, codes.place + 1, 0) for codes in (source, target)]
+    axes = source.kind.shape[1]
+    number = np.hstack(places) @ (axes + 1) ** np.arange(2 * axes, dtype=np.int64)
+    _, example, which = np.unique(number, return_index=True, return_inverse=True)
+    return example, which.reshape(-1)
+
+
+def _blocks(layouts: LayoutCodes, dim: int, mesh: Mesh, coordinates: Numbers) -> tuple[Fractions, Fractions]:
+    """The interval of a dimension, scaled to [0, 1), that each device holds. Shape [layouts, devices] each."""
+    start, length = np.zeros((len(layouts), mesh.size)), np.ones((len(layouts), 1))
+    for place in range(len(mesh.axes)):
+        for axis, degree in enumerate(mesh.degrees):
+            cuts = (layouts.kind[:, axis] == SHARD + dim) & (layouts.place[:, axis] == place)
+            length[cuts] /= degree
+            start[cuts] += coordinates[:, axis] * length[cuts]
+    return start, start + length

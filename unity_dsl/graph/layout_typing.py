@@ -1,0 +1,489 @@
+"""Typing rule of operators: operand layouts that a configuration needs, and the layouts of its results.
+
+Per mesh axis exactly one role:
+
+- all operands Invariant, then the results are Invariant; or all Replicate, then Replicate;
+- the mesh axis divides an axis of the operator: operands that have the axis are Shard, the others Replicate (Invariant
+  where no equation that reads them runs over the axis); a result that has it is Shard, one that sums over it Partial;
+  an operand that is read around the axis is a Window, held by a declared op that gives every device all it reads;
+- a set of operands in which the operator is jointly homogeneous-linear is Partial, the others Replicate, the results
+  Partial.
+
+Invariant meets another kind nowhere else: that is what keeps a redundant computation from contributing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, product
+from typing import Protocol
+
+from ..index.axes.axis_classes import AxisKind, classify, gradient_free, linear_operands, local_native
+from ..index.equations.instance import Equation, Instance, Operand
+from ..index.equations.term import reads
+from ..index.library import Library
+from ..syntax.ast import ReductionKind
+from .declared_slices import bijective, is_cut
+from .halo import HaloFinder, Halos, HaloWindow, divides_merged, is_halo_op
+from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
+from .operand_layouts import Effect, place, placements, sliced
+
+
+@dataclass(frozen=True, order=True)
+class Uniformly:
+    """Every operand and result is Invariant, or every one is Replicate."""
+
+    kind: Invariant | Replicate
+
+    def __str__(self) -> str:
+        return str(self.kind)
+
+
+@dataclass(frozen=True, order=True)
+class Along:
+    """The mesh axis divides this axis of the operator; `by` names the parallel op that cuts the slices.
+
+    An op that cannot cut the axis itself leaves that to `partition`, and holds dimensions that are read around the axis
+    or merge it with a major one.
+    """
+
+    axis: str
+    by: str = PARTITION
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.axis, self.by))
+
+    def __str__(self) -> str:
+        return self.axis if self.by == PARTITION else f"{self.by}({self.axis})"
+
+
+@dataclass(frozen=True, order=True)
+class Linearly:
+    """These operands (by position) are Partial and pass through."""
+
+    operands: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"P{','.join(map(str, self.operands))}"
+
+
+Role = Uniformly | Along | Linearly
+Configuration = tuple[Role, ...]
+"""One role per mesh axis."""
+
+
+@dataclass(frozen=True)
+class InnerReduce:
+    """The result of an equation is reduced at once over mesh axes: Partial to Invariant."""
+
+    equation: int
+    axes: tuple[int, ...]
+    kind: ReductionKind
+
+
+@dataclass(frozen=True)
+class InnerReplicate:
+    """An Invariant tensor is read by an equation that runs over a divided axis: Invariant to Replicate.
+
+    Free forwards, an all-reduce backwards; absent for a tensor that carries no gradient.
+    """
+
+    equation: int
+    operand: str
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TypedOperator:
+    """An operator under a configuration.
+
+    `local_sizes` gives each axis's length on one device, `divided` the mesh axes that divide it, major first. `native`
+    says that the declaration's torch call on local slices is what the equations compute there; otherwise the equations
+    are emitted, with the collectives of `inner`. `cuts` names the op that cuts the operator's own axis, per mesh axis.
+    """
+
+    configuration: Configuration
+    arguments: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+    local_sizes: Mapping[str, int]
+    divided: Mapping[str, tuple[int, ...]]
+    inner: tuple[InnerReduce | InnerReplicate, ...] = ()
+    native: bool = True
+    windows: tuple[HaloWindow, ...] = ()
+    cuts: Mapping[int, str] = field(default_factory=dict)
+
+
+class Theorems(Protocol):
+    """What is proved of operators."""
+
+    def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
+        """Tells of a role whether the operator, and its adjoints by operands that have a cotangent, may have it."""
+
+
+@dataclass(frozen=True)
+class _Division:
+    """What of a typed operator depends on nothing but which axes are divided: equal fields are one object."""
+
+    local_sizes: Mapping[str, int]
+    divided: Mapping[str, tuple[int, ...]]
+    inner: tuple[InnerReduce | InnerReplicate, ...]
+    native: bool
+    holding: Halos
+    cuts: Mapping[int, str]
+    sliced: frozenset[tuple[str, int]]
+
+    @cached_property
+    def beside_kinds(self) -> Hashable:
+        """What layouts depend on besides kinds: the windows that are slices, and what merged dimensions are held by."""
+        return (self.sliced, *self.holding.merged.items()) if self.sliced or self.holding.merged else None
+
+
+class Typing:
+    """The typing rule of one instance on one mesh; what several configurations have in common is found once."""
+
+    def __init__(self, instance: Instance, mesh: Mesh, library: Library) -> None:
+        self.instance = instance
+        self.mesh = mesh
+        self.library = library
+        self._operands: tuple[Operand, ...] = (*instance.inputs, *instance.outputs)
+        self._merged = [(operand, dim) for operand in self._operands for dim in operand.dims if len(dim) > 1]
+        self.classes = classify(instance, library)
+        self.finder = HaloFinder(instance, mesh, library)
+        self.linear = linear_operands(instance)
+        self.detached = gradient_free(instance)
+        self.always_native = local_native(instance, library, ())
+        self.native_along = {axis for axis in self.classes if local_native(instance, library, (axis,))}
+        self.outputs = {output.name for output in instance.outputs}
+        self.reading = [_read_names(equation) for equation in instance.equations]
+        self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
+        self._reasons: dict[tuple[Role, int], str | None] = {}
+        self._replicated_of: dict[tuple[Role, int], frozenset[str]] = {}
+        self._collecting: dict[Role, bool] = {}
+        self._effects: dict[Role, Effect] = {}
+        self._divisions: dict[tuple[int, ...], _Division | str] = {}
+        self._placements = placements(instance.kind)
+
+    # ------------------------------------------------------------------------------------------ one axis
+
+    def blocked(self, role: Role, axis: int) -> str | None:
+        """Why a mesh axis cannot have a role, in words; None if it can."""
+        key = (role, self.mesh.axes[axis].degree)
+        if key not in self._reasons:
+            self._reasons[key] = self._find_reason(role, key[1])
+        return self._reasons[key]
+
+    def _find_reason(self, role: Role, degree: int) -> str | None:
+        match role:
+            case Linearly(operands=operands) if operands not in self.linear:
+                return f"{self.instance.name} is not jointly linear in these operands"
+            case Along(axis=name, by=by):
+                found = self.classes.get(name)
+                if found is None:
+                    return f"{self.instance.name} has no axis `{name}`"
+                declaration = self.library.parallels.get(by)
+                if declaration is None or not is_cut(declaration):
+                    return f"`{by}` is not a parallel op that cuts an axis"
+                if found.kind is AxisKind.DECLARED and by != PARTITION:
+                    return f"axis `{name}` of {self.instance.name} is declared for slices by {PARTITION} only"
+                holds = is_halo_op(declaration)
+                if holds and name in self.finder.windowed:
+                    return self.finder.missing_halo(name, by, degree)
+                if found.kind is AxisKind.BLOCKED:
+                    return f"axis `{name}` of {self.instance.name} cannot be divided: {found.reason}"
+                merged = any(name in dim[1:] for _, dim in self._merged)
+                if holds and not (merged and divides_merged(declaration, degree)):
+                    return f"axis `{name}` of {self.instance.name} needs nothing that `{by}` holds"
+                size = self.instance.sizes[name]
+                if size % degree if holds else not bijective(declaration, degree, size):
+                    return f"{degree} devices do not divide axis `{name}` of {size}"
+        return None
+
+    def operand_kind(self, role: Role, operand: Operand, position: int) -> Kind:
+        """The kind of an input along a mesh axis with this role; a Shard's place is left at 0."""
+        match role:
+            case Uniformly(kind=kind):
+                return kind if operand.integer_range is None else Invariant()
+            case Linearly(operands=operands):
+                if operand.integer_range is not None:
+                    return Invariant()
+                return Partial() if position in operands else Replicate()
+            case Along(axis=axis):
+                if (window := self.finder.window(role.axis, role.by, operand)) is not None:
+                    return window
+                if (dim := _dim_of(operand, axis)) is not None:
+                    return Shard(dim, by=self.finder.cut_by(role.by))
+                if operand.integer_range is not None:
+                    return Invariant()
+                readers = [
+                    equation
+                    for equation, names in zip(self.instance.equations, self.reading, strict=True)
+                    if operand.name in names
+                ]
+                alone = bool(readers) and all(axis in equation.space for equation in readers)
+                return Replicate() if alone else Invariant()
+
+    def result_kind(self, role: Role, output: Operand) -> Kind:
+        match role:
+            case Uniformly(kind=kind):
+                return kind if output.integer_range is None else Invariant()
+            case Linearly():
+                return Partial()
+            case Along(axis=axis):
+                if (dim := _dim_of(output, axis)) is not None:
+                    return Shard(dim, by=self.finder.cut_by(role.by))
+                if output.integer_range is not None:
+                    return Invariant()
+                equation = self.equation_of(output.name)
+                return Partial() if axis in equation.over and equation.kind is ReductionKind.SUM else Invariant()
+
+    def equation_of(self, name: str) -> Equation:
+        return next(e for e in self.instance.equations if e.target.name == name)
+
+    # ------------------------------------------------------------------------------------------ all axes
+
+    def type(self, configuration: Configuration) -> TypedOperator | str:
+        """The operator under a configuration, or the reason why there is none."""
+        for axis, role in enumerate(configuration):
+            if (reason := self.blocked(role, axis)) is not None:
+                return reason
+        return self.type_unblocked(configuration)
+
+    def type_unblocked(self, configuration: Configuration) -> TypedOperator | str:
+        """As `type`, of roles that are known not to be blocked."""
+        effects = [self._effect(role) for role in configuration]
+        key = tuple(effect.along for effect in effects)
+        if (division := self._divisions.get(key)) is None:
+            division = self._divisions[key] = self._divide(configuration)
+        if isinstance(division, str):
+            return division
+        layouts = tuple(self._layout(position, effects, division) for position in range(len(self._operands)))
+        return TypedOperator(
+            configuration,
+            layouts[: len(self.instance.inputs)],
+            layouts[len(self.instance.inputs) :],
+            division.local_sizes,
+            division.divided,
+            division.inner,
+            division.native,
+            division.holding.windows,
+            division.cuts,
+        )
+
+    def _effect(self, role: Role) -> Effect:
+        if (found := self._effects.get(role)) is None:
+            given = [self.operand_kind(role, operand, i) for i, operand in enumerate(self.instance.inputs)]
+            kinds = (*given, *(self.result_kind(role, output) for output in self.instance.outputs))
+            numbers = []
+            for kind, placed in zip(kinds, self._placements, strict=True):
+                numbers.append(placed.number(kind, role.axis if isinstance(role, Along) else ""))
+            along = 1 + len(self._effects) if isinstance(role, Along) else 0
+            found = self._effects[role] = Effect(kinds, tuple(numbers), along)
+        return found
+
+    def _divide(self, configuration: Configuration) -> _Division | str:
+        """What follows from the divided axes alone, or why they cannot be divided so."""
+        divided = self._divided(configuration)
+        local = dict(self.instance.sizes)
+        for name, axes in divided.items():
+            degree = self.mesh.degree(axes)
+            if local[name] % degree:
+                return f"{degree} devices do not divide axis `{name}` of {local[name]}"
+            local[name] //= degree
+        if (reason := self._unmerged(configuration, divided, local)) is not None:
+            return reason
+        holding = self.finder.hold(_held_by(configuration), divided, local)
+        if isinstance(holding, str):
+            return holding
+        local |= holding.sizes(self.instance)
+        inner = tuple(self._inner(configuration)) if any(map(self._collects, configuration)) else ()
+        if holding.windows and inner:
+            return f"{self.instance.name} reduces on the way what is read around axis `{holding.windows[0].axis}`"
+        cuts = {axis: self.finder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
+        native = not inner and self.always_native and self.native_along.issuperset(divided)
+        native = native and not holding.windows and all(by == PARTITION for by in cuts.values())
+        return _Division(
+            local, divided, inner, native, holding, cuts, sliced(self.instance, holding, divided, self.mesh)
+        )
+
+    def _divided(self, configuration: Configuration) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for axis, role in enumerate(configuration):
+            if isinstance(role, Along):
+                found[role.axis] = (*found.get(role.axis, ()), axis)
+        return found
+
+    def _unmerged(
+        self,
+        configuration: Configuration,
+        divided: Mapping[str, tuple[int, ...]],
+        local: Mapping[str, int],
+    ) -> str | None:
+        """A merged dimension is consumed major factor first, every slice of it being a block, or held by an op."""
+        if not self._merged:
+            return None
+        held = {
+            role.axis for role in configuration if isinstance(role, Along) and self.finder.cut_by(role.by) != role.by
+        }
+        for operand, dim in self._merged:
+            cuts = {self.finder.cut_by(r.by) for r in configuration if isinstance(r, Along) and r.axis in dim}
+            if cuts - {PARTITION}:
+                return f"a merged dimension of {self.instance.name} is cut by partition only"
+            for position, name in enumerate(dim[1:], 1):
+                if name not in divided or name in held:
+                    continue
+                left = [major for major in dim[:position] if local[major] > 1]
+                if left:
+                    return (
+                        f"axis `{name}` is merged with `{left[0]}` in {operand.name} of {self.instance.name}: "
+                        f"`{left[0]}` has to be divided entirely first"
+                    )
+        return None
+
+    def _layout(self, position: int, effects: Sequence[Effect], division: _Division) -> Layout:
+        """The layout of an operand or a result, in the order of `_operands`."""
+        known = self._placements[position].layouts
+        key = *[effect.numbers[position] for effect in effects], division.beside_kinds
+        if (found := known.get(key)) is None:
+            kinds = [effect.kinds[position] for effect in effects]
+            found = known[key] = place(
+                kinds, self._operands[position], division.divided, division.holding, division.sliced
+            )
+        return found
+
+    def _inner(self, configuration: Configuration) -> Iterator[InnerReduce | InnerReplicate]:
+        for number, equation in enumerate(self.instance.equations):
+            for name, axes in self._replicated(number, configuration).items():
+                if name not in self.detached:
+                    yield InnerReplicate(number, name, axes)
+            reduced = tuple(
+                axis
+                for axis, role in enumerate(configuration)
+                if isinstance(role, Along)
+                and role.axis in equation.over
+                and not (equation.target.name in self.outputs and equation.kind is ReductionKind.SUM)
+            )
+            if reduced and equation.kind is not None:
+                yield InnerReduce(number, reduced, equation.kind)
+
+    def _collects(self, role: Role) -> bool:
+        """Whether a mesh axis with this role takes collectives inside the operator."""
+        if role not in self._collecting:
+            self._collecting[role] = any(True for _ in self._inner((role,)))
+        return self._collecting[role]
+
+    def _replicated(self, number: int, configuration: Configuration) -> dict[str, tuple[int, ...]]:
+        """Per tensor an equation reads: the mesh axes along which it is Invariant while the equation is divided."""
+        by_axis = [self._replicated_by(role, number) for role in configuration]
+        found = {}
+        for name in self.reading[number]:
+            if axes := tuple(axis for axis, names in enumerate(by_axis) if name in names):
+                found[name] = axes
+        return found
+
+    def _replicated_by(self, role: Role, number: int) -> frozenset[str]:
+        """What an equation reads Invariant along a mesh axis that has this role."""
+        if (role, number) not in self._replicated_of:
+            equation, names = self.instance.equations[number], []
+            if isinstance(role, Along) and role.axis in equation.space:
+                for name in self.reading[number]:
+                    operand = self.instance.operand(name)
+                    absent = operand.integer_range is None and _dim_of(operand, role.axis) is None
+                    absent = absent and self.finder.window(role.axis, role.by, operand) is None
+                    if absent and not self._replicated_from_outside(role, operand):
+                        names.append(name)
+            self._replicated_of[role, number] = frozenset(names)
+        return self._replicated_of[role, number]
+
+    def _replicated_from_outside(self, role: Along, operand: Operand) -> bool:
+        for position, given in enumerate(self.instance.inputs):
+            if given.name == operand.name:
+                return isinstance(self.operand_kind(role, given, position), Replicate)
+        return False
+
+    # ------------------------------------------------------------------------------------------ choices
+
+    def roles(self, axis: int, needs_gradient: Sequence[bool], weights: Sequence[bool]) -> list[Role]:
+        """The roles worth considering along a mesh axis, as the declaration suggests them.
+
+        Replicate differs from Invariant only where something carries a gradient; a weight, which is stored Invariant or
+        Shard, and a tensor without gradient are never Partial.
+        """
+        found: list[Role] = [Uniformly(Invariant())]
+        if any(needs_gradient):
+            found.append(Uniformly(Replicate()))
+        for name in self.classes:
+            found += [Along(name, by) for by in self.cuts if self.blocked(Along(name, by), axis) is None]
+        for operands in self.linear:
+            if all(needs_gradient[i] and not weights[i] for i in operands):
+                found.append(Linearly(operands))
+        return found
+
+
+def _held_by(configuration: Configuration) -> dict[str, tuple[str, ...]]:
+    """Per divided axis the ops that its roles name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for role in configuration:
+        if isinstance(role, Along) and role.by not in found.get(role.axis, ()):
+            found[role.axis] = (*found.get(role.axis, ()), role.by)
+    return found
+
+
+def _dim_of(operand: Operand, axis: str) -> int | None:
+    return next((dim for dim, factors in enumerate(operand.dims) if axis in factors), None)
+
+
+def _read_names(equation: Equation) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(read.tensor for read in reads(equation.value)))
+
+
+def type_operator(
+    instance: Instance, configuration: Configuration, mesh: Mesh, library: Library
+) -> TypedOperator | str:
+    """The operator under a configuration, or the reason in words why it cannot have it."""
+    return Typing(instance, mesh, library).type(configuration)
+
+
+class ProvedRoles:
+    """The proved roles of an operator, `by_axis` of the mesh; configurations are chosen among them.
+
+    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        mesh: Mesh,
+        library: Library,
+        needs_gradient: Sequence[bool],
+        weights: Sequence[bool],
+        theorems: Theorems,
+    ) -> None:
+        self.typing = Typing(instance, mesh, library)
+        suggested = [self.typing.roles(axis, needs_gradient, weights) for axis in range(len(mesh.axes))]
+        proves = theorems.about(instance, needs_gradient)
+        proved = {role for role in dict.fromkeys(chain(*suggested)) if proves(role)}
+        self.by_axis = [[role for role in roles if role in proved] for roles in suggested]
+
+    def typed(self, chosen: Iterable[Configuration]) -> list[TypedOperator]:
+        """Those of the configurations that the sizes and the operands' dimensions allow, in their order."""
+        found = map(self.typing.type_unblocked, chosen)
+        return [typed for typed in found if isinstance(typed, TypedOperator)]
+
+
+def configurations(
+    instance: Instance,
+    mesh: Mesh,
+    library: Library,
+    needs_gradient: Sequence[bool],
+    weights: Sequence[bool],
+    theorems: Theorems,
+) -> list[TypedOperator]:
+    """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
+    roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems)
+    return roles.typed(product(*roles.by_axis))

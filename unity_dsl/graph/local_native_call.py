@@ -1,0 +1,190 @@
+"""Native call of an operator on one device's slices: its attributes there, and what stays outside.
+
+A device runs the declared operator again, at the shapes that it has and with other attributes: a padding is less by
+what a window holds of it, a number of groups is that of its own groups. The attributes are found from the declared
+indices and conditions; the operator at these is then compared, equation by equation, with the one that it stands for.
+Nothing is known of any operator but that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ..index.axes.axis_classes import classify
+from ..index.axes.axis_windows import Windowed, windowed
+from ..index.equations.instance import Equation, Instance
+from ..index.equations.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
+from ..index.equations.where_conditions import Value, counts
+from ..index.evaluation.native_calls import changed_in_place
+from ..index.instantiation.instantiate import Shape, instantiate
+from ..index.library import Library
+from ..syntax.ast import Expr, Number, Read, Size
+from ..syntax.diagnostic import InputError
+from .halo import HaloWindow
+from .layout import PARTITION
+from .layout_typing import TypedOperator
+
+
+@dataclass(frozen=True)
+class LocalCall:
+    """A native call on one device. `outside`: windows that hold 0 outside of the dimension, with what is read there."""
+
+    attributes: Mapping[str, Value]
+    outside: tuple[tuple[HaloWindow, Value], ...] = ()
+
+
+def local_call(instance: Instance, typed: TypedOperator, library: Library) -> LocalCall | None:
+    """The operator's own call on one device, or None where none is known to compute what the equations do there."""
+    if not instance.native or instance.operator.torch is None:
+        return None
+    if typed.native:
+        return LocalCall(instance.attributes)
+    if (
+        typed.inner
+        or instance.evaluation
+        or changed_in_place(instance.operator.torch)
+        or any(by != PARTITION for by in typed.cuts.values())
+    ):
+        return None
+    classes = dict(classify(instance, library))
+    around = {window.axis for window in typed.windows}
+    for axis, found in windowed(instance, library).items() if around else ():
+        if axis in around:
+            assert isinstance(found, Windowed)
+            classes[axis] = found.entry
+    if any(classes[axis].positional or classes[axis].sized or classes[axis].inner for axis in typed.divided):
+        return None
+    counted = counts(instance.operator.conditions, instance.attributes)
+    attributes = dict(instance.attributes) | {
+        n: typed.local_sizes[axis] for n, axis in counted if axis in typed.divided
+    }
+    for window in typed.windows:
+        if window.start and not (changed := _changed(instance, window, attributes)):
+            return None
+        attributes |= changed if window.start else {}
+    outside = _outside(instance, typed.windows)
+    return LocalCall(attributes, outside) if outside is not None and _agrees(instance, typed, attributes) else None
+
+
+# ---------------------------------------------------------------------------------------------- attributes
+
+
+def _changed(instance: Instance, window: HaloWindow, attributes: Mapping[str, Value]) -> dict[str, Value]:
+    """The first attribute with a value by which positions in the window are those in the dimension less its start."""
+    for index in _declared(instance, window):
+        form = _form(index, attributes, instance.sizes)
+        for name in free_axes(index) if form is not None else ():
+            if isinstance(attributes.get(name), int):
+                other = _form(index, {**attributes, name: attributes[name] + 1}, instance.sizes)
+                assert form is not None
+                slope = (
+                    0 if other is None or other.coefficients != form.coefficients else other.constant - form.constant
+                )
+                if slope and window.start % slope == 0 and (value := attributes[name] - window.start // slope) >= 0:
+                    return {name: value}
+    return {}
+
+
+def _declared(instance: Instance, window: HaloWindow) -> Iterator[Expr]:
+    """The index expressions of the dimension in the declaration, where attributes still have their names."""
+    (declared,) = (tensor for tensor in instance.operator.inputs if tensor.name == window.operand)
+    dimensions = declared.dimensions
+    rests = [place for place, axes in enumerate(dimensions) if axes[0].rest]
+    rank = len(instance.operand(window.operand).dims)
+    dim = window.dim if not rests or window.dim < rests[0] else len(dimensions) - rank + window.dim
+    if len(rests) <= 1 and dim not in rests and len(dimensions[dim]) == 1:
+        place = sum(map(len, dimensions[:dim]))
+        for statement in instance.operator.statements:
+            yield from (read.index[place] for read in reads(statement.value) if read.tensor == window.operand)
+
+
+def _form(index: Expr, attributes: Mapping[str, Value], sizes: Mapping[str, int]) -> Affine | None:
+    return affine(substitute(index, {name: Number(value) for name, value in attributes.items()}), sizes)
+
+
+# ---------------------------------------------------------------------------------------------- what lies outside
+
+
+def _outside(instance: Instance, windows: Sequence[HaloWindow]) -> tuple[tuple[HaloWindow, Value], ...] | None:
+    """The windows that are read outside of the dimension where that is not 0; None where it is no one number."""
+    found = []
+    for window in windows:
+        extent = instance.shape(instance.operand(window.operand))[window.dim]
+        fills = set()
+        for equation in instance.equations:
+            for read in reads(equation.value):
+                if read.tensor == window.operand:
+                    low, high = interval(read.index[window.dim], instance.sizes)
+                    fills |= {read.fill} if low < 0 or high >= extent else set()
+        values = {fill.value if isinstance(fill, Number) else None for fill in fills}
+        if len(values) > 1 or None in values:
+            return None
+        found += [(window, value) for value in values if value]
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------------------------------- comparison
+
+
+def _agrees(instance: Instance, typed: TypedOperator, attributes: Mapping[str, Value]) -> bool:
+    """Whether the declared operator at the device's shapes has the device's sizes and equations."""
+    windows = {(window.operand, window.dim): window for window in typed.windows}
+    shapes = []
+    for operand in instance.inputs:
+        own = [
+            window.length if (window := windows.get((operand.name, place))) else prod(typed.local_sizes[a] for a in dim)
+            for place, dim in enumerate(operand.dims)
+        ]
+        shapes.append(Shape(tuple(own), operand.integer_range))
+    try:
+        local = instantiate(instance.operator, shapes, attributes)
+    except InputError:
+        return False
+    if any(typed.local_sizes[axis] != size for axis, size in local.sizes.items()):
+        return False
+    comparison = _Comparison(instance, local.sizes, windows)
+    return len(local.equations) == len(instance.equations) and all(
+        comparison.same_equation(whole, part) for whole, part in zip(instance.equations, local.equations, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Of terms over the whole tensors with terms over what a device holds, positions in windows being shifted."""
+
+    instance: Instance
+    local: Mapping[str, int]
+    windows: Mapping[tuple[str, int], HaloWindow]
+
+    def same_equation(self, whole: Equation, part: Equation) -> bool:
+        heads = [(e.target, e.kind, e.over, e.ties) for e in (whole, part)]
+        return heads[0] == heads[1] and self.same(whole.value, part.value)
+
+    def same(self, whole: Expr, part: Expr) -> bool:
+        match whole, part:
+            case Read(tensor, index, fill), Read(other, other_index, other_fill):
+                same = tensor == other and (fill is None) == (other_fill is None)
+                same = same and (fill is None or other_fill is None or self.same(fill, other_fill))
+                places = enumerate(zip(index, other_index, strict=True)) if same else ()
+                return same and all(self.same_place(tensor, place, *pair) for place, pair in places)
+            case Size(name), Size():
+                return whole == part and self.instance.sizes[name] == self.local[name]
+        parts = children(whole), children(part)
+        if type(whole) is not type(part) or len(parts[0]) != len(parts[1]):
+            return False
+        if not parts[0]:
+            return whole == part
+        alike = getattr(whole, "function", None) == getattr(part, "function", None)
+        return alike and all(self.same(a, b) for a, b in zip(*parts, strict=True))
+
+    def same_place(self, tensor: str, place: int, whole: Expr, part: Expr) -> bool:
+        window = self.windows.get((tensor, place))
+        if window is None:
+            own = dim_index(self.instance.operand(tensor).dims[place])
+            return whole == part == own or self.same(whole, part)
+        form, local = affine(whole, self.instance.sizes), affine(part, self.local)
+        if form is None or local is None or form.coefficients != local.coefficients:
+            return False
+        return local.constant == form.constant - window.start

@@ -1,0 +1,89 @@
+"""Layouts of an operator's operands from the roles of mesh axes, with the order of several axes on one dimension.
+
+What it depends on is not how long axes are, so operators that differ in sizes alone have their layouts in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..index.equations.instance import Instance, Operand
+from ..index.equations.instance import Kind as InstanceKind
+from .halo import Halos
+from .layout import Kind, Layout, Mesh, Shard, Window
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a role is to an operator: the kinds of its operands and results, and what tells it from other roles.
+
+    Of an operand the roles of one number do the same to it. `along` is 0 for all roles that divide nothing.
+    """
+
+    kinds: tuple[Kind, ...]
+    numbers: tuple[int, ...]
+    along: int
+
+
+class Placements:
+    """The layouts of one operand under all configurations so far, by the numbers of the kinds that roles give it."""
+
+    def __init__(self) -> None:
+        self.layouts: dict[tuple[Hashable, ...], Layout] = {}
+        self._numbers: dict[tuple[Kind, str], int] = {}
+
+    def number(self, kind: Kind, axis: str) -> int:
+        """The number of a kind where a role divides this axis: slices of one dimension nest by the axes divided."""
+        key = kind, axis if isinstance(kind, Shard | Window) else ""
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
+@lru_cache(maxsize=4096)
+def placements(kind: InstanceKind) -> tuple[Placements, ...]:
+    """Those of every operand and result of operators of a kind."""
+    return tuple(Placements() for _ in (*kind.instance.inputs, *kind.instance.outputs))
+
+
+def place(
+    kinds: Sequence[Kind],
+    operand: Operand,
+    divided: Mapping[str, tuple[int, ...]],
+    holding: Halos,
+    sliced: Collection[tuple[str, int]],
+) -> Layout:
+    """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first.
+
+    A window that is a slice and nothing beyond it, as those of `sliced` are, is a slice, whatever op holds it.
+    """
+    placed = list(kinds)
+    around = {window.dim: window for window in holding.windows if window.operand == operand.name}
+    for dim, factors in enumerate(operand.dims):
+        window = around.get(dim)
+        names = factors if window is None else (window.axis,)
+        nesting = [axis for name in names for axis in divided.get(name, ())]
+        if (operand.name, dim) in sliced:
+            placed = [Shard(dim) if axis in nesting else kind for axis, kind in enumerate(placed)]
+        for position, axis in enumerate(nesting):
+            kind = placed[axis]
+            assert isinstance(kind, Shard | Window) and kind.dim == dim
+            held = holding.merged.get((operand.name, dim, axis))
+            if held is not None:
+                placed[axis] = Shard(dim, position, *held)
+            elif position:
+                placed[axis] = type(kind)(dim, position, kind.by, kind.attributes)
+    return Layout(tuple(placed))
+
+
+def sliced(
+    instance: Instance, holding: Halos, divided: Mapping[str, tuple[int, ...]], mesh: Mesh
+) -> frozenset[tuple[str, int]]:
+    """The dimensions, by operand, whose windows are slices and nothing beyond them."""
+    return frozenset(
+        (window.operand, window.dim)
+        for window in holding.windows
+        if window.is_slice(
+            instance.shape(instance.operand(window.operand))[window.dim], mesh.degree(divided[window.axis])
+        )
+    )

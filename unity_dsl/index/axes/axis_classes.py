@@ -1,0 +1,236 @@
+"""Classifies each axis of an operator: mapped, summed, absent or blocked, with the reason.
+
+An axis may be divided over devices when every read that involves it is at the bare axis of the dimension it reads: then
+the slice of the result needs the slice of the operand, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from ...syntax.ast import Expr, Name, Read, ReductionKind, Size, Ties, Uniform
+from ..equations.instance import Equation, Instance, Kind, Operand
+from ..equations.term import children, dim_axes, free_axes, reads, walk
+from ..equations.where_conditions import counts
+from ..evaluation.native_calls import native_names
+from ..gradients.independence import gradient_free
+from ..library import Library
+from .linearity import linear_operands
+
+__all__ = ["AxisClass", "AxisKind", "classify", "gradient_free", "linear_operands", "local_native"]
+
+
+class AxisKind(StrEnum):
+    MAPPED = "mapped"
+    SUMMED = "summed"
+    DECLARED = "declared"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True)
+class AxisClass:
+    """An axis of an operator.
+
+    `positional`: its index is used as a value, so that a slice adds its offset. `sized`: its length is used as a value,
+    always the global one. `inner`: an equation before the last, or one that does not sum, reduces it, so that dividing
+    it takes a collective inside the operator. `reason` says in words why, or what follows.
+    """
+
+    axis: str
+    kind: AxisKind
+    reason: str
+    positional: bool = False
+    sized: bool = False
+    inner: bool = False
+
+
+Places = Collection[tuple[str, int]]
+"""Dimensions of tensors, by name and number."""
+
+
+def classify(instance: Instance, library: Library, held: Places = ()) -> Mapping[str, AxisClass]:
+    """Every axis with its class: those that equations run over, in their order, then those that only operands have.
+
+    `held` are dimensions of which every device holds all that it reads, wherever that is.
+    """
+    return _classify(instance.kind, frozenset(held))
+
+
+@lru_cache(maxsize=4096)
+def _classify(kind: Kind, held: frozenset[tuple[str, int]]) -> Mapping[str, AxisClass]:
+    instance = kind.instance
+    if instance.extern:
+        return dict(_declared(instance))
+    equations = (*instance.equations, *instance.evaluation)
+    operands = _operands(instance)
+    blocked = dict(_blocked(instance, operands, equations, held))
+    positional = {axis for equation in equations for axis in _positional(equation.value)}
+    sized = {node.name for equation in equations for node in walk(equation.value) if isinstance(node, Size)}
+    sized -= _merged_sizes(instance, operands, equations)
+    outputs = {output.name for output in instance.outputs}
+    in_outputs = {axis for output in instance.outputs for axis in output.axes}
+    run_over = {axis for equation in equations for axis in equation.space}
+    inner = {
+        axis
+        for equation in equations
+        for axis in equation.over
+        if equation.target.name not in outputs or equation.kind is not ReductionKind.SUM
+    }
+    given = _counted(instance) | {axis for operand in instance.inputs for axis in operand.axes}
+    given |= {axis for e in equations for read in reads(e.value) for part in read.index for axis in free_axes(part)}
+    found = {}
+    for axis in dict.fromkeys((*instance.axes, *(axis for operand in operands.values() for axis in operand.axes))):
+        why_not = blocked.get(axis)
+        if why_not is None and axis not in run_over:
+            why_not = f"no statement runs over `{axis}`"
+        if why_not is None and axis in positional and axis not in given:
+            why_not = f"no operand has `{axis}`: its size is what a condition says, on every device"
+        may, reason = _kind(axis, axis in in_outputs, axis in inner, why_not)
+        found[axis] = AxisClass(axis, may, reason, axis in positional, axis in sized, axis in inner)
+    return found
+
+
+def _declared(instance: Instance) -> Iterator[tuple[str, AxisClass]]:
+    """What is said of an extern operator: that is assumed, and nothing else is known."""
+    for axis in dict.fromkeys(axis for operand in (*instance.inputs, *instance.outputs) for axis in operand.axes):
+        if axis in instance.declared:
+            reason = "declared, not proved: a slice of the operands gives that slice of the result"
+            yield axis, AxisClass(axis, AxisKind.DECLARED, reason)
+        else:
+            reason = f"the declaration does not say that {instance.name} may be divided along `{axis}`"
+            yield axis, AxisClass(axis, AxisKind.BLOCKED, reason)
+
+
+def _operands(instance: Instance) -> dict[str, Operand]:
+    """Inputs, intermediates and outputs by name, those of the evaluation included."""
+    equations = (*instance.equations, *instance.evaluation)
+    return {operand.name: operand for operand in (*instance.inputs, *(equation.target for equation in equations))}
+
+
+def _counted(instance: Instance) -> set[str]:
+    """The axes that integer operands count over."""
+    return {tensor.integer_range for tensor in instance.operator.inputs if tensor.integer_range is not None}
+
+
+def _kind(axis: str, kept: bool, inner: bool, why_not: str | None) -> tuple[AxisKind, str]:
+    if why_not is not None:
+        return AxisKind.BLOCKED, why_not
+    if kept and inner:
+        return AxisKind.MAPPED, f"`{axis}` stays, and is reduced on the way: a collective inside the operator"
+    if kept:
+        return AxisKind.MAPPED, f"every result at `{axis}` needs its operands at `{axis}` only"
+    if inner:
+        return AxisKind.SUMMED, f"`{axis}` is reduced before the end: a collective inside the operator"
+    return AxisKind.SUMMED, f"the results are sums over `{axis}`: every device has some of the terms"
+
+
+def _blocked(
+    instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation], held: Places
+) -> Iterator[tuple[str, str]]:
+    """Axes that cannot be divided, each with the reason."""
+    outputs = {output.name for output in instance.outputs}
+    for equation in equations:
+        if equation.kind is not None and equation.target.integer_range is not None:
+            for axis in equation.over:
+                yield axis, f"`{equation.target.name}` holds integers, which are never terms of a sum"
+        for read in reads(equation.value):
+            own = operands[read.tensor].dims
+            for place, (index, dim) in enumerate(zip(read.index, own, strict=True)):
+                if dim_axes(index, instance.sizes) != dim and (read.tensor, place) not in held:
+                    for axis in dict.fromkeys((*free_axes(index), *dim)):
+                        yield axis, _why_not(axis, read, index)
+            yield from _diagonal(operands[read.tensor])
+            yield from _used_again(equations, read, outputs)
+        if equation.ties is Ties.FIRST:
+            for axis in equation.over:
+                yield axis, f"of equal elements the first along `{axis}` has the gradient: a slice may have a later one"
+
+
+def _diagonal(operand: Operand) -> Iterator[tuple[str, str]]:
+    """A tensor is divided along one dimension by an axis, so no axis may be two of its dimensions."""
+    for axis, count in Counter(operand.axes).items():
+        if count > 1:
+            yield axis, f"`{axis}` is {count} dimensions of `{operand.name}`: a slice of it would be a diagonal block"
+
+
+def _used_again(equations: Sequence[Equation], read: Read, outputs: Collection[str]) -> Iterator[tuple[str, str]]:
+    """A result that is a sum stays a term of it on every device, so nothing else may be computed from it."""
+    for equation in equations:
+        if equation.target.name == read.tensor and read.tensor in outputs and equation.kind is ReductionKind.SUM:
+            for axis in equation.over:
+                yield axis, f"the result `{read.tensor}` sums over `{axis}`, and another statement reads that sum"
+
+
+def _why_not(axis: str, read: Read, index: Expr) -> str:
+    others = [name for name in free_axes(index) if name != axis]
+    where = f"dimension of `{read.tensor}`"
+    if axis not in free_axes(index):
+        return f"a {where} that has `{axis}` is read at other positions than its own"
+    if others:
+        return f"a {where} is read at positions that mix `{axis}` with `{others[0]}`: a slice needs its neighbours"
+    return f"a {where} is read at a position computed from `{axis}`, not at `{axis}` itself"
+
+
+def _positional(expr: Expr) -> Iterator[str]:
+    """Axes whose index is worth something: outside of reads' index positions, or in a random number's counter."""
+    match expr:
+        case Name(name=name):
+            yield name
+        case Uniform(index=index):
+            for part in index:
+                yield from free_axes(part)
+        case Read(fill=fill):
+            if fill is not None:
+                yield from _positional(fill)
+        case _:
+            for child in children(expr):
+                yield from _positional(child)
+
+
+def _merged_sizes(instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation]) -> set[str]:
+    """Sizes that occur only inside merged indices `h * |k| + k`, which every slice has its own of."""
+    inside: set[str] = set()
+    outside: set[str] = set()
+    for equation in equations:
+        plain = [
+            index
+            for read in reads(equation.value)
+            for index, own in zip(read.index, operands[read.tensor].dims, strict=True)
+            if dim_axes(index, instance.sizes) == own
+        ]
+        hidden = {id(node) for index in plain for node in walk(index)}
+        for node in walk(equation.value):
+            if isinstance(node, Size):
+                (inside if id(node) in hidden else outside).add(node.name)
+    return inside - outside
+
+
+def local_native(instance: Instance, library: Library, divided: tuple[str, ...]) -> bool:
+    """Whether the declaration's torch call, on the slices that divide these axes, computes what the equations do there.
+
+    It does where it stands for the equations at all and knows of no position, length or reduction of a divided axis. A
+    length that a condition ties to others is known to the call too, unless it is all of an attribute that the call does
+    not name (`g == groups` where it names `|g|`).
+    """
+    return _local_native(instance.kind, library, divided)
+
+
+@lru_cache(maxsize=16384)
+def _local_native(kind: Kind, library: Library, divided: tuple[str, ...]) -> bool:
+    instance = kind.instance
+    if not instance.native or instance.operator.torch is None:
+        return False
+    classes = classify(instance, library)
+    named = native_names(instance.operator.torch)
+    unnamed = {attribute.name for attribute in instance.operator.attributes} - named
+    tied = set[str]()
+    for condition in instance.operator.conditions:
+        if not any(counts([condition], unnamed)):
+            tied.update(free_axes(condition))
+    return not any(
+        classes[axis].positional or classes[axis].sized or classes[axis].inner or axis in tied for axis in divided
+    )

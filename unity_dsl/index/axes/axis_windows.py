@@ -1,0 +1,131 @@
+"""Finds windows of reads, `x[p * stride + r - pad else 0]`, and the halo that a slice of p needs.
+
+Such an axis cannot be divided like one that is read at itself. It can where every device holds, of the dimension, its
+own slice and as much of its neighbours as is read. The slices have to step together: where the axis has e positions on
+a device, the dimension has step * e of its own there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ...syntax.ast import Expr
+from ..equations.instance import Instance, Operand
+from ..equations.term import affine, dim_axes, free_axes, reads
+from ..library import Library
+from .axis_classes import AxisClass, AxisKind, classify
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How an operator reads a dimension of an input along an axis: at `step * axis + rest`, low <= rest <= high."""
+
+    operand: str
+    dim: int
+    step: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """An axis that can be divided where windows are held: what it then is, and what of each dimension is read."""
+
+    entry: AxisClass
+    reaches: tuple[Reach, ...]
+
+    def reach(self, operand: str) -> Reach | None:
+        return next((reach for reach in self.reaches if reach.operand == operand), None)
+
+
+def windowed(instance: Instance, library: Library) -> dict[str, Windowed | str]:
+    """Every axis that some dimension is read around; a reason in words where it can be divided in no way."""
+    found: dict[str, Windowed | str] = {}
+    around = _around(instance)
+    for axis in filter(around.get, instance.axes):
+        places = tuple(around[axis])
+        try:
+            reaches = tuple(_reach(instance, axis, tensor, dim) for tensor, dim in places)
+            _check_apart(instance, axis, reaches)
+        except _Refused as refused:
+            found[axis] = str(refused)
+            continue
+        entry = classify(instance, library, frozenset(places))[axis]
+        found[axis] = entry.reason if entry.kind is AxisKind.BLOCKED else Windowed(_said(entry), reaches)
+    return found
+
+
+class _Refused(Exception):
+    """Why an axis cannot be divided, in words."""
+
+
+def _said(entry: AxisClass) -> AxisClass:
+    return replace(entry, reason=f"{entry.reason}, and at its neighbours")
+
+
+def _around(instance: Instance) -> dict[str, dict[tuple[str, int], None]]:
+    """Per axis the dimensions that are read at an index with it in it which is not just their own, in their order."""
+    found: dict[str, dict[tuple[str, int], None]] = {}
+    for equation in (*instance.equations, *instance.evaluation):
+        for read in reads(equation.value):
+            own = instance.operand(read.tensor).dims
+            for place, (index, dim) in enumerate(zip(read.index, own, strict=True)):
+                if dim_axes(index, instance.sizes) != dim:
+                    for axis in free_axes(index):
+                        found.setdefault(axis, {})[read.tensor, place] = None
+    return found
+
+
+def _reach(instance: Instance, axis: str, tensor: str, dim: int) -> Reach:
+    """Raises _Refused where the reads of a dimension do not step with the axis."""
+    operand = instance.operand(tensor)
+    if operand not in instance.inputs:
+        raise _Refused(f"`{tensor}`, which the operator computes itself, is read at neighbours of `{axis}`")
+    if len(operand.dims[dim]) != 1:
+        raise _Refused(f"a merged dimension of `{tensor}` is read at neighbours of `{axis}`")
+    steps, lows, highs = set(), [], []
+    for index in _indices(instance, tensor, dim):
+        form = affine(index, instance.sizes)
+        step = 0 if form is None else form.coefficients.get(axis, 0)
+        if form is None or step < 1:
+            raise _Refused(f"a dimension of `{tensor}` is also read at positions that do not grow with `{axis}`")
+        others = [c * (instance.sizes[name] - 1) for name, c in form.coefficients.items() if name != axis]
+        steps.add(step)
+        lows.append(form.constant + sum(min(0, reach) for reach in others))
+        highs.append(form.constant + sum(max(0, reach) for reach in others))
+    if len(steps) > 1:
+        raise _Refused(f"a dimension of `{tensor}` is read in steps of {' and '.join(map(str, sorted(steps)))}")
+    (step,) = steps
+    (own,) = operand.dims[dim]
+    size, extent = instance.sizes[axis], instance.sizes[own]
+    if extent != step * size:
+        raise _Refused(
+            f"{size} positions of `{axis}` in steps of {step} are not the {extent} of a dimension of `{tensor}`: "
+            "slices of the two would drift apart"
+        )
+    return Reach(tensor, dim, step, min(lows), max(highs))
+
+
+def _indices(instance: Instance, tensor: str, dim: int) -> Iterator[Expr]:
+    for equation in (*instance.equations, *instance.evaluation):
+        yield from (read.index[dim] for read in reads(equation.value) if read.tensor == tensor)
+
+
+def _check_apart(instance: Instance, axis: str, reaches: Iterable[Reach]) -> None:
+    """A window is one dimension of its tensor, and nothing else has to do with the dimension's own axis."""
+    held: dict[str, set[int]] = {}
+    for reach in reaches:
+        held.setdefault(reach.operand, set()).add(reach.dim)
+    for tensor, dims in held.items():
+        others = {d for d, names in enumerate(instance.operand(tensor).dims) if axis in names} - dims
+        if len(dims) + len(others) > 1:
+            raise _Refused(f"`{axis}` is in {len(dims) + len(others)} dimensions of `{tensor}`")
+    own = {instance.operand(reach.operand).dims[reach.dim][0] for reach in reaches} - {axis}
+    for name in own:
+        if name in instance.axes or any(_has_besides(operand, name, held) for operand in instance.inputs):
+            raise _Refused(f"`{name}`, which is read around `{axis}`, is an axis of something else too")
+
+
+def _has_besides(operand: Operand, axis: str, held: Mapping[str, set[int]]) -> bool:
+    return any(axis in dim and number not in held.get(operand.name, ()) for number, dim in enumerate(operand.dims))

@@ -1,0 +1,80 @@
+"""Lowering class of an operator, from its loops: contraction, row reduction, window, gather, …"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import lru_cache
+
+from ...syntax.ast import Apply, Read, ReductionKind
+from ..equations.instance import Equation, Instance, Key
+from ..equations.term import affine, dim_axes, free_axes, reads, walk
+from .work import determined_axes, factors, moves_only, resolved
+
+
+class LoweringClass(StrEnum):
+    """From the most to the least demanding: an operator is of the first class that one of its equations has."""
+
+    WINDOW = "window"
+    CONTRACTION = "contraction"
+    SCAN = "scan"
+    ROW_REDUCTION = "row reduction"
+    SCATTER = "scatter"
+    GATHER = "gather"
+    ELEMENTWISE = "elementwise"
+    VIEW = "view"
+    EXTERN = "extern"
+
+
+def lowering_class(instance: Instance) -> LoweringClass:
+    """The class of the most demanding equation; a look-up inside a larger formula does not make it a gather."""
+    return _lowering_class(instance.identity)
+
+
+@lru_cache(maxsize=4096)
+def _lowering_class(identity: Key) -> LoweringClass:
+    instance = identity.instance
+    if instance.extern:
+        return LoweringClass.EXTERN
+    found = {_class_of(instance, equation) for equation in instance.equations}
+    if LoweringClass.ELEMENTWISE in found:
+        found.discard(LoweringClass.GATHER)
+    return next(kind for kind in LoweringClass if kind in found)
+
+
+def _class_of(instance: Instance, equation: Equation) -> LoweringClass:
+    determined = determined_axes(equation)
+    if determined & set(equation.target.axes):
+        return LoweringClass.SCATTER
+    axes, value, _ = resolved(equation)
+    over = set(axes) & set(equation.over)
+    if determined and not over:
+        return LoweringClass.GATHER
+    if not over:
+        return LoweringClass.VIEW if moves_only(value) else LoweringClass.ELEMENTWISE
+    if any(_slides(instance, read, over) for read in reads(value)):
+        return LoweringClass.WINDOW
+    if any(_orders(node, over) for node in walk(value) if isinstance(node, Apply)):
+        return LoweringClass.SCAN
+    factor_axes = [set(free_axes(factor)) for factor in factors(value) if isinstance(factor, Read)]
+    contracted = [axes for axes in factor_axes if axes & over]
+    if equation.kind is ReductionKind.SUM and any(axes != contracted[0] for axes in contracted):
+        return LoweringClass.CONTRACTION
+    return LoweringClass.ROW_REDUCTION
+
+
+def _slides(instance: Instance, read: Read, over: set[str]) -> bool:
+    """Whether an index mixes a reduced axis with another, other than as a merged dimension."""
+    for index in read.index:
+        form = affine(index, instance.sizes)
+        mixed = form is not None and len(form.axes) > 1 and over & set(form.axes)
+        if mixed and dim_axes(index, instance.sizes) is None:
+            return True
+    return False
+
+
+def _orders(node: Apply, over: set[str]) -> bool:
+    """Whether a reduced position is compared with a kept one by order: a sum over those before."""
+    if node.function not in ("<", "<=", ">", ">="):
+        return False
+    axes = set(free_axes(node))
+    return not any(reads(node)) and bool(axes & over) and bool(axes - over)

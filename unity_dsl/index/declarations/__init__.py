@@ -1,0 +1,1 @@
+"""Declarations in force, and their checks when they are read."""

@@ -1,0 +1,118 @@
+"""Tries what no proof covers on samples: declared axes of extern operators, ranges of integer results.
+
+A sample can contradict a declaration and never prove it. Operands have many ties, and every operator is tried on the
+same ones on every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...syntax.ast import OperatorDecl
+from ...syntax.diagnostic import fail
+from ..equations.instance import Instance, Operand
+from ..evaluation.evaluate import evaluate
+from ..instantiation.representative import small_instances
+from ..library import Library
+
+Array = npt.NDArray[Any]
+
+SAMPLES = 40
+"""Instances at which a declaration is tried when it is read, each at slices for 2 and for 3 devices."""
+DEGREES = (2, 3)
+_FAULTS = (ValueError, IndexError, TypeError)
+"""What NumPy raises where a call does not fit its operands."""
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A sample at which a declaration does not hold: the sizes there, and what is wrong."""
+
+    sizes: Mapping[str, int]
+    reason: str
+    axis: str | None = None
+
+
+def check_samples(operator: OperatorDecl, library: Library) -> None:
+    """Try what is declared of an operator that returns integers.
+
+    Raises E118 for an axis along which slices give something else, and for a result that leaves its range.
+    """
+    found = contradiction(operator, library, SAMPLES)
+    if found is None:
+        return
+    at = ", ".join(f"{name} = {size}" for name, size in found.sizes.items())
+    span = next((axis.span for axis in operator.declared if axis.name == found.axis), operator.span)
+    help = "" if found.axis is None else "leave the axis out of `axes:`; the operator then runs on all of it"
+    raise fail("E118", f"`{operator.name}`: {found.reason}{' at ' if at else ''}{at}", span, help=help)
+
+
+def contradiction(operator: OperatorDecl, library: Library, samples: int) -> Contradiction | None:
+    """The first of so many samples that contradicts the declaration; they are the same on every run."""
+    random = np.random.default_rng(0)
+    instances = list(small_instances(operator, random, samples))
+    if not instances:
+        return Contradiction({}, "no sizes were found that meet its conditions")
+    for instance in instances:
+        values = {operand.name: _draw(instance, operand, random) for operand in instance.inputs}
+        try:
+            sample = _Sample(instance, library, values, _run(instance, values, library))
+        except _FAULTS as error:
+            return Contradiction(instance.sizes, str(error))
+        for axis, name in instance.declared.items():
+            reason = next(filter(None, (sample.differs(axis, degree) for degree in DEGREES)), None)
+            if reason is not None:
+                return Contradiction(instance.sizes, reason, name)
+    return None
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Operands of one instance, and its result."""
+
+    instance: Instance
+    library: Library
+    values: Mapping[str, Array]
+    whole: Array
+
+    def differs(self, axis: str, degree: int) -> str | None:
+        """What is wrong with the slices of one axis for so many devices, in words."""
+        instance, size = self.instance, self.instance.sizes[axis]
+        if size % degree:
+            return None
+        local = replace(instance, sizes={**instance.sizes, axis: size // degree})
+        where = f"of {degree} of `{instance.declared[axis]}`"
+        for device in range(degree):
+            parts = {g.name: _slice(g, self.values[g.name], axis, degree, device) for g in instance.inputs}
+            try:
+                found = _run(local, parts, self.library)
+            except _FAULTS as error:
+                return f"on slice {device} {where} {error}"
+            if not np.array_equal(found, _slice(instance.outputs[0], self.whole, axis, degree, device)):
+                return f"slice {device} {where} is not that slice of the result"
+        return None
+
+
+def _run(instance: Instance, values: Mapping[str, Array], library: Library) -> Array:
+    return evaluate(instance, [values[operand.name] for operand in instance.inputs], library)[0]
+
+
+def _draw(instance: Instance, operand: Operand, random: np.random.Generator) -> Array:
+    """Few different numbers, so that ties are many; now and then all different ones."""
+    shape = instance.shape(operand)
+    if operand.integer_range is not None:
+        return random.integers(0, operand.integer_range, shape)
+    return random.standard_normal(shape) if random.random() < 0.3 else random.integers(-2, 3, shape).astype(np.float64)
+
+
+def _slice(operand: Operand, value: Array, axis: str, degree: int, device: int) -> Array:
+    """What a device has of a tensor."""
+    for place, dim in enumerate(operand.dims):
+        if axis in dim:
+            value = np.split(value, degree, axis=place)[device]
+    return value

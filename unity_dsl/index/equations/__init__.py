@@ -1,0 +1,1 @@
+"""Terms and equations of the calculus, and arithmetic on them."""

@@ -1,0 +1,99 @@
+"""Axis lengths that record what is asked of them, so that a derivation serves all lengths of the same answers.
+
+A derivation that looks at lengths by way of questions alone is a function of the answers: what it finds at some lengths
+it finds at all others that answer alike. So operators that differ in sizes are differentiated once, unless it matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from typing import Generic, TypeVar
+
+Found = TypeVar("Found")
+Answer = TypeVar("Answer", bound=Hashable)
+
+Sizes = Mapping[str, int]
+Question = Callable[[dict[str, int]], Hashable]
+"""A function of lengths and of nothing that earlier answers do not determine; it may add the length of a new axis."""
+
+
+class Lengths:
+    """Lengths by axis, and the questions that were asked of them, with the answers."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = dict(sizes)
+        self.asked: list[tuple[Question, Hashable]] = []
+        self._like: dict[str, str] = {}
+
+    def ask(self, question: Callable[..., Answer], *arguments: object) -> Answer:
+        """The answer of `question(sizes, *arguments)`."""
+        asked = partial(_answer, question, arguments)
+        answer = asked(self.sizes)
+        self.asked.append((asked, answer))
+        return answer
+
+    def add(self, axis: str, like: str) -> None:
+        """One more axis, as long as another."""
+        self.ask(_extend, axis, like)
+        self._like[axis] = self._like.get(like, like)
+
+    def same(self, axis: str, other: str) -> bool:
+        alike = self._like.get(axis, axis) == self._like.get(other, other)
+        return alike or self.ask(_same, axis, other)
+
+    def number(self, axes: tuple[str, ...]) -> int:
+        """The length of a dimension itself: any other is another answer."""
+        return self.ask(dim_size, axes)
+
+
+def dim_size(sizes: Sizes, dim: tuple[str, ...]) -> int:
+    """The length of a dimension: the product of its axes."""
+    return prod(sizes[axis] for axis in dim)
+
+
+def _answer(question: Callable[..., Answer], arguments: tuple[object, ...], sizes: dict[str, int]) -> Answer:
+    return question(sizes, *arguments)
+
+
+def _extend(sizes: dict[str, int], axis: str, like: str) -> None:
+    sizes[axis] = sizes[like]
+
+
+def _same(sizes: Sizes, axis: str, other: str) -> bool:
+    return sizes[axis] == sizes[other]
+
+
+@dataclass
+class _Step(Generic[Found]):
+    """The next question with what follows upon each answer, or what is found where nothing more is asked."""
+
+    question: Question | None = None
+    following: dict[Hashable, _Step[Found]] = field(default_factory=dict)
+    found: Found | None = None
+
+
+class Findings(Generic[Found]):
+    """What a derivation has found so far, by the answers to its questions."""
+
+    def __init__(self) -> None:
+        self._first: _Step[Found] = _Step()
+
+    def find(self, sizes: Sizes) -> tuple[Found, Sizes] | None:
+        """What is found at these lengths, and the lengths with those of axes added; None where it is not known yet."""
+        known, step = dict(sizes), self._first
+        while step.question is not None:
+            following = step.following.get(step.question(known))
+            if following is None:
+                return None
+            step = following
+        return None if step.found is None else (step.found, known)
+
+    def keep(self, lengths: Lengths, found: Found) -> None:
+        step = self._first
+        for question, answer in lengths.asked:
+            step.question = step.question or question
+            step = step.following.setdefault(answer, _Step())
+        step.found = found

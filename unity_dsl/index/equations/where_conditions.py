@@ -1,0 +1,232 @@
+"""Solves `where` conditions forward: sizes and ranks that equations determine, at numbers and at symbolic sizes.
+
+An equation with one unknown, in a place where arithmetic can be inverted, determines it. What a size is, a number or a
+product of symbols, is up to the `Unknowns` that are solved for. At numbers, an environment maps what is known to its
+value: sizes and attributes by name, `b..` (the product of rest axes) and `rank(f)`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from ...syntax.ast import Apply, Expr, Name, Number, Size
+from .term import children, walk
+
+Value = int | float
+Environment = dict[str, Value]
+V = TypeVar("V")
+
+
+class Unsolvable(Exception):
+    """An equation has no solution in whole numbers. The first argument says why."""
+
+
+_COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_COMPUTE: Mapping[str, Callable[[Value, Value], Value]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+
+
+def unknown_key(expr: Expr) -> str | None:
+    """The environment's key of a leaf: `c`, `b..` or `rank(f)`; None for anything else."""
+    match expr:
+        case Name(name, rest) | Size(name, rest):
+            return f"{name}.." if rest else name
+        case Apply("rank", (Name(name),)):
+            return f"rank({name})"
+        case _:
+            return None
+
+
+def leaves(expr: Expr) -> tuple[tuple[str, Expr], ...]:
+    """The sizes, attributes and ranks of a condition, as keys with their terms, in the order of the text."""
+    key = unknown_key(expr)
+    if key is not None:
+        return ((key, expr),)
+    return tuple(leaf for part in children(expr) for leaf in leaves(part))
+
+
+def keys(expr: Expr) -> tuple[str, ...]:
+    """The keys of a condition's leaves, each once."""
+    return tuple(dict.fromkeys(key for key, _ in leaves(expr)))
+
+
+def value_of(expr: Expr, known: Mapping[str, Value]) -> Value | None:
+    """The number an expression of sizes and attributes is worth, or None where something in it is unknown."""
+    if isinstance(expr, Number):
+        return expr.value
+    key = unknown_key(expr)
+    if key is not None:
+        return known.get(key)
+    if not isinstance(expr, Apply):
+        return None
+    values = [value_of(argument, known) for argument in expr.arguments]
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values):
+        return None
+    if expr.function == "neg":
+        return -numbers[0]
+    left, right = numbers
+    if expr.function in _COMPARE:
+        return _COMPARE[expr.function](left, right)
+    if expr.function in ("/", "//", "%") and right == 0:
+        raise Unsolvable("divides by zero")
+    if expr.function == "/":
+        whole = isinstance(left, int) and isinstance(right, int) and left % right == 0
+        return left // right if whole else left / right
+    return _COMPUTE[expr.function](left, right)
+
+
+class Unknowns(Protocol[V]):
+    """What is known of the sizes of one call, in one domain of values."""
+
+    def value(self, expr: Expr, /) -> V | None:
+        """What an expression is worth, or None where something in it is unknown."""
+
+    def determine(self, key: str, value: V, /) -> bool:
+        """Note the value of an unknown. False where this domain has no such unknown."""
+
+    def inverse(self, function: str, result: V, given: V, unknown: Expr, /) -> V | None:
+        """The unknown operand of `+`, `*` or `neg`, whose other operand (for `neg` the result) is given.
+
+        None where it cannot be told. Raises the domain's own error where there is none.
+        """
+
+
+def determine(condition: Expr, unknowns: Unknowns[V]) -> bool:
+    """Whether the condition is an equation that determines an unknown, which is noted then."""
+    if not (isinstance(condition, Apply) and condition.function == "=="):
+        return False
+    left, right = condition.arguments
+    for side, other in ((left, right), (right, left)):
+        value = unknowns.value(other)
+        if value is not None and unknowns.value(side) is None and _invert(side, value, unknowns):
+            return True
+    return False
+
+
+def _invert(expr: Expr, value: V, unknowns: Unknowns[V]) -> bool:
+    """Inverts the arithmetic around the one unknown of `expr`, so that `expr == value`. False where it cannot."""
+    key = unknown_key(expr)
+    if key is not None:
+        return unknowns.determine(key, value)
+    if not isinstance(expr, Apply):
+        return False
+    if expr.function == "neg":
+        unknown, found = expr.arguments[0], unknowns.inverse("neg", value, value, expr.arguments[0])
+        return found is not None and _invert(unknown, found, unknowns)
+    if expr.function not in ("+", "-", "*"):
+        return False
+    left, right = expr.arguments
+    values = unknowns.value(left), unknowns.value(right)
+    match expr.function, values:
+        case "-", (None, given) if given is not None:  # x - given == value: x == value + given
+            negated = unknowns.inverse("neg", given, given, left)
+            found = None if negated is None else unknowns.inverse("+", value, negated, left)
+            return found is not None and _invert(left, found, unknowns)
+        case "-", (given, None) if given is not None:  # given - x == value: x == given - value
+            found = unknowns.inverse("+", given, value, right)
+            return found is not None and _invert(right, found, unknowns)
+        case function, (None, given) if given is not None:
+            found = unknowns.inverse(function, value, given, left)
+            return found is not None and _invert(left, found, unknowns)
+        case function, (given, None) if given is not None:
+            found = unknowns.inverse(function, value, given, right)
+            return found is not None and _invert(right, found, unknowns)
+    return False
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Unknowns that are numbers. `known` is extended by what is determined."""
+
+    known: Environment
+
+    def value(self, expr: Expr) -> Value | None:
+        return value_of(expr, self.known)
+
+    def determine(self, key: str, value: Value) -> bool:
+        self.known[key] = value
+        return True
+
+    def inverse(self, function: str, result: Value, given: Value, unknown: Expr) -> Value:
+        """Raises Unsolvable where no whole number is."""
+        if function == "neg":
+            return -result
+        if function == "+":
+            return result - given
+        if given == 0 or result % given != 0:
+            raise Unsolvable(f"no whole number {' '.join(keys(unknown))} solves")
+        return result // given
+
+
+def propagate_all(conditions: Iterable[Expr], known: Environment, refuse: Callable[[Expr, Unsolvable], None]) -> None:
+    """Extend `known` until nothing more follows. `refuse` is told of each equation without a solution."""
+    progress = True
+    while progress:
+        progress = False
+        for condition in conditions:
+            try:
+                progress |= determine(condition, Numbers(known))
+            except Unsolvable as reason:
+                refuse(condition, reason)
+
+
+def solve_numbers(conditions: Sequence[Expr], known: Environment) -> bool:
+    """Extend `known` by what the conditions determine. Whether all of them hold then."""
+    try:
+        while any(determine(condition, Numbers(known)) for condition in conditions):
+            pass
+        return all(value_of(condition, known) is True for condition in conditions)
+    except Unsolvable:
+        return False
+
+
+def counts(conditions: Iterable[Expr], attributes: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Attributes that a condition sets equal to a size, each with that size's name: `g == groups`."""
+    for condition in conditions:
+        match condition:
+            case Apply("==", (Name(left), Name(right))):
+                for attribute, size in ((right, left), (left, right)):
+                    if attribute in attributes:
+                        yield attribute, size
+
+
+def defined_sizes(conditions: tuple[Expr, ...]) -> tuple[str, ...]:
+    """Names that need be no tensor's dimension: those that stand alone on one side of an equation, as r in
+    `r == window`, and what a degree leaves of a size, as e in `d == p * e`.
+    """
+    equations = [c for c in conditions if isinstance(c, Apply) and c.function == "=="]
+    sides = [side for equation in equations for side in equation.arguments]
+    parts = [part for side in sides for part in ((side,) if isinstance(side, Name | Size) else _beside_degree(side))]
+    return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Name | Size) and not part.rest))
+
+
+def _beside_degree(expr: Expr) -> tuple[Expr, ...]:
+    """The other factor of a product with a degree, whose size is named `@p`."""
+    if not (isinstance(expr, Apply) and expr.function == "*"):
+        return ()
+    left, right = expr.arguments
+    return tuple(
+        other
+        for factor, other in ((left, right), (right, left))
+        if isinstance(factor, Size) and factor.name.startswith("@")
+    )
+
+
+def mentions_rank(condition: Expr) -> bool:
+    return any(isinstance(node, Apply) and node.function == "rank" for node in walk(condition))

@@ -1,0 +1,42 @@
+"""Counter-based random numbers of `uniform[…]`: a function of (seed, step, site, global position).
+
+The same arithmetic stands in emitted programs. All of it is exact in signed 64-bit integers, so that NumPy, torch and
+Triton agree bit for bit: words are below 2**32 and both multipliers below 2**31, hence no product reaches 2**63.
+
+    mix(x)     x ^= x >> 16;  x = x * 0x21f0aaad mod 2**32
+               x ^= x >> 15;  x = x * 0x735a2d97 mod 2**32;  x ^= x >> 15
+    state      0, then for each word of (seed, step, site, low, high), all mod 2**32:
+               state = mix((state + word + 0x9e3779b9) mod 2**32)
+    low, high  the lower and upper 32 bits of the position, row-major over the axes that `uniform` is indexed by
+    result     (state >> 8) * 2**-24, one of 2**24 equally likely numbers in [0, 1), exact in float32
+
+`mix` is the two-round integer hash with the lowest known bias of its form (C. Wellons, "Prospecting for hash
+functions", with the constants found by TheIronBorn).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+WORD = 0xFFFFFFFF
+GOLDEN = 0x9E3779B9
+MULTIPLIERS = (0x21F0AAAD, 0x735A2D97)
+
+Integers = npt.NDArray[np.int64]
+
+
+def uniform(position: Integers, seed: int = 0, step: int = 0, site: int = 0) -> npt.NDArray[np.float64]:
+    """One number in [0, 1) per position (int64, at least 0), in the shape of `position`."""
+    state = np.zeros((), dtype=np.int64)
+    for word in (np.int64(seed & WORD), np.int64(step & WORD), np.int64(site & WORD), position & WORD, position >> 32):
+        state = _mix((state + word + GOLDEN) & WORD)
+    return (state >> 8).astype(np.float64) * 2.0**-24
+
+
+def _mix(word: Integers) -> Integers:
+    word = word ^ (word >> 16)
+    word = (word * MULTIPLIERS[0]) & WORD
+    word = word ^ (word >> 15)
+    word = (word * MULTIPLIERS[1]) & WORD
+    return word ^ (word >> 15)

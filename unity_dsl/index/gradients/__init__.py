@@ -1,0 +1,1 @@
+"""Adjoint equations of operators, by reverse-mode differentiation of their comprehensions."""

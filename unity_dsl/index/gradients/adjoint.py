@@ -1,0 +1,405 @@
+"""Derives the gradient of an operator as equations: the adjoint comprehension, statement by statement.
+
+An equation `t[a] = sum(b) value` that reads element `x[f(a, b)]` gives
+
+    d_x[j] += sum(a, b) [j == f(a, b)] * d_t[a] * (derivative of value by that element)
+
+and the guard is solved for axes of a and b where that can be done. max and min share among ties: the derivative by a
+term is `[term == t] / (number of such terms)`, as torch's amax does; with `ties = first` it is 1 for the first of them,
+as torch's max and its pooling do. The derivative of a prod by one factor is the prod
+of the others, zero factors included. Intermediates that the outputs do not depend on carry nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Read, ReductionKind, Select, Size, Ties, Uniform
+from ..equations.axis_lengths import Findings, Lengths, Sizes, dim_size
+from ..equations.instance import Dim, Equation, Instance, Kind, Operand
+from ..equations.rewriting import ONE, ZERO, simplify
+from ..equations.term import (
+    COMPARISONS,
+    call,
+    dim_index,
+    free_axes,
+    fresh,
+    interval,
+    merged_axes,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
+from ..library import Library
+from .derivative import Slope, declared_slopes, dependents, derivative, smooth_reads
+from .independence import gradient_free
+from .index_inversion import Inside, Inversion, invert
+
+_TOTAL = frozenset({"+", "-", "*", "neg"}) | COMPARISONS
+"""Functions that are finite wherever their arguments are."""
+
+
+def adjoint(instance: Instance, library: Library, wrt: int) -> Instance:
+    """The cotangent of input `wrt` from all inputs and the outputs' cotangents (`d_y`), in the input's shape.
+
+    Forward equations whose values it needs are repeated in it. Raises ValueError for an integer input.
+    """
+    return adjoint_by(instance, declared_slopes(library), wrt)
+
+
+def adjoint_by(instance: Instance, slope: Slope, wrt: int) -> Instance:
+    """`adjoint` with the derivatives of element functions given by `slope`."""
+    operand = instance.inputs[wrt]
+    if operand.integer_range is not None:
+        raise ValueError(f"{instance.name}: `{operand.name}` holds integers, which have no cotangent")
+    if instance.whole:
+        raise ValueError(f"{instance.name} returns integers, which have no cotangent")
+    known = _derived(instance.kind, slope, wrt)
+    if (found := known.find(instance.sizes)) is not None:
+        return found[0].of(instance, found[1])
+    derivation = _Adjoint(instance, slope, operand)
+    made = derivation.build()
+    known.keep(derivation.lengths, made)
+    return made.of(instance, derivation.lengths.sizes)
+
+
+@lru_cache(maxsize=8192)
+def _derived(kind: Kind, slope: Slope, wrt: int) -> Findings[_Derived]:
+    """Adjoints of operators of a kind: they differ where it matters how long axes are."""
+    return Findings()
+
+
+@dataclass(frozen=True)
+class _Derived:
+    """An adjoint whatever the lengths of its axes; `given` are the names of the outputs' cotangents."""
+
+    operator: OperatorDecl
+    given: tuple[str, ...]
+    result: Operand
+    axes: tuple[str, ...]
+    equations: tuple[Equation, ...]
+
+    def of(self, instance: Instance, sizes: Mapping[str, int]) -> Instance:
+        outputs = zip(instance.outputs, self.given, strict=True)
+        return Instance(
+            self.operator,
+            (*instance.inputs, *(replace(output, name=name) for output, name in outputs)),
+            (self.result,),
+            {axis: sizes[axis] for axis in self.axes},
+            instance.attributes,
+            self.equations,
+            native=False,
+        )
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A contribution to a cotangent: the sum of `value` over `over`."""
+
+    over: tuple[str, ...]
+    value: Expr
+
+
+class _Adjoint:
+    """The state of one derivation: names and sizes so far, the equations made, the cotangents known."""
+
+    def __init__(self, instance: Instance, slope: Slope, wrt: Operand) -> None:
+        self.instance = instance
+        self.slope = slope
+        self.wrt = wrt
+        self.lengths = Lengths(instance.sizes)
+        self.axes = dict.fromkeys(instance.sizes)
+        self.forward = {equation.target.name: equation for equation in instance.equations}
+        self.operands = {operand.name: operand for operand in instance.inputs}
+        self.operands |= {equation.target.name: equation.target for equation in instance.equations}
+        self.active = dependents(instance, frozenset({wrt.name})) | {wrt.name}
+        self.active -= gradient_free(instance)
+        self.names = set(self.operands)
+        self.cotangents = {output.name: self.name(f"d_{output.name}") for output in instance.outputs}
+        self.dims = {operand.name: self.distinct(operand.dims) for operand in self.operands.values()}
+        self.made: list[Equation] = []
+
+    def build(self) -> _Derived:
+        given = tuple(replace(output, name=self.cotangents[output.name]) for output in self.instance.outputs)
+        self.operands |= {operand.name: operand for operand in given}
+        terms: dict[str, list[_Term]] = {
+            output.name: [_Term((), self.cotangent(output))] for output in self.instance.outputs
+        }
+        for equation in reversed(self.instance.equations):
+            target = equation.target.name
+            if target not in self.active or target not in terms:
+                continue
+            if target not in self.cotangents or len(terms[target]) > 1:
+                self.cotangents[target] = self.name(f"d_{target}")
+                self.collect(target, terms[target])
+            for read in dict.fromkeys(smooth_reads(equation.value)):
+                if read.tensor in self.active:
+                    terms.setdefault(read.tensor, []).append(self.term(equation, read))
+        self.cotangents[self.wrt.name] = self.name(f"d_{self.wrt.name}")
+        self.collect(self.wrt.name, terms.get(self.wrt.name, []))
+        result = self.operands[self.cotangents[self.wrt.name]]
+        return _Derived(
+            replace(self.instance.operator, name=f"{self.instance.name}_{result.name}", torch=None),
+            tuple(operand.name for operand in given),
+            result,
+            tuple(self.axes),
+            (*self.needed_forward(), *self.made),
+        )
+
+    # ------------------------------------------------------------------------------------------ names
+
+    def name(self, wanted: str) -> str:
+        found = fresh(wanted, self.names)
+        self.names.add(found)
+        return found
+
+    def axis(self, wanted: str, taken: Iterable[str]) -> str:
+        """An axis of the size of `wanted` that is none of `taken`."""
+        made = fresh(wanted, taken)
+        while made in self.axes and not self.lengths.same(made, wanted):
+            made = fresh(wanted, {*taken, *self.axes})
+        if made not in self.axes:
+            self.axes[made] = None
+            self.lengths.add(made, wanted)
+        return made
+
+    def distinct(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
+        """Dimensions without a name that occurs twice, for left sides."""
+        used: list[str] = []
+        for axis in (axis for dim in dims for axis in dim):
+            used.append(self.axis(axis, used))
+        left = iter(used)
+        return tuple(tuple(next(left) for _ in dim) for dim in dims)
+
+    def cotangent(self, operand: Operand) -> Read:
+        """The cotangent of a tensor, read at its own axes."""
+        return Read(self.cotangents[operand.name], tuple(dim_index(dim) for dim in operand.dims))
+
+    # ------------------------------------------------------------------------------------------ contributions
+
+    def collect(self, tensor: str, terms: Sequence[_Term]) -> None:
+        """The equations of a cotangent: the sum of its terms, those over the same axes in one reduction."""
+        target = Operand(self.cotangents[tensor], self.dims[tensor])
+        groups: dict[tuple[str, ...], Expr] = {}
+        for term in terms:
+            if term.value != ZERO:
+                before = groups.get(term.over)
+                groups[term.over] = term.value if before is None else simplify(call("+", before, term.value))
+        if len(groups) <= 1:
+            for over, value in groups.items() or [((), ZERO)]:
+                self.make(target, value, ReductionKind.SUM if over else None, over)
+            return
+        total: Expr = groups.pop((), ZERO)
+        for over, value in groups.items():
+            axes = tuple((axis,) for axis in target.axes if axis in free_axes(value))
+            part = Operand(self.name(target.name), axes)
+            self.make(part, value, ReductionKind.SUM, over)
+            total = call("+", total, Read(part.name, tuple(Name(axis) for axis in part.axes)))
+        self.make(target, simplify(total), None, ())
+
+    def make(self, target: Operand, value: Expr, kind: ReductionKind | None, over: tuple[str, ...]) -> None:
+        self.made.append(Equation(target, value, kind, over))
+        self.operands[target.name] = target
+
+    def term(self, equation: Equation, read: Read) -> _Term:
+        """What one read of an active tensor contributes to the tensor's cotangent."""
+        factor = simplify(call("*", self.weight(equation), derivative(equation.value, read, self.slope)))
+        dims = self.dims[read.tensor]
+        own = {axis for dim in dims for axis in dim}
+        # The equation's axes get names that are no axis of the tensor, then those that stay free get theirs back.
+        apart = {axis: f"{axis}'" for axis in equation.space}
+        for axis, new in apart.items():
+            if new not in self.lengths.sizes:
+                self.lengths.add(new, axis)
+        renaming: dict[str, Expr] = {axis: Name(new) for axis, new in apart.items()}
+        renamed = substitute(read, renaming)
+        assert isinstance(renamed, Read)
+        found = invert(renamed, dims, [*apart.values()], self.lengths)
+        free = [axis for axis in equation.space if apart[axis] not in found.solved]
+        back: dict[str, str] = {}
+        for axis in free:
+            back[axis] = self.axis(axis, own | set(back.values()))
+        final: dict[str, Expr] = {apart[axis]: Name(new) for axis, new in back.items()}
+        solution = {axis: found.solved.get(new, Name(new)) for axis, new in apart.items()}
+        at = {axis: simplify(substitute(term, final)) for axis, term in solution.items()}
+        found.inside = [condition.at(final) for condition in found.inside]
+        found.equal = [simplify(substitute(condition, final)) for condition in found.equal]
+        return self.summed(self.placed(equation, factor, at, found), tuple(back.values()))
+
+    def placed(self, equation: Equation, factor: Expr, at: Mapping[str, Expr], found: Inversion) -> Expr:
+        """The factor at the solved positions, 0 where they leave the equation's space or miss the element."""
+        if any(_moves(node, at) for node in walk(factor)):
+            factor = self.drawn(equation, factor)
+        value = rewrite(substitute(factor, at), self.guarded)
+        for condition in found.equal:
+            value = call("*", condition, value)
+        if found.inside and not self.vanishes(equation, value, at, found):
+            for limit in found.inside:
+                value = Select(self.holds(limit), value, ZERO)
+        return simplify(value)
+
+    def holds(self, condition: Inside) -> Expr:
+        """A condition with lengths as numbers."""
+        term, end = condition.term, condition.end
+        if end is None:
+            return simplify(call(">=", term, ZERO))
+        return simplify(call("<", term, Number(self.lengths.number((end,))) if isinstance(end, str) else end))
+
+    def guarded(self, node: Expr) -> Expr:
+        """A read with the fill 0 where it may now leave its tensor, and with none where it cannot.
+
+        Whether an index that mixes axes stays inside is a matter of these sizes: `h - r` does where there is one r.
+        """
+        if not isinstance(node, Read):
+            return node
+        dims = zip(node.index, self.operands[node.tensor].dims, strict=True)
+        if all(index == dim_index(dim) or self.lengths.ask(_inside, index, dim) for index, dim in dims):
+            return replace(node, fill=None)
+        return node if node.fill is not None else replace(node, fill=ZERO)
+
+    def vanishes(self, equation: Equation, value: Expr, at: Mapping[str, Expr], found: Inversion) -> bool:
+        """Whether the cotangent, read with the fill 0, is 0 wherever the solved positions leave the space."""
+        incoming = Read(self.cotangents[equation.target.name], ())
+        if any(isinstance(node, Apply) and node.function not in _TOTAL for node in walk(value)):
+            return False
+        known = {condition.term for condition in found.inside}
+        kept = {at[dim[0]] for dim in equation.target.dims if len(dim) == 1}
+        return known <= kept and _is_factor(incoming.tensor, value)
+
+    def summed(self, value: Expr, over: tuple[str, ...]) -> _Term:
+        """An axis that the value does not depend on multiplies it by its size."""
+        used = free_axes(value)
+        for axis in over:
+            if axis not in used and value != ZERO:
+                value = simplify(call("*", value, Size(axis)))
+        return _Term(tuple(axis for axis in over if axis in used), value)
+
+    # ------------------------------------------------------------------------------------------ reductions
+
+    def weight(self, equation: Equation) -> Expr:
+        """The derivative of everything by one value of the equation, before it is reduced."""
+        incoming = self.cotangent(equation.target)
+        match equation.kind:
+            case ReductionKind.MAX | ReductionKind.MIN:
+                return (self.shared if equation.ties is Ties.SHARE else self.first)(equation, incoming)
+            case ReductionKind.PROD:
+                return call("*", incoming, self.others(equation))
+        return incoming
+
+    def shared(self, equation: Equation, incoming: Expr) -> Expr:
+        """Ties share: one over the number of values that equal the extremum, for each that does."""
+        hit = self.hit(equation)
+        count = self.intermediate(
+            equation, "ties", equation.target.axes, hit, kind=ReductionKind.SUM, over=equation.over
+        )
+        return call("*", hit, call("/", incoming, count))
+
+    def first(self, equation: Equation, incoming: Expr) -> Expr:
+        """One for the first that equals the extremum: the one whose position among the reduced is the least."""
+        position = dim_index(equation.over)
+        beyond = Number(self.lengths.number(equation.over))
+        least = self.intermediate(
+            equation,
+            "first",
+            equation.target.axes,
+            Select(self.hit(equation), position, beyond),
+            kind=ReductionKind.MIN,
+            over=equation.over,
+        )
+        return call("*", call("==", position, least), incoming)
+
+    def hit(self, equation: Equation) -> Expr:
+        """Whether a value equals the extremum."""
+        value = equation.value
+        if not isinstance(value, Read):
+            # Compared as it was computed: a rearranged copy could differ from the extremum in the last digit.
+            value = self.intermediate(equation, "term", equation.space, value)
+        extremum = Read(equation.target.name, tuple(dim_index(dim) for dim in equation.target.dims))
+        return call("==", value, extremum)
+
+    def others(self, equation: Equation) -> Expr:
+        """The product over all positions but one."""
+        taken = set(equation.space)
+        again: dict[str, str] = {}
+        for axis in equation.over:
+            again[axis] = self.axis(axis, taken | set(again.values()) | {axis})
+        value = substitute(equation.value, {axis: Name(new) for axis, new in again.items()})
+        same: Expr = ONE
+        for axis, new in again.items():
+            same = (
+                call("==", Name(axis), Name(new)) if same == ONE else call("*", same, call("==", Name(axis), Name(new)))
+            )
+        return self.intermediate(
+            equation,
+            "others",
+            equation.space,
+            Select(same, ONE, value),
+            kind=ReductionKind.PROD,
+            over=tuple(again.values()),
+        )
+
+    def intermediate(
+        self,
+        equation: Equation,
+        suffix: str,
+        axes: Sequence[str],
+        value: Expr,
+        *,
+        kind: ReductionKind | None = None,
+        over: tuple[str, ...] = (),
+    ) -> Read:
+        """A new tensor with this value, read at its own axes; the one made before, if it is asked for again."""
+        for made in self.made:
+            if (made.value, made.kind, made.over, made.target.axes) == (value, kind, over, tuple(axes)):
+                return Read(made.target.name, tuple(Name(axis) for axis in axes))
+        target = Operand(self.name(f"{equation.target.name}_{suffix}"), tuple((axis,) for axis in axes))
+        self.make(target, value, kind, over)
+        return Read(target.name, tuple(Name(axis) for axis in axes))
+
+    # ------------------------------------------------------------------------------------------ what is repeated
+
+    def drawn(self, equation: Equation, factor: Expr) -> Expr:
+        """Random numbers as tensors of their own, so that they can be read at other positions than they are drawn."""
+
+        def drawn(node: Expr) -> Expr:
+            if not isinstance(node, Uniform):
+                return node
+            return self.intermediate(equation, "uniform", free_axes(node), node)
+
+        return rewrite(factor, drawn)
+
+    def needed_forward(self) -> Iterator[Equation]:
+        """The forward equations that the adjoint's read, in their order."""
+        needed = {read.tensor for equation in self.made for read in reads(equation.value)}
+        for name in reversed(self.forward):
+            if name in needed:
+                needed |= {read.tensor for read in reads(self.forward[name].value)}
+        return (equation for name, equation in self.forward.items() if name in needed)
+
+
+def _inside(sizes: Sizes, index: Expr, dim: Dim) -> bool:
+    """Whether an index stays inside of a dimension, and not only because it is a merged one at these sizes."""
+    if len(free_axes(index)) > 1 and merged_axes(index, sizes) is None:
+        return False
+    low, high = interval(index, sizes)
+    return low >= 0 and high < dim_size(sizes, dim)
+
+
+def _moves(node: Expr, at: Mapping[str, Expr]) -> bool:
+    """Whether a random number would be drawn at a computed position."""
+    return isinstance(node, Uniform) and not all(isinstance(at[axis], Name) for axis in free_axes(node))
+
+
+def _is_factor(tensor: str, value: Expr) -> bool:
+    """Whether the value is a product in which this tensor is read with the fill 0."""
+    match value:
+        case Read(tensor=name, fill=fill):
+            return name == tensor and fill == ZERO
+        case Apply("*", (left, right)):
+            return _is_factor(tensor, left) or _is_factor(tensor, right)
+        case Apply("neg", (argument,)):
+            return _is_factor(tensor, argument)
+    return False

@@ -1,0 +1,177 @@
+"""Finds intermediates on which results provably do not depend, so that they carry no gradient (softmax’s maximum).
+
+An intermediate m cancels if every output stays what it is under m[i] -> m[i] + d[i] for any d. The equations are
+followed with that change: a term is known to gain k * d[i], or to be multiplied by exp(k * d[i]), at one position i, or
+it is not known. `exp` and `log` turn one into the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import isfinite
+
+from ...syntax.ast import Apply, Expr, Number, Read, ReductionKind, Select
+from ..equations.instance import Equation, Instance, Kind, Operand
+from ..equations.term import children, dim_axes
+from .derivative import dependents
+
+
+@dataclass(frozen=True)
+class _Change:
+    """`times` false: the term gains amount * d[place]; true: it is multiplied by exp(amount * d[place])."""
+
+    times: bool
+    amount: Fraction = Fraction(0)
+    place: tuple[str, ...] = ()
+
+
+Response = frozenset[_Change]
+"""All that is known of a term's change. A term that does not change is known to gain 0 and to be multiplied by 1."""
+
+_SAME: Response = frozenset({_Change(False), _Change(True)})
+_UNKNOWN: Response = frozenset()
+
+
+def gradient_free(instance: Instance) -> frozenset[str]:
+    """Intermediates of which every output is provably independent, or that vary with no float input.
+
+    Sound, not complete: a term whose change is not known counts as dependent.
+    """
+    return _gradient_free(instance.kind)
+
+
+@lru_cache(maxsize=4096)
+def _gradient_free(kind: Kind) -> frozenset[str]:
+    instance = kind.instance
+    outputs = {output.name for output in instance.outputs}
+    floats = frozenset(operand.name for operand in instance.inputs if operand.integer_range is None)
+    varying = dependents(instance, floats)
+    names = [e.target.name for e in instance.equations if e.target.name not in outputs]
+    return frozenset(name for name in names if name not in varying or _Changed(instance, name).cancels())
+
+
+class _Changed:
+    """The responses of all tensors of an instance to a change of one intermediate."""
+
+    def __init__(self, instance: Instance, name: str) -> None:
+        self.instance = instance
+        self.operands: dict[str, Operand] = {operand.name: operand for operand in instance.inputs}
+        self.known: dict[str, Response] = dict.fromkeys(self.operands, _SAME)
+        for equation in instance.equations:
+            target = equation.target
+            if target.name == name:
+                answer = frozenset({_Change(False, Fraction(1), target.axes)})
+            else:
+                answer = _reduced(equation, self.response(equation.value))
+            self.operands[target.name] = target
+            self.known[target.name] = answer
+
+    def cancels(self) -> bool:
+        return all(self.known[output.name] == _SAME for output in self.instance.outputs)
+
+    def response(self, expr: Expr) -> Response:
+        match expr:
+            case Read(tensor, index, fill):
+                found = self.moved(self.known[tensor], self.operands[tensor], index)
+                return found if fill is None else _either(found, self.branch(fill))
+            case Select(condition, then, otherwise):
+                if self.response(condition) != _SAME:
+                    return _UNKNOWN
+                return _either(self.branch(then), self.branch(otherwise))
+            case Apply("exp", (argument,)):
+                return _all(_Change(True, c.amount, c.place) for c in self.response(argument) if not c.times)
+            case Apply("log", (argument,)):
+                return _all(_Change(False, c.amount, c.place) for c in self.response(argument) if c.times)
+            case Apply("neg", (argument,)):
+                return _scaled(self.response(argument), Fraction(-1))
+            case Apply("+", (left, right)):
+                return _sum(self.branch(left), self.branch(right))
+            case Apply("-", (left, right)):
+                right_change = self.branch(right)
+                return _sum(self.branch(left), right_change and _scaled(right_change, Fraction(-1)))
+            case Apply("*" | "/" as function, (left, right)):
+                return self.product(left, right, 1 if function == "*" else -1)
+        same = all(self.response(child) == _SAME for child in children(expr))
+        return _SAME if same else _UNKNOWN
+
+    def branch(self, expr: Expr) -> Response | None:
+        """The response of a term; None for 0, which any factor leaves as it is."""
+        return None if expr == Number(0) else self.response(expr)
+
+    def moved(self, response: Response, operand: Operand, index: tuple[Expr, ...]) -> Response:
+        """The response of a tensor read at other axes than its own."""
+        axes: dict[str, str] = {}
+        for dim, part in zip(operand.dims, index, strict=True):
+            found = dim_axes(part, self.instance.sizes)
+            if found is not None and len(found) == len(dim):
+                axes |= dict(zip(dim, found, strict=True))
+        return _all(
+            _Change(c.times, c.amount, tuple(axes[axis] for axis in c.place))
+            for c in response
+            if all(axis in axes for axis in c.place)
+        )
+
+    def product(self, left: Expr, right: Expr, sign: int) -> Response:
+        a, b = self.response(left), self.response(right)
+        found = set(_pairs(a, b, True, sign))
+        if (factor := _factor(right)) is not None:
+            found |= {change for change in _scaled(a, factor**sign) if not change.times}
+        if (factor := _factor(left)) is not None and sign == 1:
+            found |= {change for change in _scaled(b, factor) if not change.times}
+        return _all(found)
+
+
+def _factor(expr: Expr) -> Fraction | None:
+    return Fraction(expr.value) if isinstance(expr, Number) and expr.value and isfinite(expr.value) else None
+
+
+def _all(changes: Iterable[_Change]) -> Response:
+    """What follows from these: gaining 0 and being multiplied by 1 are the same."""
+    found = frozenset(changes)
+    return _SAME if any(change.amount == 0 for change in found) else found
+
+
+def _scaled(response: Response, factor: Fraction) -> Response:
+    return _all(c if c.times else _Change(False, c.amount * factor, c.place) for c in response)
+
+
+def _pairs(left: Response, right: Response, times: bool, sign: int) -> Iterator[_Change]:
+    """Changes of one kind added up, where they are at one place or one of them is none."""
+    for a in left:
+        for b in right:
+            if a.times == b.times == times and (a.place == b.place or not a.amount or not b.amount):
+                amount = a.amount + sign * b.amount
+                yield _Change(times, amount, (a.place if a.amount else b.place) if amount else ())
+
+
+def _sum(left: Response | None, right: Response | None) -> Response:
+    if left is None or right is None:
+        return _either(left, right)
+    return _all({*_pairs(left, right, False, 1), *(change for change in left & right if change.times)})
+
+
+def _either(left: Response | None, right: Response | None) -> Response:
+    """What holds of both branches."""
+    if left is None and right is None:
+        return _SAME
+    if left is None or right is None:
+        other = left if right is None else right
+        assert other is not None
+        return _all(change for change in other if change.times)
+    return left & right
+
+
+def _reduced(equation: Equation, response: Response) -> Response:
+    """A reduction keeps a change that is the same for all that it reduces: sums a factor, extrema either kind."""
+    if equation.kind is None or response == _SAME:
+        return response
+    kept = _all(change for change in response if not set(change.place) & set(equation.over))
+    match equation.kind:
+        case ReductionKind.SUM:
+            return _all(change for change in kept if change.times)
+        case ReductionKind.MAX | ReductionKind.MIN:
+            return kept
+    return _UNKNOWN

@@ -1,0 +1,148 @@
+"""Representative instances of a declaration: small or symbolic sizes that stand for all calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, product
+from math import prod
+
+import numpy as np
+
+from ...syntax.ast import Apply, Name, Number, OperatorDecl, TensorDecl
+from ...syntax.diagnostic import InputError
+from ..equations.instance import Instance
+from ..equations.term import walk
+from ..equations.where_conditions import counts
+from .instantiate import Binding, Shape, instantiate
+from .view_call import takes_pattern
+
+_SIZES = (101, 97, 89, 83, 79, 73, 71, 67, 61, 59, 53, 47)
+"""Different, so that no two axes are taken for one; descending, so that what is declared last fits into the first."""
+
+_NUMBERS = (3, 7, 19, 31)
+_DIMENSIONS = (1, 2, 3, 0)
+_RELATED = (24, 12, 6, 4, 2)
+_TRIALS = 4000
+_SMALL = (1, 2, 3, 4, 6)
+_SMALL_TRIALS = 50
+
+
+@dataclass(frozen=True)
+class Representative:
+    """An instance and what its names stand for in the declaration: `b0` for `b..`, the number 7 for `stop`."""
+
+    instance: Instance
+    names: Mapping[str, str]
+    numbers: Mapping[float, str]
+
+
+def representative(operator: OperatorDecl, rank: int = 1) -> Representative:
+    """The operator at sizes that its conditions admit, with `rank` axes for every rest group.
+
+    Raises the InputError of the first trial where none was found.
+    """
+    error: InputError | None = None
+    for sizes, attributes in islice(_trials(operator), _TRIALS):
+        try:
+            instance = instance_at(operator, sizes, attributes, rank)
+        except InputError as reason:
+            error = error or reason
+            continue
+        return Representative(instance, _names(operator), _numbers(operator, instance))
+    assert error is not None
+    raise error
+
+
+def small_instances(operator: OperatorDecl, random: np.random.Generator, count: int) -> Iterator[Instance]:
+    """Up to `count` instances at small sizes and numbers that its conditions admit, none to two axes per rest group."""
+    names = _dimensions(operator)
+    missing = [attribute.name for attribute in operator.attributes if attribute.default is None]
+    for _ in range(_SMALL_TRIALS * count):
+        sizes = {name: int(random.choice(_SMALL)) for name in names}
+        attributes = {
+            name: int(random.integers(0, 3)) if _counts_dimensions(operator, name) else int(random.choice(_SMALL))
+            for name in missing
+        }
+        try:
+            made = instance_at(operator, sizes, attributes, int(random.integers(0, 3)))
+        except InputError:
+            continue
+        yield made
+        count -= 1
+        if not count:
+            return
+
+
+def _dimensions(operator: OperatorDecl) -> list[str]:
+    """The names of what an input's shape says: its dimensions, and the bounds of its integers."""
+    names = [dim.name for tensor in operator.inputs for dim in tensor.dims]
+    names += [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
+    return list(dict.fromkeys(names))
+
+
+def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
+    axes = {dim.name for tensor in operator.inputs for dim in tensor.dims}
+    every = {attribute.name for attribute in operator.attributes}
+    counted = {name: axis for name, axis in counts(operator.conditions, every) if axis in axes}
+    missing = [a.name for a in operator.attributes if a.default is None or a.name in counted]
+    names = [name for name in _dimensions(operator) if name not in counted.values()]
+    ranks = {name for name in missing if _counts_dimensions(operator, name)}
+    choices = [_DIMENSIONS if name in ranks else (_NUMBERS[missing.index(name) % 4], 1) for name in missing]
+    given = [dict(zip(missing, values, strict=True)) for values in product(*choices)]
+    different = dict(zip(names, (_SIZES * (len(names) // len(_SIZES) + 1)), strict=False))
+    related = (dict(zip(names, sizes, strict=True)) for sizes in product(_RELATED, repeat=len(names)))
+    for sizes in chain([different], related):
+        for attributes in given:
+            yield sizes | {size: attributes[name] for name, size in counted.items()}, attributes
+
+
+def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
+    """Whether a condition such as `rank(f) == dim` says what the attribute is."""
+    for condition in operator.conditions:
+        nodes = list(walk(condition))
+        if Name(attribute) in nodes and any(isinstance(n, Apply) and n.function == "rank" for n in nodes):
+            return True
+    return False
+
+
+def instance_at(
+    operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, int | float], rank: int
+) -> Instance:
+    """The operator at these sizes of its declared dimensions, with `rank` axes for every rest group."""
+    groups = takes_pattern(operator)
+    if groups is not None and groups[1] is not None:
+        # The call's pattern says which axes are kept.
+        source = tuple(((f"{name}0", sizes[name]),) for name in groups if name is not None)
+        shape = Shape(tuple(size for ((_, size),) in source))
+        return instantiate(operator, [shape], attributes, binding=Binding(source, source[:1]))
+    shapes = [Shape(_dims(tensor, sizes, rank), _range(tensor, sizes)) for tensor in operator.inputs]
+    return instantiate(operator, shapes, attributes)
+
+
+def _dims(tensor: TensorDecl, sizes: Mapping[str, int], rank: int) -> tuple[int, ...]:
+    """The shape, the axes of a rest group of one size less each."""
+    dims: list[int] = []
+    for axes in tensor.dimensions:
+        count = rank if axes[0].rest else 1
+        dims += [max(1, prod(sizes[dim.name] for dim in axes) - number) for number in range(count)]
+    return tuple(dims)
+
+
+def _range(tensor: TensorDecl, sizes: Mapping[str, int]) -> int | None:
+    return None if tensor.integer_range is None else sizes[tensor.integer_range]
+
+
+def _names(operator: OperatorDecl) -> dict[str, str]:
+    tensors: Sequence[TensorDecl] = (*operator.inputs, *operator.outputs)
+    return {f"{dim.name}0": f"{dim.name}.." for tensor in tensors for dim in tensor.dims if dim.rest}
+
+
+def _numbers(operator: OperatorDecl, instance: Instance) -> dict[float, str]:
+    """The attributes by value, where a value cannot be mistaken for a number of the text."""
+    written = {n.value for s in operator.statements for n in walk(s.value) if isinstance(n, Number)}
+    names: dict[float, str] = {}
+    for name, value in instance.attributes.items():
+        if value not in written and value not in (-1, 0, 1, 2) and value not in names:
+            names[value] = name
+    return names

@@ -1,0 +1,118 @@
+"""The grammar of candidate conditions on sizes, weakest first.
+
+Over the names of a rule that its own conditions leave free and its text can write (sizes s, t, u; attributes a):
+
+    a == 0            attributes only, numbers of calls that size no tensor and no device axis
+    s == 1
+    s == t
+    s % t == 0        t divides s
+    s == t + u        t and u may be one name
+    s == t * u        the order is that of the factors, which tells a view which one is the major
+    s <= t
+    s < t
+
+An attribute is a name of either kind, `a == t`, `a <= t` and so on included. A condition is one comparison or
+two. Every name is at least 1, as everywhere in a rule, save an attribute that the condition makes 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, combinations_with_replacement, permutations, product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...syntax.ast import Apply, Expr, Name, Number
+
+Array = npt.NDArray[Any]
+_COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {"==": np.equal, "<=": np.less_equal, "<": np.less}
+
+
+@dataclass(frozen=True)
+class Atom:
+    """One comparison. `kind` is its place in the grammar: of two that say as much, the earlier one is preferred."""
+
+    kind: int
+    comparison: Apply
+
+    @cached_property
+    def text(self) -> str:
+        return expression_text(self.comparison)
+
+    @cached_property
+    def zeros(self) -> frozenset[str]:
+        """The attributes that it makes 0."""
+        left, right = self.comparison.arguments
+        found = self.comparison.function == "==" and right == Number(0) and isinstance(left, Name)
+        return frozenset({left.name}) if found and isinstance(left, Name) else frozenset()
+
+    def holds(self, values: Mapping[str, Array]) -> Array:
+        """Where the comparison holds, sample by sample. Nothing is a multiple of 0."""
+        left, right = self.comparison.arguments
+        first, second = _value(left, values), _value(right, values)
+        if isinstance(left, Apply) and left.function == "%":
+            divisor = _value(left.arguments[1], values)
+            return np.asarray((first == second) & (divisor != 0))
+        return _COMPARISONS[self.comparison.function](first, second)
+
+
+def atoms(names: Sequence[str], attributes: frozenset[str]) -> tuple[Atom, ...]:
+    """Every comparison of the grammar over these names, the preferred ones first."""
+    return tuple(sorted(_atoms(sorted(names), attributes), key=lambda atom: (atom.kind, len(atom.text))))
+
+
+def _atoms(names: Sequence[str], attributes: frozenset[str]) -> Iterator[Atom]:
+    for name in names:
+        if name in attributes:
+            yield _atom(0, "==", Name(name), Number(0))
+        yield _atom(1, "==", Name(name), Number(1))
+    for s, t in combinations(names, 2):
+        yield _atom(2, "==", Name(s), Name(t))
+    for s, t in permutations(names, 2):
+        yield _atom(3, "==", Apply("%", (Name(s), Name(t))), Number(0))
+        yield _atom(6, "<=", Name(s), Name(t))
+        yield _atom(7, "<", Name(s), Name(t))
+    for s in names:
+        others = [name for name in names if name != s]
+        for t, u in combinations_with_replacement(others, 2):
+            yield _atom(4, "==", Name(s), Apply("+", (Name(t), Name(u))))
+        for t, u in product(others, repeat=2):
+            yield _atom(5, "==", Name(s), Apply("*", (Name(t), Name(u))))
+
+
+def _atom(kind: int, sign: str, left: Expr, right: Expr) -> Atom:
+    return Atom(kind, Apply(sign, (left, right)))
+
+
+def expression_text(expr: Expr) -> str:
+    """A condition of the grammar as `.rules` writes it."""
+    match expr:
+        case Name(name):
+            return name
+        case Number(value):
+            return str(value)
+        case Apply(sign, (left, right)):
+            return f"{expression_text(left)} {sign} {expression_text(right)}"
+    raise TypeError(expr)
+
+
+def _value(expr: Expr, values: Mapping[str, Array]) -> Array:
+    match expr:
+        case Name(name):
+            return values[name]
+        case Number(value):
+            return np.array(value)
+        case Apply(sign, (left, right)):
+            first, second = _value(left, values), _value(right, values)
+            match sign:
+                case "+":
+                    return first + second
+                case "*":
+                    return first * second
+                case "%":
+                    return first % np.where(second == 0, 1, second)
+    raise TypeError(expr)

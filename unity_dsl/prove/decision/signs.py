@@ -1,0 +1,153 @@
+"""Signs of forms: positive, not negative or unknown, wherever they have a value.
+
+A sum of numbers that are not negative is not negative, and positive with one that is; an even power is not negative;
+a sum over an axis has a term at least, since every size is; the greatest of a set is as great as each. What is known of
+a function are its facts, `exp(a) > 0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import IntEnum
+from math import lcm
+
+from ..normal_form.common_factors import numerators
+from ..normal_form.form import (
+    Atom,
+    Element,
+    Extremum,
+    Family,
+    Form,
+    Function,
+    Term,
+    Unsupported,
+    add,
+    is_infinite,
+    multiply,
+    refreshed_family,
+    scale,
+)
+from ..normal_form.guard import Relation, guard
+from ..normal_form.polynomial import ONE, Poly, number
+from .integer_arithmetic import Arithmetic
+
+MAX_SUM = 16
+"""Of a longer sum with a term of unknown sign the sign is unknown."""
+
+
+class Sign(IntEnum):
+    """What is known: each includes those before it."""
+
+    UNKNOWN = 0
+    NOT_NEGATIVE = 1
+    POSITIVE = 2
+
+
+class Signs:
+    """`of_function` says what is known of an atom that is a function, `elements` what is assumed of tensors."""
+
+    def __init__(
+        self, arithmetic: Arithmetic, of_function: Callable[[Function], Sign], elements: Mapping[str, Sign]
+    ) -> None:
+        self.arithmetic = arithmetic
+        self.of_function = of_function
+        self.elements = elements
+
+    def form(self, form: Form) -> Sign:
+        """The sign of a form; that of zero is `NOT_NEGATIVE`."""
+        if is_infinite(form):
+            return Sign.UNKNOWN
+        found = [self._term(term) for term in form]
+        if Sign.UNKNOWN not in found or len(form) > MAX_SUM:
+            return Sign.UNKNOWN if Sign.UNKNOWN in found else max(found, default=Sign.NOT_NEGATIVE)
+        for denominator, numerator in numerators(form):
+            if self.form(denominator) is Sign.POSITIVE:
+                return self.form(numerator)
+        for position, term in enumerate(form):
+            inner = self.set_in(term)
+            if inner is not None:
+                return self._set(put_in_set(form, position, inner))
+        return Sign.UNKNOWN
+
+    def set_in(self, term: Term) -> Extremum | None:
+        """The set in a term that is a number c >= 0 times it; c > 0 where it may be empty."""
+        sets = [(factor, power) for factor, power in term.factors if isinstance(factor, Extremum)]
+        if len(sets) != 1 or sets[0][1] != 1 or term.bound or term.guards:
+            return None
+        inner = sets[0][0]
+        others = replace(term, factors=tuple(entry for entry in term.factors if entry[0] is not inner))
+        sign = Sign.POSITIVE if others == Term(ONE) else self.form((others,))
+        return inner if sign is Sign.POSITIVE or (sign is Sign.NOT_NEGATIVE and has_element(inner.families)) else None
+
+    def _set(self, families: Sequence[Family]) -> Sign:
+        """The greatest is as great as each, and as the mean of all. Some element must be there."""
+        found = max((self.form(family.value) for family in families if not family.guards), default=Sign.UNKNOWN)
+        if found is Sign.UNKNOWN and not any(family.guards or family.bound for family in families):
+            mean = add(*(family.value for family in families))
+            found = Sign.UNKNOWN if any(map(_has_set, mean)) else self.form(mean)
+        return found
+
+    def nonzero(self, form: Form) -> bool:
+        """Whether a form is known to be positive, or negative."""
+        return Sign.POSITIVE in (self.form(form), self.form(scale(form, number(-1))))
+
+    def _term(self, term: Term) -> Sign:
+        found = self.coefficient(term.coefficient)
+        if found is Sign.POSITIVE and term.guards:
+            found = Sign.NOT_NEGATIVE
+        for factor, power in term.factors:
+            if found is not Sign.UNKNOWN:
+                found = min(found, self.power(factor, power))
+        return found
+
+    def power(self, factor: Atom, power: int) -> Sign:
+        """The sign of an atom to a power."""
+        own = self.atom(factor)
+        return Sign.NOT_NEGATIVE if power % 2 == 0 and own is Sign.UNKNOWN else own
+
+    def atom(self, factor: Atom) -> Sign:
+        match factor:
+            case Element(tensor):
+                # `#` is an index, a random number is at least 0.
+                known = tensor == "#" or tensor.startswith("uniform<")
+                return Sign.NOT_NEGATIVE if known else self.elements.get(tensor, Sign.UNKNOWN)
+            case Function():
+                return self.of_function(factor)
+            case Extremum(families):
+                return self._set(families)
+
+    def coefficient(self, value: Poly) -> Sign:
+        """The sign of a number in front of a term, a polynomial in sizes."""
+        if not all(isinstance(symbol, str) for monomial, _ in value.terms for symbol, _ in monomial):
+            return Sign.UNKNOWN
+        if all(factor > 0 for _, factor in value.terms):
+            return Sign.POSITIVE if value.terms else Sign.NOT_NEGATIVE
+        if value.constant is not None or any(power < 0 for monomial, _ in value.terms for _, power in monomial):
+            return Sign.UNKNOWN
+        whole = value.scaled(lcm(*(factor.denominator for _, factor in value.terms)))
+        for sign, least in ((Sign.POSITIVE, whole - ONE), (Sign.NOT_NEGATIVE, whole)):
+            try:
+                if self.arithmetic.certain(guard(least, Relation.NOT_NEGATIVE)):
+                    return sign
+            except Unsupported:
+                return Sign.UNKNOWN
+        return Sign.UNKNOWN
+
+
+def has_element(families: Iterable[Family]) -> bool:
+    """Whether a set is known not to be empty: every axis has a position, so only guards can empty it."""
+    return any(not family.guards for family in families)
+
+
+def put_in_set(form: Form, position: int, inner: Extremum) -> list[Family]:
+    """t + c max(A), the set in the term at `position`, as the set t + c A."""
+    term = form[position]
+    rest = form[:position] + form[position + 1 :]
+    others = (replace(term, factors=tuple(entry for entry in term.factors if entry[0] is not inner)),)
+    families = map(refreshed_family, inner.families)
+    return [replace(family, value=add(rest, multiply(others, family.value))) for family in families]
+
+
+def _has_set(term: Term) -> bool:
+    return any(isinstance(factor, Extremum) for factor, _ in term.factors)

@@ -1,0 +1,1 @@
+"""Equality of normal forms for all tensors and sizes."""

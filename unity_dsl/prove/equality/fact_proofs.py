@@ -1,0 +1,171 @@
+"""Proves declared facts of element functions, and says which are assumed and from what others follow.
+
+Two methods. By reals: both sides are piecewise polynomial once definitions are put in, with the exact meaning of the
+primitives maximum, minimum, abs and sqrt; z3 shows that no real numbers that meet the conditions contradict the fact.
+By the normal form of the prover, from facts that are declared before it. Both also show that both sides have a value
+wherever the conditions hold. Any other fact is assumed: tried at points when it is read, and never called proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...index.equations.term import free_axes
+from ...index.equations.term_text import fact_text
+from ...index.library import Library
+from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
+from ..decision.integer_arithmetic import Arithmetic
+from ..decision.real_arithmetic import true_over_reals
+from ..decision.signs import Sign
+from ..functions.fact_laws import Use, laws_from, use_of
+from ..functions.fact_patterns import Values
+from ..functions.scalar_functions import Functions
+from ..normal_form.form import Element, Unsupported, atom
+from .form_equality import Comparison
+
+TOTAL = frozenset(
+    {f"np.{name}" for name in ("abs", "cos", "exp", "expm1", "floor", "maximum", "minimum", "sign", "sin", "tanh")}
+    | {"math.erf"}
+)
+"""Functions that have a value everywhere."""
+DOMAINS = {"np.log": ">", "np.sqrt": ">="}
+"""Functions that have a value where their argument compares so with 0."""
+
+
+@dataclass(frozen=True)
+class FactStatus:
+    """A fact of a function. `method` is how it is proved, None if it is assumed; `resting_on` what is assumed for it.
+
+    `use` is what the prover does with it, None for nothing.
+    """
+
+    function: str
+    fact: FactDecl
+    method: str | None
+    resting_on: tuple[FactDecl, ...]
+    use: Use | None
+
+    @property
+    def text(self) -> str:
+        return fact_text(self.fact)
+
+    @property
+    def foundations(self) -> tuple[FactDecl, ...]:
+        """What is assumed where this fact is used."""
+        return (self.fact,) if self.method is None else self.resting_on
+
+
+class FactStatuses:
+    """The status of every fact of a library, worked out when it is asked for. A proof rests on earlier facts only."""
+
+    def __init__(self, library: Library) -> None:
+        self.functions = library.functions
+        self.pairs = [(function, fact) for function in library.functions.values() for fact in function.facts]
+        self.places = {id(fact): place for place, (_, fact) in enumerate(self.pairs)}
+        self.known: dict[int, FactStatus] = {}
+
+    def of(self, function: FunctionDecl) -> tuple[FactStatus, ...]:
+        """The facts of a function, in the order of declaration."""
+        return tuple(self.status(self.places[id(fact)]) for fact in function.facts)
+
+    def status(self, place: int) -> FactStatus:
+        """The fact at this place in the order of the library's declarations."""
+        if place not in self.known:
+            function, fact = self.pairs[place]
+            method, resting_on = self._proof(place, fact)
+            use = use_of(function, fact, self.functions)
+            self.known[place] = FactStatus(function.name, fact, method, resting_on, use)
+        return self.known[place]
+
+    def _proof(self, place: int, fact: FactDecl) -> tuple[str | None, tuple[FactDecl, ...]]:
+        if true_over_reals(fact, self.functions):
+            return "by reals", ()
+        used = _by_normal_form(fact, self.pairs[:place], self.functions)
+        if used is None:
+            return None, ()
+        found = [self.status(self.places[id(other)]) for other in used]
+        assumed = [fact for status in found for fact in status.foundations]
+        return "by normal form", tuple({id(fact): fact for fact in assumed}.values())
+
+
+def fact_lines(function: FunctionDecl, library: Library) -> tuple[str, ...]:
+    """The facts of a function with their status, a line each, and what a proof rests on in lines below it."""
+    found = FactStatuses(library).of(function)
+    width = max((len(status.text) for status in found), default=0)
+    lines = []
+    for status in found:
+        told = "assumed" if status.method is None else f"proved {status.method}"
+        lines.append(f"{status.text:<{width}}  {told}")
+        lines += [f"  from {fact_text(fact)}" for fact in status.resting_on]
+    return tuple(lines)
+
+
+# ---------------------------------------------------------------------------------------------- by normal form
+
+
+def _by_normal_form(
+    fact: FactDecl, before: list[tuple[FunctionDecl, FactDecl]], declared: Mapping[str, FunctionDecl]
+) -> tuple[FactDecl, ...] | None:
+    """The facts from which this one follows, None where it is not shown. Conditions are signs of names."""
+    elements: dict[str, Sign] = {}
+    for condition in fact.conditions:
+        assumed = _assumed_sign(condition)
+        if assumed is not None:
+            name, sign = assumed
+            elements[name] = max(sign, elements.get(name, Sign.UNKNOWN))
+    functions = Functions(laws_from(before, declared), Arithmetic(), elements)
+    names: Values = {name: atom(Element(name, ())) for name in free_axes(fact.claim)}
+    try:
+        shown = all(_has_value(side, names, functions) for side in fact.claim.arguments)
+        if not (shown and _holds(fact.claim, names, functions)):
+            return None
+    except Unsupported:
+        return None
+    return tuple(functions.used.values())
+
+
+def _assumed_sign(condition: Apply) -> tuple[str, Sign] | None:
+    match condition:
+        case Apply(">" | ">=" as sign, (Name(name), Number(value))) if value >= 0:
+            return name, Sign.POSITIVE if sign == ">" or value > 0 else Sign.NOT_NEGATIVE
+    return None
+
+
+def _holds(claim: Apply, names: Values, functions: Functions) -> bool:
+    if claim.function != "==":
+        return functions.meets(claim, names)
+    left, right = (functions.value(side, names) for side in claim.arguments)
+    return Comparison(Arithmetic()).equal(left, right)
+
+
+def _has_value(expr: Expr, names: Values, functions: Functions) -> bool:
+    """Whether an expression is known to have a value: what is divided by is not 0, arguments lie in their domain."""
+    match expr:
+        case Number() | Name():
+            return True
+        case Select():
+            return False
+        case Apply(name, arguments):
+            if not all(_has_value(argument, names, functions) for argument in arguments):
+                return False
+            values = [functions.value(argument, names) for argument in arguments]
+            if name == "/":
+                return functions.signs.nonzero(values[1])
+            decl = functions.laws.functions.get(name)
+            if decl is None:
+                return name not in ("//", "%")
+            if decl.definition is not None:
+                return _has_value(decl.definition, dict(zip(decl.parameters, values, strict=True)), functions)
+            return _in_domain(decl, names=dict(zip(decl.parameters, values, strict=True)), functions=functions)
+    return False
+
+
+def _in_domain(decl: FunctionDecl, names: Values, functions: Functions) -> bool:
+    call = decl.numpy
+    if call is None or call.arguments != tuple(Name(name) for name in decl.parameters):
+        return False
+    if call.function in TOTAL:
+        return True
+    sign = DOMAINS.get(call.function)
+    return sign is not None and functions.meets(Apply(sign, (Name(decl.parameters[0]), Number(0))), names)

@@ -1,0 +1,295 @@
+"""Decides equality of normal forms by their coefficient functions; of maxima by mutual coverage.
+
+A form is a polynomial in the elements of tensors. It is determined by its coefficient function: for every multiset of
+elements, the number of ways in which its terms produce their product. So both sides are equal if these numbers agree
+for all coordinates u of the elements, which is a question about whole numbers:
+
+    sum over terms of  coefficient × [guards, with bound indices solved out of  index = u]  =  0
+
+Scalar functions are elements of auxiliary tensors, one per function and argument up to a change of index; their
+coordinates are all the free indices of the argument. Treating them as independent of each other and of everything else
+can only lose proofs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import permutations
+
+from ..decision.integer_arithmetic import Arithmetic
+from ..normal_form.form import (
+    Atom,
+    Element,
+    Extremum,
+    Family,
+    Form,
+    Function,
+    Term,
+    Unsupported,
+    add,
+    refreshed,
+    refreshed_family,
+    scale,
+    substitute_family,
+)
+from ..normal_form.guard import Guard, Relation, guard, settled, within
+from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
+from .factor_order import arranged
+from .index_unification import changes_of_index
+from .witness_points import witness_points
+
+MAX_ORDERS = 24
+MAX_DEPTH = 12
+
+
+@dataclass
+class _Class:
+    """An auxiliary tensor: the first of its elements that was met. Its free indices are its coordinates."""
+
+    name: str
+    first: Function | Extremum
+    parameters: tuple[Var, ...]
+
+
+@dataclass
+class _Row:
+    """A term as coordinates of tensors and a condition on them."""
+
+    coefficient: Poly
+    bound: tuple[Var, ...]
+    guards: tuple[Guard, ...]
+    places: tuple[tuple[str, tuple[Poly, ...]], ...]
+
+
+@dataclass
+class Comparison:
+    """One question of equality, with the auxiliary tensors met so far."""
+
+    arithmetic: Arithmetic
+    classes: list[_Class] = field(default_factory=list)
+    depth: int = 0
+
+    def equal(self, left: Form, right: Form, given: tuple[Guard, ...] = ()) -> bool:
+        """Whether two forms are equal wherever the given conditions hold. Raises Unsupported."""
+        if left == right:
+            return True
+        if self.depth > MAX_DEPTH:
+            raise Unsupported(f"functions nested more than {MAX_DEPTH} deep")
+        self.depth += 1
+        try:
+            difference = add(left, scale(right, number(-1)))
+            rows = [row for term in difference if (row := self._row(term, given)) is not None]
+            groups: dict[tuple[str, ...], list[_Row]] = {}
+            for row in rows:
+                groups.setdefault(tuple(name for name, _ in row.places), []).append(row)
+            return all(self._balanced(names, group, given) for names, group in groups.items())
+        finally:
+            self.depth -= 1
+
+    # ------------------------------------------------------------------------------------------ atoms
+
+    def _row(self, term: Term, given: tuple[Guard, ...]) -> _Row | None:
+        """The factors of a term as places in tensors; None where its guards cannot hold."""
+        term = refreshed(term) if term.bound else term
+        context = (*given, *term.guards)
+        if settled(context) is None or (term.guards and self.arithmetic.contradictory(context)):
+            return None
+        places: list[tuple[str, tuple[Poly, ...]]] = []
+        for factor, power in term.factors:
+            name, index = self._place(factor, context)
+            places += [(name if power > 0 else f"1/{name}", index)] * abs(power)
+        if len({name for name, _ in places}) < len(places):
+            return _Row(term.coefficient, term.bound, term.guards, arranged(places, term.bound, term.guards))
+        return _Row(term.coefficient, term.bound, term.guards, tuple(sorted(places, key=lambda place: place[0])))
+
+    def _place(self, factor: Atom, given: tuple[Guard, ...]) -> tuple[str, tuple[Poly, ...]]:
+        if isinstance(factor, Element):
+            return factor.tensor, factor.index
+        for known in self.classes:
+            index = self._instance(known, factor, given)
+            if index is not None:
+                return known.name, index
+        made = _Class(f"f#{len(self.classes)}", factor, tuple(sorted(factor.free, key=lambda var: var.key)))
+        self.classes.append(made)
+        return made.name, tuple(of(var) for var in made.parameters)
+
+    def _instance(
+        self, known: _Class, factor: Function | Extremum, given: tuple[Guard, ...]
+    ) -> tuple[Poly, ...] | None:
+        """The coordinates at which a known auxiliary tensor is equal to an atom, wherever the given conditions hold."""
+        if not _same_head(known.first, factor):
+            return None
+        # The parameters get names of their own: the atom may use the same indices for something else.
+        own = tuple(fresh(var.size) for var in known.parameters)
+        renaming = {old: of(new) for old, new in zip(known.parameters, own, strict=True)}
+        pattern = known.first.substitute(renaming)
+        for change in changes_of_index(pattern, factor, own):
+            if self._same_atom(pattern.substitute(change), factor, given):
+                return tuple(change[var] for var in own)
+        return None
+
+    def _same_atom(self, left: Atom, right: Atom, given: tuple[Guard, ...]) -> bool:
+        if left == right:
+            return True
+        if isinstance(left, Function) and isinstance(right, Function):
+            return all(self.equal(a, b, given) for a, b in zip(left.arguments, right.arguments, strict=True))
+        if isinstance(left, Extremum) and isinstance(right, Extremum):
+            return self._covers(left, right, given) and self._covers(right, left, given)
+        return False
+
+    def _covers(self, outer: Extremum, inner: Extremum, given: tuple[Guard, ...]) -> bool:
+        """Whether every member of the inner set is a member of the outer one."""
+        return all(self.member(outer.families, refreshed_family(family), given) for family in inner.families)
+
+    def member(self, outer: Sequence[Family], family: Family, given: tuple[Guard, ...] = ()) -> bool:
+        """Whether every number of a family is known to be one of some families. Raises Unsupported."""
+        context = (*given, *family.guards)
+        cases: list[tuple[Guard, ...]] = []
+        for other in map(refreshed_family, outer):
+            for change in changes_of_index(other.value, family.value, other.bound):
+                put_in = substitute_family(replace(other, bound=()), change)
+                ranges = tuple(g for var in other.bound for g in within(change[var], var.size))
+                case = (*ranges, *put_in.guards)
+                if self.equal(put_in.value, family.value, (*context, *case)):
+                    cases.append(case)
+                    break
+        return self.arithmetic.covered(cases, context) or self._covered_at_points(outer, family, context)
+
+    def _covered_at_points(self, outer: Sequence[Family], family: Family, context: tuple[Guard, ...]) -> bool:
+        """`member` where the reads leave indices of the outer families open."""
+        free = frozenset(var for condition in context for var in condition.variables)
+        free |= frozenset(var for term in family.value for var in term.free)
+        cases: list[tuple[Guard, ...]] = []
+        for other in map(refreshed_family, outer):
+            for point in witness_points(other, family.value, free):
+                put_in = substitute_family(replace(other, bound=()), point)
+                ranges = tuple(g for var in other.bound for g in within(point[var], var.size))
+                case = (*ranges, *put_in.guards)
+                if settled((*context, *case)) is not None and self.equal(put_in.value, family.value, (*context, *case)):
+                    cases.append(case)
+        return bool(cases) and self.arithmetic.covered(cases, context)
+
+    # ------------------------------------------------------------------------------------------ coefficients
+
+    def _balanced(self, names: tuple[str, ...], rows: list[_Row], given: tuple[Guard, ...]) -> bool:
+        """Whether the coefficients of one product of tensors add up to 0 at all coordinates."""
+        shapes = {tuple(len(index) for _, index in row.places) for row in rows}
+        if len(shapes) != 1:
+            return False
+        (shape,) = shapes
+        coordinates = tuple(tuple(coordinate() for _ in range(rank)) for rank in shape)
+        # In the order in which the places happen to stand, the counts often cancel as they are.
+        if not any(_collected(rows, [tuple(range(len(names)))], coordinates)):
+            return True
+        parts = _collected(rows, list(_orders(names)), coordinates)
+        return all(self.arithmetic.balanced(entries, given) for entries in parts)
+
+
+def _collected(
+    rows: list[_Row], orders: list[tuple[int, ...]], coordinates: tuple[tuple[Poly, ...], ...]
+) -> list[list[tuple[Fraction, Sequence[Guard]]]]:
+    """Lists of numbers with conditions, each of which is to add up to 0: one per product of sizes.
+
+    Products of sizes are independent of each other. What cancels under the same conditions is left out.
+    """
+    counts: dict[tuple[tuple[Var, ...], tuple[Guard, ...]], Poly] = {}
+    extra: dict[str, list[Var]] = {}
+    for row in rows:
+        ordered = Counter(tuple(row.places[position] for position in order) for order in orders)
+        for places, times in ordered.items():
+            bound, guards = _solve(replace(row, places=places), coordinates)
+            kept = settled(guards)
+            if kept is None:
+                continue
+            coefficient, left_over, kept = _counted(row.coefficient.scaled(times), bound, kept, extra)
+            key = (left_over, tuple(sorted(kept, key=lambda condition: condition.key)))
+            counts[key] = counts[key] + coefficient if key in counts else coefficient
+    parts: dict[tuple[tuple[Var, ...], Monomial], list[tuple[Fraction, Sequence[Guard]]]] = {}
+    for (left_over, guards), coefficient in counts.items():
+        for monomial, factor in coefficient.terms:
+            parts.setdefault((left_over, monomial), []).append((factor, guards))
+    return list(parts.values())
+
+
+def _same_head(left: Function | Extremum, right: Function | Extremum) -> bool:
+    if isinstance(left, Function) and isinstance(right, Function):
+        return left.name == right.name and len(left.arguments) == len(right.arguments)
+    return isinstance(left, Extremum) and isinstance(right, Extremum)
+
+
+def _orders(names: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
+    """The permutations of places that keep every place in its tensor. Raises Unsupported where they are too many."""
+    found = 0
+    for order in permutations(range(len(names))):
+        if all(names[position] == name for position, name in zip(order, names, strict=True)):
+            found += 1
+            if found > MAX_ORDERS:
+                raise Unsupported(f"a product of more than {MAX_ORDERS} orders of elements of one tensor")
+            yield order
+
+
+def _solve(row: _Row, coordinates: tuple[tuple[Poly, ...], ...]) -> tuple[tuple[Var, ...], tuple[Guard, ...]]:
+    """Bound indices solved out of `index = u`. A coefficient c asks that c divides. Ranges become conditions."""
+    equations = [
+        part - place
+        for (_, index), own in zip(row.places, coordinates, strict=True)
+        for part, place in zip(index, own, strict=True)
+    ]
+    equations += [condition.poly for condition in row.guards if condition.relation is Relation.EQUAL]
+    guards = [condition for condition in row.guards if condition.relation is not Relation.EQUAL]
+    bound = list(row.bound)
+    progress = True
+    while progress:
+        progress = False
+        for equation, var, coefficient in _candidates(equations, bound):
+            rest = equation - of(var).scaled(coefficient)
+            value = rest.scaled(-1 / coefficient) if abs(coefficient) == 1 else quotient(-rest, int(coefficient))
+            put_in = {var: value}
+            equations = [other.substitute(put_in) for other in equations]
+            guards = [condition.substitute(put_in) for condition in guards] + list(within(value, var.size))
+            bound.remove(var)
+            progress = True
+            break
+    return tuple(bound), (*guards, *(guard(equation, Relation.EQUAL) for equation in equations))
+
+
+def _candidates(equations: list[Poly], bound: list[Var]) -> Iterator[tuple[Poly, Var, Fraction]]:
+    """Equations with the bound index that they determine, coefficients ±1 first."""
+    found = [
+        (equation, var, coefficient)
+        for equation in equations
+        for var in bound
+        if (coefficient := equation.coefficient(var))
+    ]
+    yield from (entry for entry in found if abs(entry[2]) == 1)
+    yield from ((-e, v, -c) if c < 0 else (e, v, c) for e, v, c in found if abs(c) != 1)
+
+
+def _counted(
+    coefficient: Poly, bound: tuple[Var, ...], guards: tuple[Guard, ...], extra: dict[str, list[Var]]
+) -> tuple[Poly, tuple[Var, ...], tuple[Guard, ...]]:
+    """Bound indices that no element determines: in no condition, they multiply by their range.
+
+    Otherwise they become further coordinates, the same for all terms, the first of a size with the first: sums over
+    them agree if their terms do.
+    """
+    mentioned = {var for condition in guards for var in condition.variables}
+    taken: dict[str, int] = {}
+    renamed: dict[Var, Poly] = {}
+    names = []
+    for var in bound:
+        if var not in mentioned:
+            coefficient = coefficient * var.size
+            continue
+        place = taken.get(var.size.key, 0)
+        taken[var.size.key] = place + 1
+        known = extra.setdefault(var.size.key, [])
+        if place == len(known):
+            known.append(fresh(var.size))
+        names.append(known[place])
+        renamed[var] = of(known[place])
+    kept = tuple(condition.substitute(renamed) for condition in guards)
+    return coefficient, tuple(sorted(names, key=lambda var: var.key)), kept

@@ -1,0 +1,150 @@
+"""Unifies reads of two atoms to find changes of index under which they may be equal.
+
+What is found here is a guess: `compare` proves the equality under it, or goes on to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from ..normal_form.form import Atom, Element, Extremum, Form, Function, Term
+from ..normal_form.polynomial import ZERO, Entry, Poly, Var, of
+
+MAX_GUESSES = 12
+
+INDEX = "#"
+"""The tensor whose element at i is i."""
+
+Read = tuple[str, tuple[Poly, ...]]
+Change = dict[Var, Poly]
+
+
+def changes_of_index(pattern: Atom | Form, target: Atom | Form, parameters: tuple[Var, ...]) -> Iterator[Change]:
+    """Values of the parameters, in indices that are free in the target, for which the pattern may be the target."""
+    free = _free(target)
+    found = _extended({}, list(reads(pattern)), list(reads(target)), parameters, free)
+    seen: set[tuple[tuple[Var, Poly], ...]] = set()
+    for change in islice(found, MAX_GUESSES):
+        key = tuple(sorted(change.items(), key=lambda entry: entry[0].key))
+        if key not in seen:
+            seen.add(key)
+            yield change
+
+
+def _extended(
+    change: Change, pattern: list[Read], target: list[Read], parameters: tuple[Var, ...], free: frozenset[Var]
+) -> Iterator[Change]:
+    """Every way to lay the reads of the pattern over reads of the target until all parameters are known."""
+    unknown = [var for var in parameters if var not in change]
+    if not unknown:
+        yield change
+        return
+    pattern, target = _settled(change, pattern, target)
+    useful = [read for read in pattern if any(var in part.variables for part in read[1] for var in unknown)]
+    if not useful:
+        # No read has the parameter: any value will do, or the proof under it fails.
+        yield change | dict.fromkeys(unknown, ZERO)
+        return
+    # First what one parameter follows from, and elements of tensors: an index in value position can be any other one.
+    chosen = min(useful, key=lambda read: (not _settles(read, unknown), read[0] == INDEX))
+    name, index = chosen
+    others = [read for read in pattern if read is not chosen]
+    for position, (other, place) in enumerate(target):
+        if other != name or len(place) != len(index):
+            continue
+        added = _laid_over(change, index, place, unknown, free)
+        if added is not None:
+            yield from _extended(change | added, others, target[:position] + target[position + 1 :], parameters, free)
+
+
+def _settles(read: Read, unknown: list[Var]) -> bool:
+    """Whether some index of a read has one parameter that is not known yet, and no other."""
+    return any(sum(var in part.variables for var in unknown) == 1 for part in read[1])
+
+
+def _settled(change: Change, pattern: list[Read], target: list[Read]) -> tuple[list[Read], list[Read]]:
+    """What is left once reads of the pattern that are known by now are laid over the same reads of the target."""
+    left, open_reads = list(target), []
+    for name, index in pattern:
+        known = name, tuple(part.substitute(change) for part in index)
+        if any(var in change for part in index for var in part.variables) and known in left:
+            left.remove(known)
+        else:
+            open_reads.append((name, index))
+    return open_reads, left
+
+
+def _laid_over(
+    change: Mapping[Var, Poly],
+    index: tuple[Poly, ...],
+    place: tuple[Poly, ...],
+    unknown: list[Var],
+    free: frozenset[Var],
+) -> Change | None:
+    """What the parameters are if a read is that one. Indices bound inside are left aside on both sides."""
+    added: Change = {}
+    for part, other in zip(index, place, strict=True):
+        part = part.substitute({**change, **added})
+        for var in unknown:
+            if var in added:
+                continue
+            coefficient = part.coefficient(var)
+            bound = not part.variables <= free | set(unknown), not other.variables <= free
+            if not coefficient or bound[0] != bound[1]:
+                continue
+            rest = _outer(part - of(var).scaled(coefficient), free | set(unknown))
+            value = (_outer(other, free) - rest).scaled(1 / coefficient)
+            if value.variables <= free and value.is_whole:
+                added[var] = value
+                break
+    return added or None
+
+
+def _outer(poly: Poly, free: frozenset[Var]) -> Poly:
+    """The terms of an index that mention no index bound inside."""
+    kept = ZERO
+    for monomial, coefficient in poly.terms:
+        part = Poly(((monomial, coefficient),))
+        if part.variables <= free:
+            kept = kept + part
+    return kept
+
+
+def _free(item: Atom | Form) -> frozenset[Var]:
+    if isinstance(item, tuple):
+        return frozenset(var for term in item for var in term.free)
+    return item.free
+
+
+def reads(item: Atom | Form) -> Iterator[Read]:
+    """Every element read, functions and sets inside included, and every entry of an integer tensor."""
+    match item:
+        case Element(tensor, index):
+            yield tensor, index
+            for part in index:
+                yield from _entries(part)
+        case Function(_, arguments):
+            for argument in arguments:
+                yield from reads(argument)
+        case Extremum(families):
+            for family in families:
+                for condition in family.guards:
+                    yield from _entries(condition.poly)
+                yield from reads(family.value)
+        case _:
+            for term in item:
+                yield from _term_reads(term)
+
+
+def _term_reads(term: Term) -> Iterator[Read]:
+    for factor, _ in term.factors:
+        yield from reads(factor)
+    for condition in term.guards:
+        yield from _entries(condition.poly)
+
+
+def _entries(poly: Poly) -> Iterator[Read]:
+    for symbol in poly.symbols():
+        if isinstance(symbol, Entry):
+            yield symbol.tensor, symbol.index

@@ -1,0 +1,1 @@
+"""Scalar functions of normal forms: rewriting by declared facts, extrema, and where they are defined."""

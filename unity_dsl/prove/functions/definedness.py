@@ -1,0 +1,204 @@
+"""Where forms are undefined: applications of partial functions that each element of a tensor needs.
+
+A normal form drops what cancels, log(x) - log(x) = 0, and with it where there is no value. So the applications of
+partial functions are kept beside it: an element has a value if all of them have one, and only if those have one that
+stand in no branch and are not compared. Infinity, which an operator may name, counts as a value here; where it cancels
+only numbers tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from ...syntax.ast import FunctionDecl, Name
+from ..decision.signs import Sign, Signs
+from ..normal_form.case_split import cases
+from ..normal_form.common_factors import common_coefficient, common_factors, divided, numerators
+from ..normal_form.form import (
+    Element,
+    Extremum,
+    Family,
+    Form,
+    Function,
+    Unsupported,
+    atom,
+    function,
+    numbered_family,
+    refreshed_family,
+    substitute_family,
+)
+from ..normal_form.guard import Guard, settled
+from ..normal_form.polynomial import ONE, Poly, Var
+
+TOTAL = frozenset(
+    f"np.{name}" for name in ("abs", "cos", "exp", "expm1", "floor", "maximum", "minimum", "sign", "sin", "tanh")
+) | {"math.erf"}
+"""Native functions that have a value at all numbers."""
+DOMAINS = {"np.log": Sign.POSITIVE, "np.sqrt": Sign.NOT_NEGATIVE, "np.power": Sign.POSITIVE}
+"""What the first argument must be for a native function to have a value at all others."""
+INSIDE = ("then", "otherwise", "compared")
+MAX_PARTIALS = 400
+"""Of no element are more kept."""
+
+
+@dataclass(frozen=True)
+class Partial:
+    """An application that an element needs, for all bound indices that meet the guards. Its value is the atom.
+
+    One in a branch is put in a function of the condition, `then(c, 1 / a)`, one that is compared in `compared(1 / a)`:
+    there it may be without a value where the element has one, as `nan > 0` is a value to some.
+    """
+
+    family: Family
+
+    @property
+    def function(self) -> Function:
+        """The application itself."""
+        return _bare(self.family.value)
+
+    @property
+    def weaker(self) -> Iterator[Partial]:
+        """The same with what it stands in, from outside to inside, taken off: each covers those before it."""
+        yield self
+        factor = _only(self.family.value)
+        while factor.name in INSIDE:
+            value = factor.arguments[-1]
+            yield Partial(replace(self.family, value=value))
+            factor = _only(value)
+
+    def substitute(self, mapping: Mapping[Var, Poly]) -> Partial:
+        return replace(self, family=substitute_family(self.family, mapping))
+
+
+Domain = tuple[Partial, ...]
+
+
+class Applications:
+    """The partial applications met while an equation is read, if they are `followed`."""
+
+    def __init__(self) -> None:
+        self.followed = False
+        self.met: list[Partial] = []
+
+    def divide(self, divisor: Form, signs: Signs, exponentials: frozenset[str]) -> None:
+        """1 / divisor was put in."""
+        if self.followed:
+            for guards, (part,) in cases((divisor,)):
+                for form in _roots(part, signs, exponentials):
+                    self._meet(guards, function("inv", [form]))
+
+    def call(self, decl: FunctionDecl, arguments: list[Form]) -> None:
+        """A primitive was put in."""
+        if self.followed and native(decl) not in TOTAL:
+            for guards, parts in cases(tuple(arguments)):
+                self._meet(guards, function(f"fn {decl.name}", parts))
+
+    def read(self, domain: Domain, mapping: Mapping[Var, Poly], guards: Iterable[Guard]) -> None:
+        """An element was read, where the guards hold."""
+        for partial in domain:
+            family = refreshed_family(partial.substitute(mapping).family)
+            self.met.append(Partial(replace(family, guards=(*family.guards, *guards))))
+
+    def _meet(self, guards: tuple[Guard, ...], factor: Function) -> None:
+        self.met.append(Partial(Family((), guards, atom(factor))))
+
+    @contextmanager
+    def guarded(self, condition: Guard) -> Iterator[None]:
+        """What is met inside is needed where the condition holds."""
+        begun = len(self.met)
+        yield
+        families = [partial.family for partial in self.met[begun:]]
+        self.met[begun:] = [Partial(replace(family, guards=(*family.guards, condition))) for family in families]
+
+    @contextmanager
+    def inside(self, name: str, *arguments: Form) -> Iterator[None]:
+        """What is met inside stands in a branch of a condition, or is compared."""
+        begun = len(self.met)
+        yield
+        families = [partial.family for partial in self.met[begun:]]
+        values = [atom(function(name, [*arguments, family.value])) for family in families]
+        self.met[begun:] = [
+            Partial(replace(family, value=value)) for family, value in zip(families, values, strict=True)
+        ]
+
+    @contextmanager
+    def total(self, what: str) -> Iterator[None]:
+        """Nothing may be met inside. Raises Unsupported."""
+        begun = len(self.met)
+        yield
+        if len(self.met) != begun:
+            raise Unsupported(f"a quotient or a partial function in {what}")
+
+    @contextmanager
+    def unfollowed(self) -> Iterator[None]:
+        """What is put in by facts has a value where that has one which it is put in for."""
+        before, self.followed = self.followed, False
+        try:
+            yield
+        finally:
+            self.followed = before
+
+    def collected(self, over: tuple[Var, ...]) -> Domain:
+        """What was met, for all indices over which it was reduced; each once. Raises Unsupported for too many."""
+        found: dict[Partial, None] = {}
+        for partial in self.met:
+            family = partial.family
+            if settled(family.guards) is None:
+                continue
+            bound = tuple(var for var in over if var in family.free)
+            family = numbered_family(replace(family, bound=family.bound + bound))
+            found[Partial(family)] = None
+        self.met = []
+        if len(found) > MAX_PARTIALS:
+            raise Unsupported(f"more than {MAX_PARTIALS} quotients and partial functions")
+        return tuple(found)
+
+
+def _only(form: Form) -> Function:
+    ((factor, _),) = form[0].factors
+    assert isinstance(factor, Function)
+    return factor
+
+
+def _bare(form: Form) -> Function:
+    factor = _only(form)
+    return _bare(factor.arguments[-1]) if factor.name in INSIDE else factor
+
+
+def _roots(form: Form, signs: Signs, exponentials: frozenset[str]) -> Iterator[Form]:
+    """Forms that are not 0 exactly where this one is not, wherever it has a value."""
+    for denominator, numerator in numerators(form) if len(form) > 1 else ():
+        if signs.nonzero(denominator):
+            yield from _roots(numerator, signs, exponentials)
+            return
+    shared = common_factors(form, exponentials)
+    for factor in shared:
+        if not isinstance(factor, Element | Extremum) and (factor.name in exponentials or factor.name == "inv"):
+            continue  # neither is ever 0
+        yield atom(factor)
+    guarded = any(term.guards for term in form)
+    coefficient = ONE if guarded else common_coefficient(form)
+    rest = divided(form, ONE if coefficient.inverse() is None else coefficient, shared)
+    if len(rest) != 1 or rest[0].factors or rest[0].bound or rest[0].coefficient != ONE or guarded:
+        yield rest
+
+
+def native(decl: FunctionDecl) -> str | None:
+    """The native function that a primitive is, None where it is made of several."""
+    plain = decl.numpy is not None and decl.numpy.arguments == tuple(Name(name) for name in decl.parameters)
+    return decl.numpy.function if decl.numpy is not None and plain else None
+
+
+def has_value(factor: Function, signs: Signs, functions: Mapping[str, FunctionDecl]) -> bool:
+    """Whether an application is known to have a value wherever its arguments have."""
+    if factor.name == "inv":
+        return signs.nonzero(factor.arguments[0])
+    needed = DOMAINS.get(native(functions[factor.name.removeprefix("fn ")]) or "")
+    return needed is not None and signs.form(factor.arguments[0]) >= needed
+
+
+def partial_name(factor: Function) -> str:
+    """For readers: which partial function it is."""
+    return "a quotient" if factor.name == "inv" else f"`{factor.name.removeprefix('fn ')}`"

@@ -1,0 +1,171 @@
+"""Maxima and minima as sets: nesting dissolved, dominated elements dropped, common terms factored out.
+
+    max(max(A), B) = max(A with B), -inf the max of nothing            max(a) = a
+    c max(A) + t = max(c A + t), where c >= 0                          min(A) = -max(-A)
+    max(A with b) = max(A), where a - b >= 0 for some a of A
+
+Sets within sets are dissolved first; what all elements of the resulting set have in common is taken out of it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+from ..decision.signs import Sign, Signs, has_element, put_in_set
+from ..normal_form.case_split import cases, is_outer, split
+from ..normal_form.common_factors import common_coefficient, common_factors, common_measure, divided
+from ..normal_form.form import (
+    Family,
+    Form,
+    Function,
+    Term,
+    add,
+    atom,
+    extremum_atom,
+    free_variables,
+    is_infinite,
+    multiply,
+    scale,
+)
+from ..normal_form.guard import Guard
+from ..normal_form.polynomial import ONE, Var, number
+from .fact_patterns import is_negative
+
+MAX_SET = 16
+"""Sets of more families are neither dissolved nor searched for elements that others exceed."""
+INFINITY = Function("inf", ())
+"""Plus infinity as an unknown number: what holds with it holds for its own sake, not by arithmetic with it."""
+BOTTOM = scale(atom(INFINITY), number(-1))
+
+
+class Sets:
+    """Sets of forms. `exponentials` are the atoms that may have any power."""
+
+    def __init__(self, signs: Signs, exponentials: Collection[str]) -> None:
+        self.signs = signs
+        self.exponentials = exponentials
+
+    def least(self, families: Iterable[Family]) -> Form:
+        negated = [replace(family, value=scale(family.value, number(-1))) for family in families]
+        return scale(self.greatest(negated), number(-1))
+
+    def greatest(self, families: Iterable[Family]) -> Form:
+        """The greatest of a union of families. Guards that no bound index is in are taken out. Raises Unsupported."""
+        flat = [part for family in families for part in self._flattened(family)]
+        bound = {var for family in flat for var in family.bound}
+
+        def outer(condition: Guard, term: Term) -> bool:
+            return is_outer(condition, term) and condition.variables.isdisjoint(bound)
+
+        def value(values: tuple[Form, ...]) -> Form:
+            parts = [replace(family, value=value) for family, value in zip(flat, values, strict=True)]
+            return self._of(list(dict.fromkeys(member for part in parts for member in self._members(part))))
+
+        return split(tuple(family.value for family in flat), value, outer)
+
+    # ------------------------------------------------------------------------------------------ sets within sets
+
+    def _flattened(self, family: Family) -> Iterator[Family]:
+        """A family whose value is c max(A) + t as the family c A + t, guards of the inner set kept."""
+        for position, term in enumerate(family.value):
+            inner = self.signs.set_in(term)
+            if inner is None or (len(family.value) > 1 and (len(inner.families) > MAX_SET // 2 or inner.infinite)):
+                continue
+            for part in put_in_set(family.value, position, inner):
+                merged = Family(family.bound + part.bound, family.guards + part.guards, part.value)
+                yield from self._flattened(merged)
+            return
+        yield family
+
+    def _members(self, family: Family) -> Iterator[Family]:
+        """One family per case of the value's guards, without those whose value is the identity, minus infinity."""
+        for guards, (value,) in cases((family.value,)):
+            if value != BOTTOM:
+                yield from self._flattened(_without_idle(Family(family.bound, (*family.guards, *guards), value)))
+
+    # ------------------------------------------------------------------------------------------ the set as a form
+
+    def _of(self, members: list[Family]) -> Form:
+        members = self._undominated(members)
+        if len(members) == 1 and not members[0].bound and not members[0].guards:
+            return members[0].value
+        if len(members) == 2 and not any(
+            family.bound or family.guards or is_infinite(family.value) for family in members
+        ):
+            return self._of_two(*(family.value for family in members))
+        if not members or any(is_infinite(family.value) for family in members):
+            return atom(extremum_atom(members))
+        shared = _common_terms(members)
+        if shared:
+            rest = [replace(f, value=tuple(term for term in f.value if term not in shared)) for f in members]
+            return add(shared, self._of([_without_idle(family) for family in rest]))
+        return self._of_differing(members)
+
+    def _of_two(self, first: Form, second: Form) -> Form:
+        """max(a, b) = b + max(a - b, 0), the one that has the difference with a positive first term."""
+        difference = add(first, scale(second, number(-1)))
+        if is_negative(difference):
+            difference, second = scale(difference, number(-1)), first
+        return add(second, self._of_differing([Family((), (), difference), Family((), (), ())]))
+
+    def _of_differing(self, members: list[Family]) -> Form:
+        """The greatest, with the factor that all elements share taken out."""
+        factor = self._common_factor(members)
+        if factor == Term(ONE):
+            return atom(extremum_atom(members))
+        powers = dict(factor.factors)
+        rest = [replace(family, value=divided(family.value, factor.coefficient, powers)) for family in members]
+        return multiply((factor,), atom(extremum_atom(rest)))
+
+    def _undominated(self, members: list[Family]) -> list[Family]:
+        """Without families each of whose elements some other element is known to reach."""
+        if not 1 < len(members) <= MAX_SET:
+            return members
+        kept = list(members)
+        for family in members:
+            if any(other is not family and self._exceeds(other, family) for other in kept):
+                kept = [other for other in kept if other is not family]
+        return kept
+
+    def _exceeds(self, greater: Family, less: Family) -> bool:
+        if greater.guards:
+            return False  # it may be empty
+        difference = add(greater.value, scale(less.value, number(-1)))
+        return self.signs.form(difference) is not Sign.UNKNOWN
+
+    def _common_factor(self, members: list[Family]) -> Term:
+        """A factor that is not negative, and positive where the set may be empty, of all elements."""
+        values = [family.value for family in members if family.value]
+        together = tuple(term for value in values for term in value)
+        bound = {var for family in members for var in family.bound}
+        least = Sign.NOT_NEGATIVE if has_element(members) else Sign.POSITIVE
+        factors = {
+            factor: power
+            for factor, power in common_factors(together, self.exponentials).items()
+            if factor.free.isdisjoint(bound) and self.signs.power(factor, power) >= least
+        }
+        ordered = tuple(sorted(factors.items(), key=lambda entry: entry[0].key))
+        shared = common_coefficient(together)
+        measured = shared.inverse() is not None or self.signs.coefficient(shared) < least
+        return Term(common_measure(together) if measured else shared, factors=ordered)
+
+
+def _common_terms(members: list[Family]) -> Form:
+    """The terms of all values that no bound index of the families is in."""
+    if len(members) == 1 and not members[0].bound:
+        return ()
+    first, *others = members
+    return tuple(
+        term
+        for term in first.value
+        if term.free.isdisjoint(first.bound)
+        and all(term in other.value and term.free.isdisjoint(other.bound) for other in others)
+    )
+
+
+def _without_idle(family: Family) -> Family:
+    """The same set of numbers without indices that neither value nor guards depend on: every axis has a position."""
+    used: set[Var] = {var for condition in family.guards for var in condition.variables}
+    used |= free_variables(family.value)
+    return replace(family, bound=tuple(var for var in family.bound if var in used))

@@ -1,0 +1,158 @@
+"""Sorts declared facts into rewrite rules, sign facts, square laws and exponentials.
+
+    f(a + b) == f(a) * f(b), f(a) > 0      f is an exponential: a function of a sum is a product of powers
+    f(P, …) == R where C                   put in R for f(P, …), left to right
+    f(P) * f(P) == R where C               put in R for the square
+    f(P) > 0 where C, or >= 0              the sign of f
+
+P is made of names, numbers, `-P`, `P * P`, `1 / P` and primitives. A fact is used where its conditions are known to
+hold, so what is put in has a value, the same one, wherever the original has: two sides that come to the same form are
+equal wherever both have a value; that the right one has one wherever the left has is shown apart, from domain.py. Any
+other fact is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, lru_cache
+
+from ...index.equations.term import free_axes, walk
+from ...index.library import Library
+from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number
+
+SETS = {"np.maximum": "maximum", "np.minimum": "minimum"}
+"""The primitives that are sets of numbers to the prover, by what they are evaluated with."""
+
+
+class Use(StrEnum):
+    """How the prover uses a fact."""
+
+    EXPONENTIAL = "exponential"
+    REWRITE = "rewrite"
+    SQUARE = "square"
+    SIGN = "sign"
+
+
+@dataclass(frozen=True)
+class Law:
+    """A fact as it is used: `arguments` are the patterns of the function's arguments, `right` what is put in."""
+
+    arguments: tuple[Expr, ...]
+    right: Expr
+    fact: FactDecl
+
+
+Pair = tuple[FunctionDecl, FactDecl]
+
+
+@dataclass(frozen=True)
+class Laws:
+    """By the name of the primitive. The two facts that make a function an exponential are its law."""
+
+    functions: Mapping[str, FunctionDecl]
+    exponentials: Mapping[str, tuple[FactDecl, FactDecl]]
+    rewrites: Mapping[str, tuple[Law, ...]]
+    squares: Mapping[str, tuple[Law, ...]]
+    signs: Mapping[str, tuple[Law, ...]]
+
+    @cached_property
+    def powers(self) -> frozenset[str]:
+        """The atoms of exponentials: they may have any power."""
+        return frozenset(f"fn {name}" for name in self.exponentials)
+
+
+@lru_cache(maxsize=8)
+def laws_of(library: Library) -> Laws:
+    """All facts of a library that have a use."""
+    pairs = [(function, fact) for function in library.functions.values() for fact in function.facts]
+    return laws_from(pairs, library.functions)
+
+
+def laws_from(pairs: Iterable[Pair], functions: Mapping[str, FunctionDecl]) -> Laws:
+    """These facts, as far as they have a use."""
+    found: dict[Use, dict[str, tuple[Law, ...]]] = {use: {} for use in Use}
+    for function, fact in pairs:
+        use = use_of(function, fact, functions)
+        if use is not None:
+            name, law = _law(use, fact)
+            found[use][name] = (*found[use].get(name, ()), law)
+    exponentials = {}
+    for name, (law, *_) in found[Use.EXPONENTIAL].items():
+        positive = next(filter(_always_positive, found[Use.SIGN].get(name, ())), None)
+        if positive is not None:
+            exponentials[name] = (law.fact, positive.fact)
+    return Laws(functions, exponentials, *(found[use] for use in (Use.REWRITE, Use.SQUARE, Use.SIGN)))
+
+
+def _law(use: Use, fact: FactDecl) -> tuple[str, Law]:
+    left, right = fact.claim.arguments
+    if use is Use.SQUARE and isinstance(left, Apply):
+        left = left.arguments[0]
+    assert isinstance(left, Apply)
+    return left.function, Law(left.arguments, right, fact)
+
+
+def _always_positive(law: Law) -> bool:
+    (argument, *others) = law.arguments
+    return law.fact.claim.function == ">" and not law.fact.conditions and isinstance(argument, Name) and not others
+
+
+def use_of(function: FunctionDecl, fact: FactDecl, functions: Mapping[str, FunctionDecl]) -> Use | None:
+    """How a fact is used, None where it is not. A fact of a definition is a theorem: the definition says as much."""
+    if function.definition is not None or _is_set(function):
+        return None
+    left, right = fact.claim.arguments
+    if fact.claim.function != "==":
+        signed = fact.claim.function in (">", ">=") and isinstance(right, Number) and right.value >= 0
+        return Use.SIGN if signed and _is_head(left, function, functions) else None
+    if not fact.conditions and _is_exponential(fact, function):
+        return Use.EXPONENTIAL
+    if not set(free_axes(right)) <= set(free_axes(left)):
+        return None
+    if _is_head(left, function, functions):
+        return None if _is_endless(left, right) else Use.REWRITE
+    match left:
+        case Apply("*", (first, second)) if first == second and _is_head(first, function, functions):
+            return Use.SQUARE
+    return None
+
+
+def _is_endless(left: Expr, right: Expr) -> bool:
+    """f(a, b) == … f …: it could be put in for ever. What ends less plainly is stopped by a limit."""
+    assert isinstance(left, Apply)
+    general = all(isinstance(argument, Name) for argument in left.arguments)
+    return general and any(isinstance(node, Apply) and node.function == left.function for node in walk(right))
+
+
+def _is_exponential(fact: FactDecl, function: FunctionDecl) -> bool:
+    match fact.claim.arguments:
+        case (Apply(name, (Apply("+", (Name(a), Name(b))),)), right) if name == function.name and a != b:
+            return right == Apply("*", (Apply(name, (Name(a),)), Apply(name, (Name(b),))))
+    return False
+
+
+def _is_set(function: FunctionDecl) -> bool:
+    return function.numpy is not None and function.numpy.function in SETS
+
+
+def _is_head(expr: Expr, function: FunctionDecl, functions: Mapping[str, FunctionDecl]) -> bool:
+    """Whether this is the function of patterns."""
+    if not (isinstance(expr, Apply) and expr.function == function.name):
+        return False
+    return all(_is_pattern(argument, functions) for argument in expr.arguments)
+
+
+def _is_pattern(expr: Expr, functions: Mapping[str, FunctionDecl]) -> bool:
+    match expr:
+        case Name() | Number():
+            return True
+        case Apply("neg", (part,)) | Apply("/", (Number(1), part)):
+            return _is_pattern(part, functions) and not isinstance(part, Number)
+        case Apply("*", (first, second)):
+            return all(_is_pattern(part, functions) and not isinstance(part, Number) for part in (first, second))
+        case Apply(name, arguments) if name in functions:
+            primitive = functions[name].definition is None and not _is_set(functions[name])
+            return primitive and all(_is_pattern(argument, functions) for argument in arguments)
+    return False

@@ -1,0 +1,102 @@
+"""Reduces products of atoms: squares by facts, and a × (1 / a) = 1 where a is known not to be 0.
+
+1 / a of a sum a = c t + r, with t its leading product of atoms, reduces every product that holds t and 1 / a:
+
+    t / a = (1 - r / a) / c
+
+r has lower products only, in an order that multiplication keeps, so this comes to an end, and a fraction is left whose
+numerator has no multiple of t: 1 - e / (1 + e) = 1 / (1 + e).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..decision.signs import Signs
+from ..normal_form.form import Atom, Extremum, Form, Function, Term, add, atom, constant, multiply, refresh, scale
+from ..normal_form.guard import settled
+from ..normal_form.polynomial import ONE, number
+
+MAX_STEPS = 500
+
+Square = Callable[[Atom], "Form | None"]
+
+
+def reduced_products(form: Form, signs: Signs, square: Square) -> Form:
+    """The form with its products reduced; as it is where that takes too long."""
+    reduced = form
+    for _ in range(MAX_STEPS):
+        for position, term in enumerate(reduced):
+            changed = _step(term, signs, square)
+            if changed is not None:
+                reduced = add(reduced[:position], changed, reduced[position + 1 :])
+                break
+        else:
+            return reduced
+    return form
+
+
+def _step(term: Term, signs: Signs, square: Square) -> Form | None:
+    """One reduction of one term, None where there is none."""
+    for factor, power in term.factors:
+        if power >= 2:
+            known = square(factor)
+            if known is not None:
+                return _with(term, {factor: 2}, known)
+        if isinstance(factor, Function) and factor.name == "inv" and power >= 1:
+            known = _divided(term, factor, signs)
+            if known is not None:
+                return known
+    return None
+
+
+def _divided(term: Term, inverse: Function, signs: Signs) -> Form | None:
+    divisor = refresh(inverse.arguments[0])
+    if any(part.bound or part.guards for part in divisor):
+        return None
+    leading = _leading(divisor)
+    powers = dict(term.factors)
+    if not leading.factors or any(powers.get(factor, 0) < power for factor, power in leading.factors):
+        return None
+    coefficient = leading.coefficient.inverse()
+    if coefficient is None or not signs.nonzero(divisor):
+        return None
+    rest = tuple(part for part in divisor if part is not leading)
+    remainder = multiply(rest, atom(inverse))
+    value = scale(add(constant(ONE), scale(remainder, number(-1))), coefficient)
+    return _with(term, {**dict(leading.factors), inverse: 1}, value)
+
+
+def _leading(form: Form) -> Term:
+    """The greatest product of atoms: by degree, then by the powers of the atoms in a fixed order."""
+    atoms = sorted({factor for term in form for factor, _ in term.factors}, key=_order)
+
+    def size(term: Term) -> tuple[int, ...]:
+        powers = dict(term.factors)
+        return (sum(powers.values()), *(powers.get(factor, 0) for factor in atoms))
+
+    return max(form, key=size)
+
+
+def _order(factor: Atom) -> tuple[bool, str, str]:
+    """The same on both sides of a rule where the names of indices do not matter.
+
+    The greatest of a set comes first: max(x, 0) ** 2 = x max(x, 0) puts others in its place, which are to be lower.
+    """
+    return not isinstance(factor, Extremum), re.sub(r"~\d+", "~", factor.key), factor.key
+
+
+def _with(term: Term, taken: dict[Atom, int], value: Form) -> Form:
+    """The term with these factors replaced by a form, which may mention the indices that the term binds."""
+    powers = dict(term.factors)
+    for factor, power in taken.items():
+        powers[factor] -= power
+    rest = Term(term.coefficient, factors=tuple((factor, power) for factor, power in powers.items() if power))
+    found = []
+    for part in multiply((rest,), value):
+        guards = settled((*term.guards, *part.guards))
+        if guards is not None:
+            found.append(replace(part, bound=term.bound + part.bound, guards=guards))
+    return add(tuple(found))

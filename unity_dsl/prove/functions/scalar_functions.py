@@ -1,0 +1,350 @@
+"""Scalar functions of normal forms, by the facts that are declared beside them (fact_laws.py) and what is built in:
+
+    max and min are sets (sets.py); 1 / (a b) = (1 / a) (1 / b); a × (1 / a) = 1 where a is known not to be 0
+    f(a + b) = f(a) f(b), f(n t) = f(t) ** n, 1 / f(a) = f(-a) for exponentials f
+    a comparison is worth 1 or 0 where the sign of the difference is known
+
+A fact is put to use while a form is built, where its conditions are known to hold (sign.py). Facts about real numbers
+say nothing of infinity. Rewriting ends: a proof may use so many facts, one within another so often, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf
+
+from ...index.equations.term import COMPARISONS
+from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
+from ..decision.integer_arithmetic import Arithmetic
+from ..decision.signs import Sign, Signs
+from ..normal_form.case_split import split
+from ..normal_form.common_factors import common_coefficient, common_factors, divided, numerators
+from ..normal_form.form import (
+    ZERO,
+    Atom,
+    Extremum,
+    Family,
+    Form,
+    Function,
+    Term,
+    Unsupported,
+    add,
+    atom,
+    constant,
+    function,
+    is_infinite,
+    multiply,
+    refresh,
+    scale,
+)
+from ..normal_form.polynomial import ONE, Var, exact_number, number
+from .definedness import Applications, native
+from .extrema import INFINITY, Sets
+from .fact_laws import SETS, Law, Laws
+from .fact_patterns import Values, matches
+from .power_products import reduced_products
+
+MAX_POWER = 16
+MAX_FACTS = 4_000
+MAX_NESTED = 24
+
+
+class Functions:
+    """The element functions of a library as operations on forms. `used` collects the facts that were put to use.
+
+    `elements` are the signs that are assumed of tensors, by name.
+    """
+
+    def __init__(self, laws: Laws, arithmetic: Arithmetic, elements: Mapping[str, Sign] | None = None) -> None:
+        self.laws = laws
+        self.arithmetic = arithmetic
+        self.signs = Signs(arithmetic, self._sign, elements or {})
+        self.sets = Sets(self.signs, laws.powers)
+        self.used: dict[int, FactDecl] = {}
+        self.applications = Applications()
+        self._left = MAX_FACTS
+        self._nested = 0
+
+    # ------------------------------------------------------------------------------------------ expressions
+
+    def value(self, expr: Expr, names: Values) -> Form:
+        """An expression of element functions at these values of its names. Raises Unsupported."""
+        match expr:
+            case Number(value):
+                return literal(value)
+            case Name(name):
+                return refresh(names[name])
+            case Apply(sign, (left, right)) if sign in COMPARISONS:
+                with self.applications.inside("compared"):
+                    return self.step(sign, self.value(left, names), self.value(right, names))
+            case Apply(name, arguments):
+                return self.apply(name, [self.value(argument, names) for argument in arguments])
+            case Select(condition, then, otherwise):
+                decided = self.value(condition, names)
+                with self.applications.inside("then", decided):
+                    first = self.value(then, names)
+                with self.applications.inside("otherwise", decided):
+                    return self.select(decided, first, self.value(otherwise, names))
+        raise Unsupported(f"{type(expr).__name__} in the definition of a function")
+
+    def apply(self, name: str, values: list[Form]) -> Form:
+        """Arithmetic or a declared function. Raises Unsupported."""
+        match name:
+            case "+":
+                return add(*values)
+            case "-":
+                return add(values[0], scale(values[1], number(-1)))
+            case "neg":
+                return scale(values[0], number(-1))
+            case "*":
+                return self.product(*values)
+            case "/":
+                inverse = self.inverse(values[1])
+                self.applications.divide(values[1], self.signs, self.laws.powers)
+                return self.product(values[0], inverse)
+        if name not in self.laws.functions:
+            raise Unsupported(f"`{name}` of numbers that are not whole")
+        return self._call(self.laws.functions[name], values)
+
+    def _call(self, decl: FunctionDecl, values: list[Form]) -> Form:
+        """An element function: its definition, or for a primitive itself."""
+        if decl.definition is not None:
+            return self.value(decl.definition, dict(zip(decl.parameters, values, strict=True)))
+        kind = set_of(decl)
+        if kind is not None:
+            families = [Family((), (), value) for value in values]
+            return self.sets.greatest(families) if kind == "maximum" else self.sets.least(families)
+        if decl.name in self.laws.exponentials:
+            return split(tuple(values), lambda parts: self._exponential(decl.name, parts[0]))
+        found = split(tuple(values), lambda parts: self._primitive(decl.name, parts))
+        self.applications.call(decl, values)
+        return found
+
+    def reduced(self, kind: str, value: Form, bound: tuple[Var, ...]) -> Form:
+        """`max(bound) value` or `min(bound) value`."""
+        family = Family(bound, (), value)
+        return self.sets.greatest([family]) if kind == "max" else self.sets.least([family])
+
+    def step(self, sign: str, left: Form, right: Form) -> Form:
+        """A comparison of real numbers, worth 1 or 0, as a function of their difference."""
+        if sign in ("<", "<="):
+            left, right = right, left
+        names = {"<": "positive", ">": "positive", "<=": "not_negative", ">=": "not_negative"}
+        difference = add(left, scale(right, number(-1)))
+        if sign in names:
+            return split((difference,), lambda parts: self._decided(names[sign], parts[0]))
+        zero = split((difference,), lambda parts: self._decided("zero", parts[0]))
+        return zero if sign == "==" else add(constant(ONE), scale(zero, number(-1)))
+
+    def _decided(self, name: str, difference: Form) -> Form:
+        above, below = self.signs.form(difference), self.signs.form(scale(difference, number(-1)))
+        holds = {"positive": above is Sign.POSITIVE, "not_negative": above is not Sign.UNKNOWN, "zero": not difference}
+        fails = {
+            "positive": below is not Sign.UNKNOWN,
+            "not_negative": below is Sign.POSITIVE,
+            "zero": Sign.POSITIVE in (above, below),
+        }
+        if holds[name]:
+            return constant(ONE)
+        return ZERO if fails[name] else atom(function(name, [difference]))
+
+    def select(self, condition: Form, then: Form, otherwise: Form) -> Form:
+        return split((condition, then, otherwise), lambda parts: atom(function("select", parts)))
+
+    # ------------------------------------------------------------------------------------------ facts
+
+    def _primitive(self, name: str, parts: tuple[Form, ...]) -> Form:
+        found = self._rewritten(name, parts)
+        return atom(function(f"fn {name}", parts)) if found is None else found
+
+    def _rewritten(self, name: str, parts: tuple[Form, ...]) -> Form | None:
+        """What a fact says the function of these is."""
+        if any(map(is_infinite, parts)):
+            return None
+        return self._by(self.laws.rewrites.get(name, ()), parts)
+
+    def _by(self, laws: tuple[Law, ...], parts: tuple[Form, ...]) -> Form | None:
+        for law in laws:
+            for names in matches(law.arguments, parts, self.laws, {}):
+                if self._holds(law.fact, names):
+                    return self._put_in(law, names)
+        return None
+
+    def _put_in(self, law: Law, names: Values) -> Form:
+        self._use(law.fact)
+        self._left -= 1
+        if self._left < 0 or self._nested > MAX_NESTED:
+            raise Unsupported("facts of functions that do not come to an end")
+        self._nested += 1
+        try:
+            with self.applications.unfollowed():
+                return self.value(law.right, names)
+        finally:
+            self._nested -= 1
+
+    def _use(self, *facts: FactDecl) -> None:
+        self.used |= {id(fact): fact for fact in facts}
+
+    def _holds(self, fact: FactDecl, names: Values) -> bool:
+        return all(self.meets(condition, names) for condition in fact.conditions)
+
+    def meets(self, condition: Apply, names: Values) -> bool:
+        """Whether a comparison of two numbers is known to hold, wherever both have a value."""
+        with self.applications.unfollowed():
+            left, right = (self.value(part, names) for part in condition.arguments)
+        difference = add(left, scale(right, number(-1)))
+        match condition.function:
+            case ">":
+                return self.signs.form(difference) is Sign.POSITIVE
+            case ">=":
+                return self.signs.form(difference) is not Sign.UNKNOWN
+            case "<":
+                return self.signs.form(scale(difference, number(-1))) is Sign.POSITIVE
+            case "<=":
+                return self.signs.form(scale(difference, number(-1))) is not Sign.UNKNOWN
+            case "!=":
+                return self.signs.nonzero(difference)
+        return not difference
+
+    def _sign(self, factor: Function) -> Sign:
+        """The sign of a function, from its facts."""
+        name = factor.name.removeprefix("fn ")
+        if name == factor.name:
+            return self._built_in_sign(factor)
+        if factor.name in self.laws.powers:
+            self._use(*self.laws.exponentials[name])
+            return Sign.POSITIVE
+        found = Sign.UNKNOWN
+        parts = tuple(map(refresh, factor.arguments))
+        for law in self.laws.signs.get(name, ()):
+            known = Sign.POSITIVE if _is_strict(law) else Sign.NOT_NEGATIVE
+            if known > found and any(
+                self._holds(law.fact, names) for names in matches(law.arguments, parts, self.laws, {})
+            ):
+                self._use(law.fact)
+                found = known
+        return found
+
+    def _built_in_sign(self, factor: Function) -> Sign:
+        match factor.name:
+            case "inv":
+                # Where 1 / a has a value a is not 0.
+                return Sign.POSITIVE if self.signs.form(factor.arguments[0]) is not Sign.UNKNOWN else Sign.UNKNOWN
+            case "positive" | "not_negative" | "zero":
+                return Sign.NOT_NEGATIVE
+            case "select":
+                return min(self.signs.form(part) for part in factor.arguments[1:])
+        return Sign.UNKNOWN
+
+    # ------------------------------------------------------------------------------------------ exponentials
+
+    def _exponential(self, name: str, form: Form) -> Form:
+        """f(sum of n t) = product of f(t) ** n."""
+        self._use(*self.laws.exponentials[name])
+        result = constant(ONE)
+        for term in form:
+            base, power = _exponent(term)
+            known = self._rewritten(name, ((base,),))
+            if known is None:
+                result = multiply(result, (Term(ONE, factors=((function(f"fn {name}", [(base,)]), power),)),))
+                continue
+            for _ in range(abs(power)):
+                result = self.product(result, known if power > 0 else self.inverse(known))
+        return result
+
+    # ------------------------------------------------------------------------------------------ products and 1 / x
+
+    def product(self, left: Form, right: Form) -> Form:
+        """The product, reduced by squares and by a × (1 / a) = 1."""
+        return reduced_products(multiply(left, right), self.signs, self._square)
+
+    def _square(self, factor: Atom) -> Form | None:
+        """The square of an atom, where a fact says what it is: f(x) × f(x), and so (1 / f(x)) × (1 / f(x)).
+
+        max(a, 0) × max(a, 0) = a × max(a, 0).
+        """
+        if isinstance(factor, Extremum):
+            bare = len(factor.families) == 2 and not any(f.bound or f.guards for f in factor.families)
+            zero = ZERO in [family.value for family in factor.families]
+            values = [refresh(family.value) for family in factor.families if family.value]
+            return multiply(values[0], atom(factor)) if bare and zero and values and not factor.infinite else None
+        if not isinstance(factor, Function):
+            return None
+        if factor.name == "inv":
+            root = _only(factor.arguments[0])
+            square = None if root is None else self._square(root)
+            return None if square is None else self.inverse(square)
+        laws = self.laws.squares.get(factor.name.removeprefix("fn "), ())
+        if not laws or not factor.name.startswith("fn ") or factor.infinite:
+            return None
+        return self._by(laws, tuple(map(refresh, factor.arguments)))
+
+    def inverse(self, form: Form) -> Form:
+        """1 / form. Raises Unsupported for 1 / 0."""
+        return split((form,), lambda parts: self._inverse(parts[0]))
+
+    def _inverse(self, form: Form) -> Form:
+        """What all terms have in common, and depends on no bound index, is inverted by itself."""
+        if not form:
+            raise Unsupported("a division by zero")
+        for denominator, numerator in numerators(form) if len(form) > 1 else ():
+            if self.signs.nonzero(denominator):
+                return self.product(denominator, self.inverse(numerator))
+        shared = common_factors(form, self.laws.powers)
+        guarded = any(term.guards for term in form)
+        coefficient = ONE if guarded else common_coefficient(form)
+        inverse = coefficient.inverse()
+        rest = divided(form, ONE if inverse is None else coefficient, shared)
+        result = constant(ONE if inverse is None else inverse)
+        for factor, power in shared.items():
+            result = multiply(result, self._inverse_power(factor, power))
+        if rest == constant(ONE):
+            return result
+        return multiply(result, atom(function("inv", [rest])))
+
+    def _inverse_power(self, factor: Atom, power: int) -> Form:
+        if isinstance(factor, Function) and factor.name in self.laws.powers:
+            return (Term(ONE, factors=((factor, -power),)),)
+        if isinstance(factor, Function) and factor.name == "inv" and self.signs.nonzero(factor.arguments[0]):
+            result = constant(ONE)
+            for _ in range(power):
+                result = self.product(result, refresh(factor.arguments[0]))
+            return result
+        return (Term(ONE, factors=((function("inv", [atom(factor)]), power),)),)
+
+
+def set_of(decl: FunctionDecl) -> str | None:
+    """`maximum` or `minimum` for a primitive that is one."""
+    return SETS.get(native(decl) or "")
+
+
+def _only(form: Form) -> Atom | None:
+    """The atom that a form is."""
+    if len(form) != 1:
+        return None
+    (term,) = form
+    plain = term.coefficient == ONE and not term.bound and not term.guards and len(term.factors) == 1
+    return term.factors[0][0] if plain and term.factors[0][1] == 1 else None
+
+
+def _is_strict(law: Law) -> bool:
+    bound = law.fact.claim.arguments[1]
+    return law.fact.claim.function == ">" or (isinstance(bound, Number) and bound.value > 0)
+
+
+def _exponent(term: Term) -> tuple[Term, int]:
+    """exp(term) as exp(base) ** power: the number in front becomes the power."""
+    if len(term.coefficient.terms) != 1:
+        return term, 1
+    ((monomial, factor),) = term.coefficient.terms
+    power = factor.numerator if abs(factor.numerator) <= MAX_POWER else (1 if factor > 0 else -1)
+    base = replace(term.coefficient, terms=((monomial, factor / power),))
+    return replace(term, coefficient=base), power
+
+
+def literal(value: int | float) -> Form:
+    """A number as it is written in decimal; infinity is a symbol."""
+    if value in (inf, -inf):
+        return scale(atom(INFINITY), number(1 if value > 0 else -1))
+    return constant(number(exact_number(value))) if value else ZERO

@@ -1,0 +1,1 @@
+"""The normal form: polynomials, guards, sums of monomials, and arithmetic on them."""

@@ -1,0 +1,415 @@
+"""The normal form: a sum of monomials (coefficient, bound indices, guards, factors).
+
+    form  =  sum over terms of  coefficient × sum over bound indices of [guards] × product of factors
+
+A factor is an atom with a power: an element of an input tensor, a scalar function of forms, or the greatest element of
+a set. Powers other than those of repeated factors belong to exponentials alone, exp(t) ** -1 = exp(-t).
+
+Bound indices: those of a term are fresh. Inside an atom they are numbered from within, downwards from -1, so that
+atoms that differ in nothing but bound names are the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product as combinations
+from typing import TypeAlias
+
+from .guard import Guard, Relation, settled, within
+from .polynomial import ONE, Poly, Var, fresh, of
+
+MAX_TERMS = 4_000
+MAX_WEIGHT = 4_000
+MAX_HEIGHT = 24
+"""No form has more terms, no atom is made of more atoms or nested deeper: what grows further is refused."""
+
+
+class Unsupported(Exception):
+    """The prover has no method for something. The first argument says for what."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element of a tensor. The index has one entry per factor of every dimension, device axes first."""
+
+    tensor: str
+    index: tuple[Poly, ...]
+
+    @cached_property
+    def key(self) -> str:
+        return f"{self.tensor}[{','.join(part.key for part in self.index)}]"
+
+    @cached_property
+    def free(self) -> frozenset[Var]:
+        return frozenset(var for part in self.index for var in part.variables)
+
+    depth = 0
+    weight = 1
+    height = 0
+    infinite = False
+
+    def substitute(self, mapping: Mapping[Var, Poly]) -> Element:
+        return Element(self.tensor, tuple(part.substitute(mapping) for part in self.index))
+
+
+@dataclass(frozen=True)
+class Function:
+    """A scalar function of forms. Nothing is known of it but its name."""
+
+    name: str
+    arguments: tuple[Form, ...]
+
+    @cached_property
+    def key(self) -> str:
+        return f"{self.name}({';'.join(form_key(argument) for argument in self.arguments)})"
+
+    @cached_property
+    def free(self) -> frozenset[Var]:
+        return frozenset(var for argument in self.arguments for var in free_variables(argument))
+
+    @cached_property
+    def depth(self) -> int:
+        """The lowest number of an index bound inside, as a positive number."""
+        return max((term.depth for argument in self.arguments for term in argument), default=0)
+
+    @cached_property
+    def weight(self) -> int:
+        """How many atoms it is made of."""
+        return 1 + sum(term.weight for argument in self.arguments for term in argument)
+
+    @cached_property
+    def height(self) -> int:
+        """How deep functions are nested in it."""
+        return 1 + max((term.height for argument in self.arguments for term in argument), default=0)
+
+    @cached_property
+    def infinite(self) -> bool:
+        """Whether infinity occurs in it."""
+        return self.name == "inf" or any(map(is_infinite, self.arguments))
+
+    def substitute(self, mapping: Mapping[Var, Poly]) -> Function:
+        if self.free.isdisjoint(mapping):
+            return self
+        return Function(self.name, canonical([substitute(argument, mapping) for argument in self.arguments]))
+
+
+@dataclass(frozen=True)
+class Family:
+    """The numbers `value` for all bound indices that meet the guards."""
+
+    bound: tuple[Var, ...]
+    guards: tuple[Guard, ...]
+    value: Form
+
+    @cached_property
+    def free(self) -> frozenset[Var]:
+        inside = {var for condition in self.guards for var in condition.variables} | free_variables(self.value)
+        return frozenset(inside - set(self.bound))
+
+    @cached_property
+    def key(self) -> str:
+        return f"{[v.key + '<' + v.size.key for v in self.bound]}{[g.key for g in self.guards]}{form_key(self.value)}"
+
+
+@dataclass(frozen=True)
+class Extremum:
+    """The greatest number of a union of families; of the empty set, minus infinity.
+
+    A set, not a sum: a guard removes elements, and equal elements count once. The least number is minus the greatest
+    of the negated ones.
+    """
+
+    families: tuple[Family, ...]
+
+    @cached_property
+    def key(self) -> str:
+        return f"max{{{';'.join(family.key for family in self.families)}}}"
+
+    @cached_property
+    def free(self) -> frozenset[Var]:
+        return frozenset(var for family in self.families for var in family.free)
+
+    @cached_property
+    def depth(self) -> int:
+        inside = [term.depth for family in self.families for term in family.value]
+        return max([*inside, *(-var.number for family in self.families for var in family.bound)], default=0)
+
+    @cached_property
+    def weight(self) -> int:
+        return 1 + sum(term.weight for family in self.families for term in family.value)
+
+    @cached_property
+    def height(self) -> int:
+        return 1 + max((term.height for family in self.families for term in family.value), default=0)
+
+    @cached_property
+    def infinite(self) -> bool:
+        return any(is_infinite(family.value) for family in self.families)
+
+    def substitute(self, mapping: Mapping[Var, Poly]) -> Extremum:
+        if self.free.isdisjoint(mapping):
+            return self
+        return extremum_atom([substitute_family(family, mapping) for family in self.families])
+
+
+Atom: TypeAlias = "Element | Function | Extremum"
+
+
+@dataclass(frozen=True)
+class Term:
+    coefficient: Poly
+    bound: tuple[Var, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    factors: tuple[tuple[Atom, int], ...] = ()
+
+    @cached_property
+    def free(self) -> frozenset[Var]:
+        inside = {var for atom, _ in self.factors for var in atom.free}
+        inside |= {var for condition in self.guards for var in condition.variables}
+        return frozenset(inside - set(self.bound))
+
+    @cached_property
+    def depth(self) -> int:
+        return max([*(atom.depth for atom, _ in self.factors), *(-var.number for var in self.bound)], default=0)
+
+    @cached_property
+    def weight(self) -> int:
+        return 1 + sum(atom.weight for atom, _ in self.factors)
+
+    @cached_property
+    def height(self) -> int:
+        return max((atom.height for atom, _ in self.factors), default=0)
+
+    @cached_property
+    def key(self) -> str:
+        bound = ",".join(f"{var.key}<{var.size.key}" for var in self.bound)
+        guards = ",".join(condition.key for condition in self.guards)
+        return f"{self.coefficient.key}|{bound}|{guards}|{','.join(f'{a.key}^{n}' for a, n in self.factors)}"
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.coefficient, self.bound, self.guards, self.factors))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+Form: TypeAlias = "tuple[Term, ...]"
+
+ZERO: Form = ()
+
+
+def form_key(form: Form) -> str:
+    return "+".join(term.key for term in form)
+
+
+def free_variables(form: Form) -> frozenset[Var]:
+    return frozenset(var for term in form for var in term.free)
+
+
+def is_infinite(form: Form) -> bool:
+    """Whether infinity occurs in a form: facts about real numbers then say nothing of it."""
+    return any(factor.infinite for term in form for factor, _ in term.factors)
+
+
+def constant(value: Poly) -> Form:
+    return (Term(value),) if value.terms else ZERO
+
+
+def atom(factor: Atom) -> Form:
+    return (Term(ONE, factors=((factor, 1),)),)
+
+
+def guarded(conditions: Iterable[Guard], form: Form = (Term(ONE),)) -> Form:
+    """[conditions] × form."""
+    conditions = tuple(conditions)
+    return tuple(
+        replace(term, guards=kept) for term in form if (kept := settled((*term.guards, *conditions))) is not None
+    )
+
+
+# ---------------------------------------------------------------------------------------------- arithmetic
+
+
+def add(*forms: Form) -> Form:
+    """The sum, with terms that are the same object but for their coefficient collected."""
+    total: dict[Term, Poly] = {}
+    for form in forms:
+        for term in form:
+            shape = replace(term, coefficient=ONE)
+            total[shape] = total[shape] + term.coefficient if shape in total else term.coefficient
+    return tuple(replace(shape, coefficient=value) for shape, value in total.items() if value.terms)
+
+
+def scale(form: Form, factor: Poly) -> Form:
+    return tuple(replace(term, coefficient=term.coefficient * factor) for term in form) if factor.terms else ZERO
+
+
+def multiply(left: Form, right: Form) -> Form:
+    """The product; every copy of a term gets bound indices of its own."""
+    if len(left) * len(right) > MAX_TERMS:
+        raise Unsupported(f"a product of {len(left)} by {len(right)} terms")
+    found = (_term_product(a, b) for a, b in combinations(left, right))
+    return add(*((term,) for term in found if term is not None))
+
+
+def _term_product(left: Term, right: Term) -> Term | None:
+    if left.bound and not (set(left.bound).isdisjoint(right.bound) and right.free.isdisjoint(left.bound)):
+        left = refreshed(left)
+    if right.bound and not left.free.isdisjoint(right.bound):
+        right = refreshed(right)
+    guards = settled((*left.guards, *right.guards))
+    if guards is None:
+        return None
+    powers = dict(left.factors)
+    for factor, power in right.factors:
+        powers[factor] = powers.get(factor, 0) + power
+    factors = sorted(((a, n) for a, n in powers.items() if n), key=lambda entry: entry[0].key)
+    return Term(left.coefficient * right.coefficient, left.bound + right.bound, guards, tuple(factors))
+
+
+def summed(form: Form, bound: tuple[Var, ...]) -> Form:
+    """The sum of a form over indices. `sum(v) [v == e] t(v) = [0 <= e < |v|] t(e)`, where e does not mention v."""
+    terms = (solved(replace(term, bound=term.bound + bound)) for term in form)
+    return add(*((term,) for term in terms if term is not None))
+
+
+def solved(term: Term) -> Term | None:
+    """Bound indices that an equation determines are put in; None where the guards contradict each other."""
+    for condition in term.guards:
+        if condition.relation is not Relation.EQUAL:
+            continue
+        for var in term.bound:
+            coefficient = condition.poly.coefficient(var)
+            if coefficient is not None and abs(coefficient) == 1:
+                value = (condition.poly - of(var).scaled(coefficient)).scaled(-coefficient)
+                bound = tuple(other for other in term.bound if other != var)
+                guards = (*(g for g in term.guards if g is not condition), *within(value, var.size))
+                put_in = _substitute_open(replace(term, bound=bound, guards=guards), {var: value})
+                return None if put_in is None else solved(put_in)
+    return term
+
+
+# ---------------------------------------------------------------------------------------------- substitution
+
+
+def substitute(form: Form, mapping: Mapping[Var, Poly]) -> Form:
+    """Free indices replaced. Bound ones that would capture are renamed first."""
+    mapping = dict(mapping)
+    if not mapping:
+        return form
+    found = (_substitute_term(term, mapping) for term in form)
+    return add(*((term,) for term in found if term is not None))
+
+
+def _substitute_term(term: Term, mapping: dict[Var, Poly]) -> Term | None:
+    if term.free.isdisjoint(mapping):
+        return term
+    if term.bound:
+        incoming = {var for value in mapping.values() for var in value.variables}
+        if not incoming.isdisjoint(term.bound) or not set(term.bound).isdisjoint(mapping):
+            term = refreshed(term)
+    return _substitute_open(term, mapping)
+
+
+def _substitute_open(term: Term, mapping: Mapping[Var, Poly]) -> Term | None:
+    guards = settled(condition.substitute(mapping) for condition in term.guards)
+    if guards is None:
+        return None
+    powers: dict[Atom, int] = {}
+    for factor, power in term.factors:
+        changed = factor.substitute(mapping)
+        powers[changed] = powers.get(changed, 0) + power
+    factors = sorted(((a, n) for a, n in powers.items() if n), key=lambda entry: entry[0].key)
+    return Term(term.coefficient, term.bound, guards, tuple(factors))
+
+
+def substitute_family(family: Family, mapping: Mapping[Var, Poly]) -> Family:
+    if family.free.isdisjoint(mapping):
+        return family
+    incoming = {var for value in mapping.values() for var in value.variables}
+    if not incoming.isdisjoint(family.bound) or not set(family.bound).isdisjoint(mapping):
+        family = refreshed_family(family)
+    guards = tuple(condition.substitute(mapping) for condition in family.guards)
+    return Family(family.bound, guards, substitute(family.value, mapping))
+
+
+def refreshed(term: Term) -> Term:
+    """The same term with bound indices that occur nowhere else."""
+    return _renamed(term, tuple(fresh(var.size) for var in term.bound))
+
+
+def refresh(form: Form) -> Form:
+    return tuple(refreshed(term) if term.bound else term for term in form)
+
+
+def refreshed_family(family: Family) -> Family:
+    return _renamed_family(family, tuple(fresh(var.size) for var in family.bound))
+
+
+def _renamed(term: Term, bound: tuple[Var, ...]) -> Term:
+    mapping = {old: of(new) for old, new in zip(term.bound, bound, strict=True)}
+    changed = _substitute_open(replace(term, bound=bound), mapping)
+    assert changed is not None, "a renaming contradicts nothing"
+    return changed
+
+
+def _renamed_family(family: Family, bound: tuple[Var, ...]) -> Family:
+    mapping = {old: of(new) for old, new in zip(family.bound, bound, strict=True)}
+    guards = tuple(condition.substitute(mapping) for condition in family.guards)
+    return Family(bound, guards, substitute(family.value, mapping))
+
+
+# ---------------------------------------------------------------------------------------------- atoms
+
+
+def canonical(arguments: Iterable[Form]) -> tuple[Form, ...]:
+    """Forms about to become part of an atom: bound indices numbered downwards, above those bound further in."""
+    return tuple(tuple(_numbered(term) for term in _ordered(form)) for form in arguments)
+
+
+def _ordered(form: Form) -> Iterator[Term]:
+    """Terms without bound indices in the order of their text; the others as they come, their names say nothing."""
+    yield from sorted((term for term in form if not term.bound), key=lambda term: term.key)
+    yield from (term for term in form if term.bound)
+
+
+def _numbered(term: Term) -> Term:
+    if not term.bound:
+        return term
+    below = max((factor.depth for factor, _ in term.factors), default=0)
+    return _renamed(refreshed(term), tuple(Var(-below - n, var.size) for n, var in enumerate(term.bound, 1)))
+
+
+def function(name: str, arguments: Iterable[Form]) -> Function:
+    """A function of forms that nothing simplifies. Raises Unsupported where it is too large."""
+    arguments = tuple(arguments)
+    _check_size(term for argument in arguments for term in argument)
+    return Function(name, canonical(arguments))
+
+
+def _check_size(terms: Iterable[Term]) -> None:
+    terms = tuple(terms)
+    if sum(term.weight for term in terms) > MAX_WEIGHT:
+        raise Unsupported(f"an expression of more than {MAX_WEIGHT} atoms")
+    if max((term.height for term in terms), default=0) >= MAX_HEIGHT:
+        raise Unsupported(f"functions nested more than {MAX_HEIGHT} deep")
+
+
+def extremum_atom(families: Iterable[Family]) -> Extremum:
+    """The set with bound indices numbered, each family once."""
+    families = tuple(families)
+    _check_size(term for family in families for term in family.value)
+    kept = ((family, settled(family.guards)) for family in families)
+    numbered = (numbered_family(replace(family, guards=guards)) for family, guards in kept if guards is not None)
+    return Extremum(tuple(dict.fromkeys(numbered)))
+
+
+def numbered_family(family: Family) -> Family:
+    """The family with bound indices numbered, so that families that differ in their names alone are the same."""
+    family = refreshed_family(replace(family, value=canonical([family.value])[0]))
+    below = max((term.depth for term in family.value), default=0)
+    named = _renamed_family(family, tuple(Var(-below - n, var.size) for n, var in enumerate(family.bound, 1)))
+    return replace(named, guards=tuple(sorted(named.guards, key=lambda condition: condition.key)))

@@ -1,0 +1,1 @@
+"""Rules run at numbers, and counterexamples for readers."""

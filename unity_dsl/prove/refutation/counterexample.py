@@ -1,0 +1,239 @@
+"""Shrinks and prints counterexamples: small sizes, inputs of few whole numbers, a table.
+
+Whatever is shown was computed by running both sides in NumPy at these very sizes and inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+from math import isfinite, isnan
+
+import numpy as np
+
+from ...index.library import Library
+from ...syntax.parse_rules import RuleDecl
+from ..normal_form.form import Unsupported
+from ..translation.rule_forms import Ranks, Views, claim_of, views_at
+from ..translation.size_assumptions import Claim
+from .numeric_run import SPARSE, Array, Difference, IllShaped, InputValues, Numbers, Run, witness_sizes
+
+SIZE_RUNS = 60
+"""Sizes at which both sides are run, to find smaller ones."""
+INPUT_RUNS = 200
+"""Inputs on which both sides are run, to find simpler ones."""
+SEEDS = (2, 11, 4, 1, SPARSE, SPARSE + 1)
+"""Draws of the inputs at each size: whole numbers with ties and zeros, numbers without a pattern; of both signs."""
+WHOLE_SEEDS = (2, 11, 14, 8, SPARSE, SPARSE + 1)
+SIDES = ("left", "right")
+SHOWN = 12
+"""Elements of an input that a table shows; the others are counted."""
+
+
+@dataclass
+class Shrinking:
+    """A rule at given ranks, and a search for a smaller difference."""
+
+    rule: RuleDecl
+    claim: Claim
+    library: Library
+    ranks: Ranks
+    views: Views
+
+    def run_at(self, sizes: Mapping[str, int]) -> Run:
+        return Run(self.rule, self.claim, self.library, self.ranks, self.views, sizes)
+
+    def smallest(self, found: Difference) -> Difference:
+        """A difference at sizes that are as small, with inputs as simple, as the bounds let one find."""
+        return self._simpler(self._smaller(found))
+
+    # ------------------------------------------------------------------------------------------ sizes
+
+    def _smaller(self, found: Difference) -> Difference:
+        budget = SIZE_RUNS
+        for sizes in smaller_sizes(found.sizes):
+            if not self.claim.holds(sizes):
+                continue
+            if not budget:
+                return self._reduced(found)
+            budget -= 1
+            smaller = self._difference(sizes, found)
+            if smaller is not None:
+                return smaller
+        return found
+
+    def _reduced(self, found: Difference) -> Difference:
+        """One size after another made as small as it may be, the others left alone."""
+        for name in found.sizes:
+            for value in sorted({1, 2, found.sizes[name] // 2} & set(range(1, found.sizes[name]))):
+                sizes = {**found.sizes, name: value}
+                smaller = self._difference(sizes, found) if self.claim.holds(sizes) else None
+                if smaller is not None:
+                    found = smaller
+                    break
+        return found
+
+    def _difference(self, sizes: Mapping[str, int], like: Difference) -> Difference | None:
+        run = self.run_at(sizes)
+        for seed in SEEDS:
+            try:
+                found = run.difference(seed)
+            except (IllShaped, Unsupported):
+                return None
+            if found is not None and _is_like(found, like):
+                return found
+        return None
+
+    # ------------------------------------------------------------------------------------------ inputs
+
+    def _simpler(self, found: Difference) -> Difference:
+        """Whole numbers, then 0 for whole inputs and single elements, then 1 or -1 for what must not be 0."""
+        run = self.run_at(found.sizes)
+        for seed in WHOLE_SEEDS:
+            whole = _difference_at(run, dict(run.inputs(seed)))
+            if whole is not None and _is_like(whole, found):
+                found = whole
+                break
+        for inputs in _rounds(found):
+            simpler = _difference_at(run, inputs)
+            found = simpler if simpler is not None and _is_like(simpler, found) else found
+        budget = INPUT_RUNS
+        for place, given in enumerate(found.inputs):
+            for element in range(len(given.values)):
+                for value in (0, 1, -1):
+                    current = found.inputs[place]
+                    if abs(current.values[element]) <= abs(value) or not _allowed(current, value):
+                        break
+                    if not budget:
+                        return found
+                    budget -= 1
+                    simpler = _difference_at(run, _numbers(_changed(found.inputs, place, element, value)))
+                    if simpler is not None and _is_like(simpler, found):
+                        found = simpler
+                        break
+        return found
+
+
+def _difference_at(run: Run, inputs: Mapping[str, Numbers]) -> Difference | None:
+    """A difference on these inputs. Where the first outputs agree on them, a later one may have no meaning."""
+    try:
+        return run.difference_at(inputs)
+    except (IllShaped, Unsupported):
+        return None
+
+
+def smaller_sizes(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Sizes of a smaller sum, the smallest sums first."""
+    for excess in range(sum(sizes.values()) - len(sizes)):
+        for raised in combinations_with_replacement(sizes, excess):
+            yield {name: 1 + raised.count(name) for name in sizes}
+
+
+def _is_like(found: Difference, before: Difference) -> bool:
+    """Values where there were values, and finite ones where they were finite."""
+    if (found.shapes is None) != (before.shapes is None):
+        return False
+    return not (isfinite(before.left) and isfinite(before.right)) or (isfinite(found.left) and isfinite(found.right))
+
+
+def _rounds(found: Difference) -> Iterator[dict[str, Numbers]]:
+    """All inputs rounded, then one after another all 0."""
+    kept = _numbers(found.inputs)
+    yield {name: replace(given, array=np.round(given.array)) for name, given in kept.items()}
+    for name, given in kept.items():
+        yield {**kept, name: replace(given, array=np.zeros_like(given.array))}
+
+
+def _changed(inputs: Sequence[InputValues], place: int, element: int, value: int) -> list[InputValues]:
+    given = inputs[place]
+    values = (*given.values[:element], float(value) if given.integer_range is None else value)
+    changed = replace(given, values=(*values, *given.values[element + 1 :]))
+    return [*inputs[:place], changed, *inputs[place + 1 :]]
+
+
+def _allowed(given: InputValues, value: int) -> bool:
+    return given.integer_range is None or 0 <= value < given.integer_range
+
+
+def _numbers(inputs: Sequence[InputValues]) -> dict[str, Numbers]:
+    return {given.name: given.numbers() for given in inputs}
+
+
+# ---------------------------------------------------------------------------------------------- shown
+
+
+def confirmed(difference: Difference, rule: RuleDecl, library: Library) -> Difference | None:
+    """The difference found again from its own sizes and inputs; None where the sides do not differ there.
+
+    Raises IllShaped where the rule has no meaning at these sizes, and InputError as the rule is read.
+    """
+    if difference.evaluation:
+        library = outside_training(library)
+    claim = claim_of(rule)
+    names = tuple(difference.sizes)
+    sizes = witness_sizes(claim, names, 0) or difference.sizes
+    views = views_at(rule, claim, library, difference.ranks, sizes)
+    run = Run(rule, claim, library, difference.ranks, views, difference.sizes)
+    found = run.difference_at(_numbers(difference.inputs))
+    return None if found is None else replace(found, evaluation=difference.evaluation)
+
+
+def outside_training(library: Library) -> Library:
+    """The library with what its operators compute outside training."""
+    operators = {
+        name: replace(decl, statements=decl.evaluation or decl.statements, evaluation=())
+        for name, decl in library.operators.items()
+    }
+    return replace(library, operators=operators)
+
+
+def counterexample_table(difference: Difference, rule: RuleDecl, library: Library) -> str:
+    """The sizes, inputs, place and both values, one a line. Raises ValueError where the sides do not differ there."""
+    found = confirmed(difference, rule, library)
+    if found is None:
+        raise ValueError(f"the sides of `{rule.name}` do not differ there")
+    sizes = claim_of(rule).written(found.sizes)
+    rows = [("sizes", ", ".join(f"{name} = {size}" for name, size in sizes.items()))]
+    if found.evaluation:
+        rows.append(("mode", "outside training"))
+    rows += [(_label(given), _values_text(given)) for given in found.inputs]
+    output = "output" if len(rule.left) == 1 else f"output {found.output}"
+    if found.shapes is not None:
+        rows += [
+            (f"{output}, {side}", f"of shape {list(shape)}") for side, shape in zip(SIDES, found.shapes, strict=True)
+        ]
+    else:
+        at = "" if not found.position else f"[{', '.join(map(str, found.position))}]"
+        values = (found.left, found.right)
+        rows += [(f"{output}{at}, {side}", number_text(value)) for side, value in zip(SIDES, values, strict=True)]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in rows) + "\n"
+
+
+def _label(given: InputValues) -> str:
+    """The name; the leading dimensions that are device axes."""
+    return f"{given.name} over {', '.join(f'@{name}' for name in given.devices)}" if given.devices else given.name
+
+
+def _values_text(given: InputValues) -> str:
+    """All elements of a small input; of another those that are not 0."""
+    shape = list(given.shape)
+    if len(given.values) <= SHOWN:
+        return _nested(given.numbers().array)
+    other = [(place, value) for place, value in zip(np.ndindex(given.shape), given.values, strict=True) if value]
+    parts = [f"[{', '.join(map(str, place))}] = {number_text(value)}" for place, value in other[:SHOWN]]
+    if len(other) > SHOWN:
+        return f"of shape {shape}: {', '.join(parts)}, {len(other) - SHOWN} more that are not 0"
+    return f"of shape {shape}: {', '.join((*parts, 'else 0'))}" if parts else f"of shape {shape}: 0"
+
+
+def _nested(values: Array) -> str:
+    return f"[{', '.join(map(_nested, values))}]" if values.ndim else number_text(float(values))
+
+
+def number_text(value: float) -> str:
+    """A number in at most 8 digits, a whole one without a point; nan as what it stands for."""
+    if isnan(value):
+        return "no value"
+    return str(int(value)) if isfinite(value) and value == int(value) and abs(value) < 1e15 else f"{value:.8g}"

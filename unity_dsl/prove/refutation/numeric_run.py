@@ -1,0 +1,333 @@
+"""Runs both sides of a rule at numbers, by the reference evaluation, and finds where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product as combinations
+from math import isfinite, isinf, isnan, nan, prod
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...index.equations.instance import Instance
+from ...index.equations.term import walk
+from ...index.evaluation.evaluate import evaluate
+from ...index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
+from ...index.library import Library
+from ...syntax.ast import Name, Number, ParallelDecl
+from ...syntax.diagnostic import InputError
+from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
+from ..normal_form.form import Unsupported
+from ..normal_form.polynomial import number, product
+from ..translation.rule_forms import (
+    Ranks,
+    Views,
+    attribute_value,
+    call_pattern,
+    calls,
+    declaration,
+    input_dims,
+    number_of,
+    taken,
+    view_binding,
+)
+from ..translation.size_assumptions import Claim
+from ..translation.symbolic_sizes import Factors, valued
+
+Array = npt.NDArray[Any]
+TOLERANCE = 1e-9
+SPARSE = 100
+"""The first draw of inputs that are 0, or -1."""
+MAX_ELEMENTS = 200_000
+"""No witness is larger: the reference evaluates by brute force."""
+
+
+class IllShaped(Exception):
+    """The rule has no meaning at these sizes. The first argument says why."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A tensor's numbers. The leading dimensions are its device axes, in their order."""
+
+    devices: tuple[str, ...]
+    array: Array
+    integer_range: int | None = None
+
+
+@dataclass(frozen=True)
+class InputValues:
+    """The elements of an input in row-major order. The leading dimensions are its device axes, in their order."""
+
+    name: str
+    devices: tuple[str, ...]
+    shape: tuple[int, ...]
+    values: tuple[float, ...]
+    integer_range: int | None = None
+
+    def numbers(self) -> Numbers:
+        kind = np.float64 if self.integer_range is None else np.int64
+        return Numbers(self.devices, np.array(self.values, dtype=kind).reshape(self.shape), self.integer_range)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where the two sides differ: sizes, output, position (device axes first), both values, and the inputs.
+
+    Where already the shapes differ, `shapes` are the two, there is no position, and the values are the numbers of
+    elements. `ranks` are those of the rule's rest groups; the axes of a group `b` have sizes named `b.0`, `b.1`, …
+    With `evaluation` the operators are what they are outside training. Where the right side has no value, `right` is
+    `math.nan` itself, so that equal differences compare as equal.
+    """
+
+    sizes: Mapping[str, int]
+    output: int
+    position: tuple[int, ...]
+    left: float
+    right: float
+    ranks: Ranks = field(default_factory=dict)
+    inputs: tuple[InputValues, ...] = ()
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    evaluation: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as lists, numbers and texts; numbers that are not finite as texts (`inf`, `nan`)."""
+        found: dict[str, Any] = {
+            "sizes": dict(self.sizes),
+            "ranks": dict(self.ranks),
+            "inputs": [
+                {
+                    "name": given.name,
+                    "device_axes": list(given.devices),
+                    "integer_range": given.integer_range,
+                    "shape": list(given.shape),
+                    "values": given.numbers().array.tolist(),
+                }
+                for given in self.inputs
+            ],
+            "output": self.output,
+            "index": list(self.position),
+            "left": _finite(self.left),
+            "right": _finite(self.right),
+        }
+        if self.evaluation:
+            found["evaluation"] = True
+        if self.shapes is not None:
+            found["shapes"] = {"left": list(self.shapes[0]), "right": list(self.shapes[1])}
+        return found
+
+
+def _finite(value: float) -> float | str:
+    return value if isfinite(value) else str(value)
+
+
+@dataclass
+class Run:
+    """A rule at numbers for its sizes."""
+
+    rule: RuleDecl
+    claim: Claim
+    library: Library
+    ranks: Ranks
+    views: Views
+    sizes: Mapping[str, int]
+    tensors: dict[str, Numbers] = field(default_factory=dict)
+    instances: dict[int, Instance] = field(default_factory=dict)
+
+    def difference(self, seed: int) -> Difference | None:
+        """The first place where the sides differ on random inputs. Raises IllShaped and Unsupported."""
+        return self.difference_at(dict(self.inputs(seed)))
+
+    def difference_at(self, inputs: Mapping[str, Numbers]) -> Difference | None:
+        """The first place where the sides differ on these inputs. Raises IllShaped and Unsupported."""
+        self.tensors = dict(inputs)
+        for name, expr in self.rule.definitions:
+            self.tensors[name] = self.value(expr)
+        for output, (left, right) in enumerate(zip(self.rule.left, self.rule.right, strict=True)):
+            found = self._compare(output, self.value(left), self.value(right))
+            if found is not None:
+                return replace(found, ranks=dict(self.ranks), inputs=tuple(_recorded(inputs)))
+        return None
+
+    def _compare(self, output: int, left: Numbers, right: Numbers) -> Difference | None:
+        """Equality is claimed wherever the left side has a value: the right side must have it there, too."""
+        if set(left.devices) != set(right.devices):
+            raise IllShaped("the two sides have other device axes")
+        first, second = left.array, _aligned(right, left.devices)
+        if first.shape != second.shape:
+            sizes = float(first.size), float(second.size)
+            return Difference(self.sizes, output, (), *sizes, shapes=(first.shape, second.shape))
+        with np.errstate(all="ignore"):
+            scale = max(1.0, float(np.max(np.abs(first), where=np.isfinite(first), initial=0.0)))
+            close = np.isclose(first, second, rtol=TOLERANCE, atol=TOLERANCE * scale)
+        close |= ~self._has_value(first)
+        if np.all(close):
+            return None
+        position = tuple(int(part) for part in np.argwhere(~close)[0])
+        found, other = float(first[position]), float(second[position])
+        return Difference(self.sizes, output, position, found, nan if isnan(other) else other)
+
+    def _has_value(self, array: Array) -> Array:
+        """Where an array has a value. Infinity is one only if an operator says `inf`; else it is a quotient by 0."""
+        decls = (declaration(call, self.library) for call in calls(self.rule))
+        nodes = (node for decl in decls for made in decl.statements for node in walk(made.value))
+        infinite = any(isinstance(node, Number) and isinf(node.value) for node in nodes)
+        return ~np.isnan(array) if infinite else np.isfinite(array)
+
+    def inputs(self, seed: int) -> Iterator[tuple[str, Numbers]]:
+        """Random inputs. Raises IllShaped where they are too large, Unsupported where a size is no whole number."""
+        random = np.random.default_rng(seed)
+        for tensor in self.rule.inputs:
+            names = tuple(dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name))
+            dims = [valued(product(part), self.sizes) for part in input_dims(tensor, self.claim, self.ranks)]
+            shape = (*map(self.degree, names), *dims)
+            if prod(shape) > MAX_ELEMENTS:
+                raise IllShaped("too large")
+            if tensor.integer_range is None:
+                yield tensor.name, Numbers(names, _floats(random, shape, seed))
+            else:
+                bound = valued(self.claim.size(tensor.integer_range), self.sizes)
+                yield tensor.name, Numbers(names, random.integers(0, bound, shape), bound)
+
+    def degree(self, name: str) -> int:
+        return valued(self.claim.degree(name), self.sizes)
+
+    # ------------------------------------------------------------------------------------------ calls
+
+    def value(self, expr: GraphExpr) -> Numbers:
+        match expr:
+            case Name(name):
+                return self.tensors[name]
+            case GraphView():
+                return self._call(GraphCall("rearrange", (expr,), span=expr.span))
+            case GraphCall():
+                return self._call(expr)
+        raise TypeError("a number is no tensor")
+
+    def _call(self, call: GraphCall) -> Numbers:
+        decl = declaration(call, self.library)
+        pattern = call_pattern(call, decl)
+        operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
+        own = taken(call, decl)
+        mapped = tuple(name for name in operands[0].devices if name not in own)
+        new = self._new_devices(call)
+        if any(set(operand.devices) != {*mapped, *own} for operand in operands):
+            raise IllShaped(f"the operands of `{call.name}` have other device axes")
+        if not set(new).isdisjoint(mapped):
+            raise IllShaped(f"`{call.name}` makes a device axis that is there already")
+        arrays = [_aligned(operand, mapped) for operand in operands]
+        # A parallel op moves integers as it moves floats.
+        moved = None if call.degrees is None else operands[0].integer_range
+        ranges = [None if call.degrees is not None else operand.integer_range for operand in operands]
+        # The shapes are those of the sizes, so that a call is the same instance on other inputs.
+        key = id(call) if pattern is None else id(pattern)
+        if key not in self.instances:
+            shapes = [array.shape[len(mapped) :] for array in arrays]
+            self.instances[key] = self._instance(call, pattern, shapes, ranges)
+        instance = self.instances[key]
+        lead = tuple(map(self.degree, mapped))
+        results = [
+            evaluate(instance, [array[place] for array in arrays], self.library)[call.result]
+            for place in combinations(*map(range, lead))
+        ]
+        output = instance.outputs[call.result]
+        stacked = np.stack(results).reshape((*lead, *results[0].shape))
+        if moved is not None:
+            return Numbers((*mapped, *new), stacked.astype(np.int64), moved)
+        return Numbers((*mapped, *new), stacked, output.integer_range)
+
+    def _new_devices(self, call: GraphCall) -> tuple[str, ...]:
+        decl = declaration(call, self.library)
+        if not isinstance(decl, ParallelDecl):
+            return ()
+        degrees = dict(zip(decl.degrees, call.degrees or (), strict=True))
+        return tuple(degrees[dim.name] for dim in decl.outputs[0].dims if dim.device)
+
+    def _instance(
+        self,
+        call: GraphCall,
+        pattern: GraphView | None,
+        dims: Sequence[tuple[int, ...]],
+        ranges: Sequence[int | None],
+    ) -> Instance:
+        """The operator on one device."""
+        decl = declaration(call, self.library)
+        shapes = [Shape(shape, bound) for shape, bound in zip(dims, ranges, strict=True)]
+        given = {name: number_of(attribute_value(expr, self.claim), self.sizes) for name, expr in call.attributes}
+        try:
+            if isinstance(decl, ParallelDecl):
+                names = zip(decl.degrees, call.degrees or (), strict=True)
+                degrees = {name: self.degree(p) for name, p in names}
+                return instantiate_parallel(decl, shapes, degrees, given, span=call.span)
+            binding = None if pattern is None else self._binding(pattern, dims[0])
+            return instantiate(decl, shapes, given, binding=binding, span=call.span)
+        except InputError as error:
+            raise IllShaped(error.diagnostic.message) from None
+
+    def _binding(self, view: GraphView, shape: Sequence[int]) -> Binding:
+        """How a view divides the dimensions: as it does in symbols, else by the sizes that its names have in the rule.
+
+        Raises IllShaped where they do not divide a dimension, Unsupported where two factors or more are unknown.
+        """
+        if id(view) in self.views:
+            return view_binding(view, self.views[id(view)], self.sizes)
+        if len(view.source) != len(shape):
+            raise IllShaped(f"a view of {len(view.source)} dimensions of a tensor of {len(shape)}")
+        axes: dict[str, Factors] = {}
+        for names, size in zip(view.source, shape, strict=True):
+            for name, length in self._pattern_axes(names, size):
+                axes[name] = (number(length),)
+        return view_binding(view, axes, self.sizes)
+
+    def _pattern_axes(self, names: tuple[str | int, ...], size: int) -> Iterator[tuple[str, int]]:
+        named = [name for name in names if isinstance(name, str)]
+        known = {} if len(named) == 1 else {name: self.sizes[name] for name in named if name in self.sizes}
+        unknown = [name for name in named if name not in known]
+        rest, over = divmod(size, prod(known.values()) * prod(name for name in names if isinstance(name, int)))
+        if over or (not unknown and rest != 1):
+            raise IllShaped(f"`({' '.join(map(str, names))})` does not divide a dimension of size {size}")
+        if len(unknown) > 1:
+            raise Unsupported(f"how `({' '.join(map(str, names))})` divides a dimension of size {size}")
+        yield from known.items()
+        yield from ((name, rest) for name in unknown)
+
+
+def _recorded(inputs: Mapping[str, Numbers]) -> Iterator[InputValues]:
+    for name, given in inputs.items():
+        values = tuple(given.array.ravel().tolist())
+        yield InputValues(name, given.devices, given.array.shape, values, given.integer_range)
+
+
+def _aligned(tensor: Numbers, devices: tuple[str, ...]) -> Array:
+    """The array with these device axes first, in this order; others of its own follow."""
+    order = [tensor.devices.index(name) for name in devices if name in tensor.devices]
+    rest = [axis for axis in range(tensor.array.ndim) if axis not in order]
+    return tensor.array.transpose(*order, *rest)
+
+
+def _floats(random: np.random.Generator, shape: tuple[int, ...], seed: int) -> Array:
+    """Numbers without a pattern; every third draw is of few whole numbers, so that there are ties and zeros.
+
+    From `SPARSE` on all are 0, then all -1, then of -1, 0 and 1: there partial functions have no value.
+    """
+    if seed >= SPARSE:
+        least, most = {0: (0, 0), 1: (-1, -1)}.get(seed - SPARSE, (-1, 1))
+        return random.integers(least, most + 1, shape).astype(np.float64)
+    if seed % 3 == 2:
+        return random.integers(-2, 3, shape).astype(np.float64)
+    return random.normal(size=shape)
+
+
+def witness_sizes(claim: Claim, names: Sequence[str], seed: int, least: int = 2) -> dict[str, int] | None:
+    """Numbers for the sizes that meet the conditions, pairwise different where that can be; None if none is found."""
+    random = Random(seed)
+    for attempt in range(600):
+        top = least + len(names) + (attempt // 50 if attempt < 400 else 2 ** (attempt // 50))
+        values = random.sample(range(least, top + 1), len(names)) if attempt < 200 else None
+        sizes = dict(zip(names, values or [random.randint(least, top) for _ in names], strict=True))
+        if claim.holds(sizes):
+            return sizes
+    return None

@@ -1,0 +1,272 @@
+"""Proves or refutes a rule for all sizes that meet its conditions: obligations, in order.
+
+The contract: wherever the left side has a value, the right side has the same, over the reals and at all sizes that meet
+the conditions. So a rule read from left to right never loses a value; it may give one where there was none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product as combinations
+from time import perf_counter
+
+from ..index.library import Library
+from ..syntax.ast import FactDecl, OperatorDecl
+from ..syntax.parse_rules import RuleDecl
+from .answer import Answer, NotProved, Obligation, Proved, Refuted
+from .decision.integer_arithmetic import Arithmetic, Question
+from .equality.form_equality import Comparison
+from .functions.definedness import has_value, partial_name
+from .normal_form.form import Form, Unsupported, refreshed_family, substitute
+from .normal_form.guard import compare
+from .normal_form.polynomial import Var, of
+from .refutation.counterexample import Shrinking, outside_training
+from .refutation.numeric_run import SPARSE, Difference, IllShaped, Run, witness_sizes
+from .translation.operator_forms import Tensor
+from .translation.rest_ranks import check_ranks, ranks_of
+from .translation.rule_forms import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
+from .translation.rule_results import by_results
+from .translation.size_assumptions import Claim
+from .translation.symbolic_sizes import Factors, Failed, shown
+
+WITNESSES = (0, 2, SPARSE, SPARSE + 1)
+"""Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, and negative."""
+TRIALS = (*range(12), *range(SPARSE, SPARSE + 4))
+"""Random instances that look for a counterexample where no proof is found."""
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """A proof at given ranks of the rule's rest groups, as far as it went.
+
+    `outputs` are both sides, in the same indices; `questions` is all that z3 was asked, in order.
+    """
+
+    ranks: Ranks
+    witness: Mapping[str, int]
+    inputs: Mapping[str, Tensor]
+    outputs: tuple[tuple[Tensor, Tensor], ...]
+    obligations: tuple[Obligation, ...]
+    questions: tuple[Question, ...]
+
+
+def prove_rule(rule: RuleDecl, library: Library, *, shrink: bool = True) -> Answer:
+    """Whether left equals right. A counterexample is made small for a reader, unless `shrink` is off.
+
+    Raises InputError for names that are not there and calls that cannot be read.
+    """
+    return _prove(rule, library, None, shrink=shrink)
+
+
+def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivation, ...]]:
+    """The answer of `prove_rule` with what it rests on, one derivation for each choice of ranks."""
+    derivations: list[Derivation] = []
+    answer = _prove(rule, library, derivations, shrink=True)
+    return answer, tuple(derivations)
+
+
+def _prove(rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool) -> Answer:
+    begun = perf_counter()
+    rule = by_results(rule, library)
+    try:
+        claim = claim_of(rule)
+    except Unsupported as reason:
+        return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
+    shown_at: dict[Obligation, None] = {}
+    facts: dict[int, FactDecl] = {}
+    questions = 0
+    unmet: Failed | None = None
+    for (evaluation, declared), ranks in combinations(modes(rule, library), ranks_of(rule, library)):
+        try:
+            prover = Prover(rule, claim, declared, ranks, recorded=derivations is not None)
+        except Unsupported as reason:
+            return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
+        outcome = prover.run()
+        if derivations is not None:
+            derivations.append(prover.derivation(outcome if isinstance(outcome, tuple) else ()))
+        if isinstance(outcome, Difference):
+            found = prover.smallest(outcome) if shrink else outcome
+            return Refuted(replace(found, evaluation=evaluation), perf_counter() - begun)
+        if isinstance(outcome, Failed):
+            unmet = unmet or outcome  # at another rank there may be a counterexample
+            continue
+        shown_at |= dict.fromkeys(outcome)
+        questions += prover.arithmetic.asked
+        facts |= prover.facts
+    if unmet is not None:
+        return NotProved(unmet.obligation, unmet.message, perf_counter() - begun)
+    return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
+
+
+def modes(rule: RuleDecl, library: Library) -> Iterator[tuple[bool, Library]]:
+    """What the operators compute in training and, where a called one has an `eval` clause, outside of it.
+
+    Each with whether it is the latter.
+    """
+    yield False, library
+    called = [declaration(call, library) for call in calls(rule)]
+    if any(isinstance(decl, OperatorDecl) and decl.evaluation for decl in called):
+        yield True, outside_training(library)
+
+
+class Prover:
+    """A rule at given ranks of its rest groups."""
+
+    def __init__(self, rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, *, recorded: bool = False) -> None:
+        self.rule = rule
+        self.claim = claim
+        self.library = library
+        self.ranks = ranks
+        self.names = used_names(rule, claim, ranks)
+        self.arithmetic = Arithmetic(claim.conditions, record=[] if recorded else None)
+        self.facts: dict[int, FactDecl] = {}
+        self.witness: Mapping[str, int] = {}
+        self.inputs: Mapping[str, Tensor] = {}
+        self.outputs: list[tuple[Tensor, Tensor]] = []
+        self.told = 0
+        self.views: Views = {}
+
+    def run(self) -> tuple[Obligation, ...] | Difference | Failed:
+        """The obligations met, a counterexample, or the obligation that is not met."""
+        sizes = witness_sizes(self.claim, self.names, 0)
+        if sizes is None:
+            return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
+        graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
+        self.views = graph.views
+        self.witness, self.inputs = sizes, {tensor.name: graph.tensors[tensor.name] for tensor in self.rule.inputs}
+        self.facts = graph.functions.used
+        try:
+            check_ranks(self.rule, self.library)
+            check_random(self.rule, self.library)
+            left, right = graph.sides()
+            obligations = (
+                *self.obligations(graph, left, right),
+                *(Obligation("divides", text) for text in graph.divisions),
+            )
+        except Failed as failed:
+            # Without a common layout there is no common index at which two values could be compared.
+            comparable = failed.obligation in ("same_value", "same_shape", "defined")
+            return (self._counterexample(graph) if comparable else None) or failed
+        except Unsupported as reason:
+            return self._counterexample(graph) or Failed("same_value", f"no method for {reason}")
+        # The witness also guards the prover itself: a proof that the numbers contradict is never given out. What has no
+        # value on the right alone shows itself here, for the normal form drops what cancels.
+        try:
+            found = next(filter(None, (self.difference(graph, sizes, seed) for seed in WITNESSES)), None)
+        except (IllShaped, Unsupported) as reason:
+            return Failed("inhabited", f"the witness {_sizes_text(sizes)} cannot be run: {reason}")
+        return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text(sizes)))
+
+    def derivation(self, obligations: tuple[Obligation, ...]) -> Derivation:
+        """What was done, after `run`."""
+        questions = tuple(self.arithmetic.record or ())
+        return Derivation(self.ranks, self.witness, self.inputs, tuple(self.outputs), obligations, questions)
+
+    def _asked(self, *names: str) -> tuple[Question, ...]:
+        """The questions about these obligations since the last time."""
+        if self.arithmetic.record is None:
+            return ()
+        since, self.told = self.arithmetic.record[self.told :], len(self.arithmetic.record)
+        return tuple(question for question in since if question.obligation in names)
+
+    def obligations(self, graph: Graph, left: list[Tensor], right: list[Tensor]) -> tuple[Obligation, ...]:
+        before = self._asked("in_bounds", "same_shape")
+        met = [
+            Obligation(name, statement, tuple(question for question in before if question.obligation == name))
+            for name, statement in (
+                ("in_bounds", "every read without a fill lies inside its tensor"),
+                ("same_shape", "the operands of every operator have the sizes that it asks for"),
+            )
+        ]
+        for number, (first, second) in enumerate(zip(left, right, strict=True)):
+            mapping = self._same_shape(first, second)
+            dims = ", ".join(" * ".join(shown(var.size) for var in dim) or "1" for dim in first.dims)
+            axes = ", ".join(f"@{name}" for name, _ in first.devices) or "none"
+            met.append(Obligation("same_layout", f"output {number}: device axes {axes}"))
+            met.append(Obligation("same_shape", f"output {number} has shape [{dims}]", self._asked("same_shape")))
+            self._same_value(number, first, second, mapping)
+            terms = f"output {number}: {len(first.value)} terms"
+            met.append(Obligation("same_value", terms, self._asked("same_value")))
+            self._defined(number, graph, first, second, mapping)
+            applied = f"output {number}: {len(second.domain)} quotients and partial functions on the right"
+            met.append(Obligation("defined", applied, self._asked("same_value")))
+        return tuple(met)
+
+    def _same_shape(self, left: Tensor, right: Tensor) -> dict[Var, Var]:
+        """The indices of the right side as those of the left. Raises Failed."""
+        if {name for name, _ in left.devices} != {name for name, _ in right.devices}:
+            raise Failed("same_layout", "the two sides have other device axes")
+        shapes = [[tuple(var.size for var in dim) for dim in tensor.dims] for tensor in (left, right)]
+        if shapes[0] != shapes[1] and not self._equal_shapes(*shapes):
+            texts = [", ".join(" * ".join(map(shown, dim)) or "1" for dim in shape) for shape in shapes]
+            raise Failed("same_shape", f"[{texts[0]}] on the left, [{texts[1]}] on the right")
+        if (left.bound is None) != (right.bound is None):
+            raise Failed("same_shape", "integers on one side only")
+        own = dict(left.devices)
+        mapping = {var: own[name] for name, var in right.devices}
+        for first, second in zip(left.dims, right.dims, strict=True):
+            mapping |= dict(zip(second, first, strict=True))
+        return mapping
+
+    def _equal_shapes(self, left: list[Factors], right: list[Factors]) -> bool:
+        return [len(dim) for dim in left] == [len(dim) for dim in right] and all(
+            self.arithmetic.certain(compare("==", a, b), obligation="same_shape")
+            for first, second in zip(left, right, strict=True)
+            for a, b in zip(first, second, strict=True)
+        )
+
+    def _same_value(self, output: int, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
+        renaming = {old: of(new) for old, new in mapping.items()}
+        entry = None if right.entry is None else right.entry.substitute(renaming)
+        other: Form = substitute(right.value, renaming)
+        renamed = replace(right, devices=left.devices, dims=left.dims, value=other, entry=entry)
+        self.outputs.append((left, renamed))
+        if left.entry is not None and entry is not None:
+            if not self.arithmetic.certain(compare("==", left.entry, entry), obligation="same_value"):
+                raise Failed("same_value", f"output {output}: the integers are not known to be equal")
+            return
+        if not Comparison(self.arithmetic).equal(left.value, other):
+            raise Failed("same_value", f"output {output}: the coefficients are not known to agree")
+
+    def _defined(self, output: int, graph: Graph, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
+        """Every partial application on the right has a value wherever the left side has one. Raises Failed."""
+        renaming = {old: of(new) for old, new in mapping.items()}
+        known = [partial.family for partial in left.domain]
+        comparison = Comparison(self.arithmetic)
+        functions = graph.functions
+        for partial in right.domain:
+            renamed = partial.substitute(renaming)
+            if has_value(renamed.function, functions.signs, functions.laws.functions):
+                continue
+            if not any(comparison.member(known, refreshed_family(one.family)) for one in renamed.weaker):
+                what = partial_name(partial.function)
+                raise Failed("defined", f"output {output}: {what} is not known to have a value where the left side has")
+
+    # ------------------------------------------------------------------------------------------ numbers
+
+    def difference(self, graph: Graph, sizes: Mapping[str, int], seed: int) -> Difference | None:
+        """Where the sides differ at these sizes. Raises IllShaped and Unsupported where they have no value there."""
+        return Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes).difference(seed)
+
+    def smallest(self, found: Difference) -> Difference:
+        """The same for a reader: small sizes, simple inputs."""
+        return Shrinking(self.rule, self.claim, self.library, self.ranks, self.views).smallest(found)
+
+    def _counterexample(self, graph: Graph) -> Difference | None:
+        """A difference on random instances, small sizes first; sizes of 1 among them."""
+        if not all(id(view) in graph.views for view in views(self.rule)):
+            return None  # how the axes of a view divide its dimensions is not known
+        for turn, seed in enumerate(TRIALS):
+            sizes = witness_sizes(self.claim, self.names, seed, least=2 if turn < len(TRIALS) // 2 else 1)
+            try:
+                found = None if sizes is None else self.difference(graph, sizes, seed)
+            except (IllShaped, Unsupported):
+                continue
+            if found is not None:
+                return found
+        return None
+
+
+def _sizes_text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())

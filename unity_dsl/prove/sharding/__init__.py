@@ -1,0 +1,1 @@
+"""Theorems about operators on slices: the source of every configuration of the search."""

@@ -1,0 +1,279 @@
+"""Proves that an operator on slices of one axis, with reductions collected at once, is the operator.
+
+The axis has p × e positions, as the indices (@p, j). Every operand that has it is partitioned along it, every other one
+is a copy. Each device runs the operator's equations over its own e positions; an index used as a value is global, so is
+a size; an equation that reduces the axis is followed by the same reduction over the devices. The theorem: results that
+have the axis, combined, and results that have not, are those of the operator. The degree p and all sizes are symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from time import perf_counter
+
+from ...index.equations.instance import Equation, Instance, Operand
+from ...index.library import Library
+from ...syntax.ast import ReductionKind
+from ..answer import Answer, NotProved, Obligation, Proved
+from ..decision.integer_arithmetic import Arithmetic
+from ..equality.form_equality import Comparison
+from ..functions.fact_laws import laws_of
+from ..functions.scalar_functions import Functions
+from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute, summed
+from ..normal_form.guard import compare
+from ..normal_form.polynomial import Poly, Var, exact_number, fresh, number, of, product
+from ..translation.operator_forms import Call, Tensor, input_tensor
+from ..translation.symbolic_sizes import Factors, Failed, Sizes
+from .theorem_subject import Subject, generalise
+
+DEGREE = "@p"
+LOCAL = "@e"
+
+
+def prove_configuration(instance: Instance, axis: str, library: Library) -> Answer:
+    """Whether this axis of the operator may be divided over any number of devices that divides it, at all sizes.
+
+    The instance gives the ranks, the attributes and the equations (those of an adjoint as well, and those of the
+    evaluation); its numbers for sizes are not used. A counterexample is not looked for.
+    """
+    return prove_division(generalise(instance, (axis,)), axis, library)
+
+
+def prove_division(subject: Subject, axis: str, library: Library) -> Answer:
+    """`prove_configuration` for a subject in which the axis stands by itself."""
+    axis = subject.axes.get(axis, axis)
+    return answer(library, lambda functions: _divided(subject, axis, functions))
+
+
+def prove_linearity(subject: Subject, operands: tuple[int, ...], library: Library, *, same: bool = False) -> Answer:
+    """Whether these operands may together be terms of a sum over any number of devices: f(sum x) = sum f(x).
+
+    With `same`, whether a device that has only its terms computes what one that has the sums does: f(sum x) = f(x).
+    """
+    return answer(library, lambda functions: _linear(subject, operands, functions, same))
+
+
+def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ...]]) -> Answer:
+    """What comes of an attempt to show obligations, with the time it took."""
+    begun = perf_counter()
+    functions = Functions(laws_of(library), Arithmetic())
+    try:
+        obligations = attempt(functions)
+    except Failed as failed:
+        return NotProved(failed.obligation, failed.message, perf_counter() - begun)
+    except Unsupported as reason:
+        return NotProved("same_value", f"no method for {reason}", perf_counter() - begun)
+    facts = tuple(functions.used.values())
+    return Proved(obligations, functions.arithmetic.asked, perf_counter() - begun, facts)
+
+
+def modes(subject: Subject) -> tuple[tuple[str, Subject], ...]:
+    """In training, and, where that is something else, in evaluation."""
+    instance = subject.instance
+    if not instance.evaluation:
+        return (("", subject),)
+    evaluated = replace(subject, instance=replace(instance, equations=instance.evaluation, evaluation=()))
+    return (("", subject), (", in evaluation", evaluated))
+
+
+def _divided(subject: Subject, axis: str, functions: Functions) -> tuple[Obligation, ...]:
+    return tuple(
+        replace(obligation, statement=obligation.statement + mode)
+        for mode, one in modes(subject)
+        for obligation in Division(one, axis, functions).obligations()
+    )
+
+
+def symbolic_sizes(subject: Subject, arithmetic: Arithmetic, given: Mapping[str, Factors]) -> Sizes:
+    """A size of its own for every axis of the operands. What conditions do not determine, they are assumed for."""
+    instance = subject.instance
+    sizes = Sizes(arithmetic, dict(given))
+    for operand in instance.inputs:
+        for axis in operand.axes:
+            sizes.dims.setdefault(axis, (of(axis),))
+    for decl in instance.operator.inputs:
+        if decl.integer_range is not None:
+            sizes.dims.setdefault(decl.integer_range, (of(decl.integer_range),))
+    for name, value in instance.attributes.items():
+        sizes.attributes[name] = of(name) if name in subject.whole else number(exact_number(value))
+    sizes.solve(instance.operator, assumed=True)
+    return sizes
+
+
+def symbolic_input(instance: Instance, operand: Operand, sizes: Sizes) -> Tensor:
+    """An operand of which nothing is known."""
+    dims = [tuple(size for axis in dim for size in sizes.dims[axis]) for dim in operand.dims]
+    return input_tensor(operand.name, {}, dims, _bound(instance, operand, sizes))
+
+
+def scalars(subject: Subject) -> dict[str, Tensor]:
+    """The real attributes as unknown numbers, by the names under which the equations read them."""
+    return {f"#{name}": input_tensor(f"#{name}", {}, [], None) for name in subject.real}
+
+
+def _bound(instance: Instance, operand: Operand, sizes: Sizes) -> Poly | None:
+    if operand.integer_range is None:
+        return None
+    ranges = {decl.name: decl.integer_range for decl in instance.operator.inputs}
+    name = ranges.get(operand.name)
+    return of(f"<{operand.name}>") if name is None else product(sizes.dims[name])
+
+
+class Division:
+    """One axis divided: the operator on the whole, and its equations on the slices of one device."""
+
+    def __init__(self, subject: Subject, axis: str, functions: Functions) -> None:
+        self.subject = subject
+        self.instance = subject.instance
+        self.axis = axis
+        self.functions = functions
+        self.arithmetic = functions.arithmetic
+        self.whole: Factors = (of(DEGREE), of(LOCAL))
+
+    def obligations(self) -> tuple[Obligation, ...]:
+        sizes = self.sizes()
+        # A copy: a call adds what it infers, and on a device other axes may follow from the divided one.
+        local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.whole[1:]})
+        operands = [self.input(operand, sizes) for operand in self.instance.inputs]
+        names = [operand.name for operand in self.instance.inputs]
+        numbers = scalars(self.subject)
+        expected = _Whole(self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.functions)
+        wanted = expected.run()
+        device = expected.axis(self.axis)[0]
+        local = [
+            self.slice(operand, tensor, device) for operand, tensor in zip(self.instance.inputs, operands, strict=True)
+        ]
+        shard = self.on_device(dict(zip(names, local, strict=True)) | numbers, local_sizes, device)
+        met = [Obligation("in_bounds", "every read without a fill lies inside its slice")]
+        for operand, whole, part in zip(self.instance.outputs, wanted, shard.run(), strict=True):
+            self._same(operand, whole, part, device)
+            collected = "combined" if self.axis in operand.axes else "the same on every device"
+            met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(whole.value)} terms"))
+        return tuple(met)
+
+    def sizes(self) -> Sizes:
+        return symbolic_sizes(self.subject, self.arithmetic, {self.axis: self.whole})
+
+    def input(self, operand: Operand, sizes: Sizes) -> Tensor:
+        return symbolic_input(self.instance, operand, sizes)
+
+    def on_device(self, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> OnDevice:
+        return OnDevice(self, operands, sizes, device)
+
+    def slice(self, operand: Operand, tensor: Tensor, device: Var) -> Tensor:
+        """`partition` where the operand has the axis, the index @p taken out of its dimension; else `replicate`."""
+        if self.axis not in operand.axes:
+            return tensor
+        dims, own = [], None
+        for axes, dim in zip(operand.dims, tensor.dims, strict=True):
+            place = 0
+            kept = list(dim)
+            for axis in axes:
+                if axis == self.axis:
+                    if own is not None:
+                        raise Failed("same_layout", f"`{operand.name}` has the axis `{axis}` twice")
+                    own = kept.pop(place)
+                else:
+                    place += 1
+            dims.append(tuple(kept))
+        assert own is not None
+        here = {own: of(device)}
+        entry = None if tensor.entry is None else tensor.entry.substitute(here)
+        return replace(tensor, dims=tuple(dims), value=substitute(tensor.value, here), entry=entry)
+
+    def _same(self, operand: Operand, whole: Tensor, part: Tensor, device: Var) -> None:
+        """The device's index and its own positions are those of the whole axis. Raises Failed."""
+        where = f"`{operand.name}`"
+        if self.axis not in operand.axes and device in free_variables(part.value):
+            raise Failed("same_layout", f"{where} differs from device to device")
+        positions = [var for dim in part.dims for var in dim]
+        others = [var for dim in whole.dims for var in dim if var != device]
+        if [var.size for var in positions] != [var.size for var in others]:
+            raise Failed("same_shape", f"{where}: the slices do not make up the whole")
+        renaming = {old: of(new) for old, new in zip(positions, others, strict=True) if old != new}
+        if part.entry is not None and whole.entry is not None:
+            if not self.arithmetic.certain(compare("==", whole.entry, part.entry.substitute(renaming))):
+                raise Failed("same_value", f"{where}: the integers are not known to agree")
+            return
+        if part.entry is not None or whole.entry is not None:
+            raise Unsupported("an integer result that is an entry on one side only")
+        if not Comparison(self.arithmetic).equal(whole.value, substitute(part.value, renaming)):
+            raise Failed("same_value", f"{where}: the coefficients are not known to agree")
+
+
+class _Whole(Call):
+    """The operator on the whole, by itself."""
+
+    alone = True
+
+
+class OnDevice(Call):
+    """The equations on one device. What they reduce over the divided axis is reduced over the devices at once."""
+
+    alone = True
+
+    def __init__(self, theorem: Division, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> None:
+        super().__init__(theorem.instance, operands, sizes, (), theorem.functions)
+        self.divided = theorem.axis
+        self.whole = product(theorem.whole)
+        self.device = device
+
+    def places(self, axis: str) -> tuple[Var, ...]:
+        return (self.device, *self.axes[axis]) if axis == self.divided else self.axes[axis]
+
+    def length(self, name: str) -> Poly:
+        return self.whole if name == self.divided else super().length(name)
+
+    def define(self, equation: Equation) -> Tensor:
+        result = super().define(equation)
+        if self.divided not in equation.over:
+            return result
+        match equation.kind:
+            case ReductionKind.SUM:
+                return replace(result, value=summed(result.value, (self.device,)))
+            case ReductionKind.MAX | ReductionKind.MIN:
+                return replace(result, value=self.functions.reduced(equation.kind.value, result.value, (self.device,)))
+        raise Unsupported("a reduction of this kind over devices")
+
+
+def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, same: bool) -> tuple[Obligation, ...]:
+    """The operator on sums over devices is compared with the sum over devices of the operator on the terms."""
+    met = []
+    for mode, one in modes(subject):
+        instance = one.instance
+        device = fresh(of(DEGREE))
+        sizes = symbolic_sizes(one, functions.arithmetic, {})
+        terms, totals = {}, {}
+        for position, operand in enumerate(instance.inputs):
+            tensor = symbolic_input(instance, operand, sizes)
+            terms[operand.name] = totals[operand.name] = tensor
+            if position in chosen:
+                term = _per_device(tensor, operand.name, device)
+                terms[operand.name] = term
+                totals[operand.name] = replace(term, value=summed(term.value, (device,)))
+        numbers = scalars(one)
+        # One call, run twice: a copy of the sizes, for a call adds what it infers.
+        whole = Call(instance, totals | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
+        part = Call(instance, terms | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
+        for operand, wanted, found in zip(instance.outputs, whole.run(), part.run(), strict=True):
+            renaming = {
+                old: of(new)
+                for mine, other in zip(found.dims, wanted.dims, strict=True)
+                for old, new in zip(mine, other, strict=True)
+            }
+            if found.entry is not None:
+                raise Unsupported("integer results")
+            value = substitute(found.value, renaming)
+            if not Comparison(functions.arithmetic).equal(wanted.value, value if same else summed(value, (device,))):
+                reason = "differs from device to device" if same else "of a sum is not the sum of its values"
+                raise Failed("same_value", f"`{operand.name}` {reason}{mode}")
+            collected = "the same on every device" if same else "summed"
+            met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(wanted.value)} terms{mode}"))
+    return tuple(met)
+
+
+def _per_device(tensor: Tensor, name: str, device: Var) -> Tensor:
+    """A tensor of its own on every device: its elements have the device for their first coordinate."""
+    index = (of(device), *(of(var) for dim in tensor.dims for var in dim))
+    return replace(tensor, value=atom(Element(f"{name}@", index)))

@@ -1,0 +1,35 @@
+"""Subjects of window theorems: instances that read around one of their axes."""
+
+from __future__ import annotations
+
+from ...graph.halo import window_attributes
+from ...index.axes.axis_windows import Windowed, windowed
+from ...index.equations.instance import Instance
+from ...index.equations.term import free_axes, reads
+from ...index.library import Library
+from .theorem_subject import Subject
+
+
+def window_text(subject: Subject, axis: str, by: str, library: Library) -> str:
+    """What a theorem about windows looks at besides its subject: how far is read, and with which attributes."""
+    axis = subject.axes.get(axis, axis)
+    window = windowed(subject.instance, library).get(axis)
+    if not isinstance(window, Windowed):
+        return ""
+    size, declaration = subject.instance.sizes[axis], library.parallels[by]
+    lengths = {name: subject.instance.sizes[name] for name in sorted(axes_beside(subject.instance, window, axis))}
+    held = [(reach, window_attributes(declaration, size, reach)) for reach in window.reaches]
+    return f"{held!r} {lengths!r}"
+
+
+def axes_beside(instance: Instance, window: Windowed, axis: str) -> set[str]:
+    """The other axes of the positions that are read: how many there are says how wide the windows are."""
+    places = {(reach.operand, reach.dim) for reach in window.reaches}
+    return {
+        name
+        for equation in (*instance.equations, *instance.evaluation)
+        for read in reads(equation.value)
+        for dim, index in enumerate(read.index)
+        if (read.tensor, dim) in places
+        for name in free_axes(index)
+    } - {axis}

@@ -1,0 +1,42 @@
+"""Writes the questions that a proof asked of z3 as SMT-LIB 2 files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .decision.integer_arithmetic import Question
+from .rule_proof import Derivation
+from .translation.form_text import Notation, notation_of, question_text
+
+UNSAT = "unsat"
+
+
+def rests_on(derivation: Derivation) -> tuple[Question, ...]:
+    """The questions that the proof rests on. The others asked for something that could also have been left."""
+    return tuple(question for question in derivation.questions if question.answer == UNSAT)
+
+
+def smt_files(rule: str, derivations: Sequence[Derivation]) -> dict[str, str]:
+    """The questions that the proof of a rule rests on, by file name."""
+    texts = _smt_texts(rule, derivations)
+    return {f"{rule}.{number:03}.{name}.smt2": text for number, (name, text) in enumerate(texts, 1)}
+
+
+def _smt_texts(rule: str, derivations: Sequence[Derivation]) -> Iterator[tuple[str, str]]:
+    for derivation in derivations:
+        notation = notation_of(derivation.inputs, derivation.witness)
+        ranks = ", ".join(f"{group}.. of rank {rank}" for group, rank in derivation.ranks.items())
+        heading = f"rule {rule}{f', {ranks}' if ranks else ''}"
+        for question in rests_on(derivation):
+            yield question.obligation, smt_text(heading, question, notation)
+
+
+def smt_text(heading: str, question: Question, notation: Notation) -> str:
+    """A question as a file, with what it says in words."""
+    lines = [
+        f"; {heading}",
+        f"; obligation {question.obligation}: {question_text(question, notation)}",
+        "; What follows states the opposite: where it cannot be met, `unsat`, the obligation is.",
+        f"(set-info :status {question.answer})",
+    ]
+    return "\n".join(lines) + "\n" + question.text

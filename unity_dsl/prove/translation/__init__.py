@@ -1,0 +1,1 @@
+"""From rules and operators to normal forms: symbolic sizes, assumptions, inlined operators."""

@@ -1,0 +1,371 @@
+"""Inlines an operator at symbolic sizes: its results as normal forms in the elements of the inputs.
+
+The equations are those of the instance at a witness, numbers for the sizes; which axes there are does not depend on
+the numbers. How far each axis runs is worked out again in symbols, from the operands' own dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce as fold
+
+from ...index.equations.instance import Equation, Instance, Operand
+from ...index.equations.term import COMPARISONS, dim_index, walk
+from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size, Uniform
+from ..functions.definedness import Domain
+from ..functions.scalar_functions import Functions, literal
+from ..normal_form.form import (
+    ZERO,
+    Element,
+    Form,
+    Unsupported,
+    add,
+    atom,
+    constant,
+    guarded,
+    multiply,
+    refresh,
+    scale,
+    substitute,
+    summed,
+)
+from ..normal_form.guard import Guard, compare, within
+from ..normal_form.polynomial import ONE, Entry, Poly, Var, fresh, number, of, product
+from .symbolic_sizes import Failed, Sizes, shown
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor over inputs: `value` (floats) or `entry` (integers below `bound`) in terms of its own indices.
+
+    `devices` are its device axes by name, `dims` the factors of its dimensions, each index with its size; `factors`
+    those of the bound, where it is known as a product. `domain` is kept where applications are followed.
+    """
+
+    devices: tuple[tuple[str, Var], ...]
+    dims: tuple[tuple[Var, ...], ...]
+    value: Form = ()
+    entry: Poly | None = None
+    bound: Poly | None = None
+    factors: tuple[Poly, ...] = ()
+    domain: Domain = ()
+
+    def index(self, devices: Mapping[str, Poly], parts: Sequence[Sequence[Poly]]) -> dict[Var, Poly]:
+        """What its indices stand for when it is read there."""
+        found = {var: devices[name] for name, var in self.devices}
+        for dim, part in zip(self.dims, parts, strict=True):
+            found |= dict(zip(dim, part, strict=True))
+        return {var: value for var, value in found.items() if value != of(var)}
+
+
+def merged(axes: tuple[Var, ...]) -> Poly:
+    """The position in a dimension from those of its factors, major first."""
+    return fold(lambda position, var: position * var.size + of(var), axes, number(0))
+
+
+def index_value(poly: Poly) -> Form:
+    """An index in value position: `#` is the tensor whose element at i is i."""
+    form = ZERO
+    for monomial, coefficient in poly.terms:
+        part = constant(number(coefficient))
+        for symbol, power in monomial:
+            if isinstance(symbol, str):
+                part = scale(part, of(symbol) if power == 1 else product([of(symbol)] * power))
+            else:
+                for _ in range(power):
+                    part = multiply(part, atom(Element("#", (of(symbol),))))
+        form = add(form, part)
+    return form
+
+
+class Call:
+    """One operator at its operands. `operands` are by name, `devices` the axes over which the call is mapped.
+
+    `alone`: no other operator reads the results, so that integers may be any numbers that are computed.
+    """
+
+    alone = False
+
+    def __init__(
+        self,
+        instance: Instance,
+        operands: Mapping[str, Tensor],
+        sizes: Sizes,
+        devices: tuple[tuple[str, Var], ...],
+        functions: Functions,
+    ) -> None:
+        self.instance = instance
+        self.tensors = dict(operands)
+        self.sizes = sizes
+        self.devices = devices
+        self.functions = functions
+        self.axes: dict[str, tuple[Var, ...]] = {}
+
+    def run(self) -> list[Tensor]:
+        """The outputs. Raises Failed (in_bounds) and Unsupported."""
+        if self.instance.extern:
+            raise Unsupported(f"`{self.instance.name}`, which is an extern operator")
+        for equation in self.instance.equations:
+            self.tensors[equation.target.name] = self.define(equation)
+        return [self.tensors[output.name] for output in self.instance.outputs]
+
+    def define(self, equation: Equation) -> Tensor:
+        """The result of one equation, over the results of those before."""
+        target = equation.target
+        dims = tuple(tuple(var for axis in dim for var in self.axis(axis)) for dim in target.dims)
+        over = tuple(var for axis in equation.over for var in self.axis(axis))
+        moved = self.tensors[equation.value.tensor].bound if isinstance(equation.value, Read) else None
+        if target.integer_range is not None or moved is not None:
+            entry = None if over else self.integer(equation.value)
+            bound = moved if moved is not None else self._bound(target)
+            if entry is not None and bound is not None:
+                return Tensor(self.devices, dims, entry=entry, bound=bound)
+            if not self.alone:
+                raise Unsupported(f"`{self.instance.name}`: an integer result that is computed")
+        value = self.form(equation.value)
+        match equation.kind:
+            case ReductionKind.SUM:
+                value = summed(value, over)
+            case ReductionKind.MAX | ReductionKind.MIN:
+                value = self.functions.reduced(equation.kind.value, value, over)
+            case ReductionKind.PROD:
+                raise Unsupported(f"`{self.instance.name}`: a product over an axis")
+        return Tensor(self.devices, dims, value, domain=self.functions.applications.collected(over))
+
+    def _bound(self, target: Operand) -> Poly | None:
+        decl = next(output for output in self.instance.operator.outputs if output.name == target.name)
+        return None if decl.integer_range is None else self.sizes.size(Name(decl.integer_range))
+
+    def axis(self, axis: str) -> tuple[Var, ...]:
+        """The indices of an axis, one per factor."""
+        if axis not in self.axes:
+            factors = self.sizes.dims.get(axis)
+            if factors is None:
+                factors = self._inferred(axis)
+                self.sizes.dims[axis] = factors
+            self.axes[axis] = tuple(fresh(size) for size in factors)
+        return self.axes[axis]
+
+    def _inferred(self, axis: str) -> tuple[Poly, ...]:
+        """The dimension over which an index runs that is itself no declared dimension: where it is read bare."""
+        found = {
+            tuple(var.size for var in self.tensors[node.tensor].dims[dim])
+            for equation in self.instance.equations
+            for node in walk(equation.value)
+            if isinstance(node, Read) and node.tensor in self.tensors
+            for dim, index in enumerate(node.index)
+            if index == Name(axis)
+        }
+        if len(found) != 1:
+            raise Unsupported(f"`{self.instance.name}`: how far the index `{axis}` runs")
+        return found.pop()
+
+    # ------------------------------------------------------------------------------------------ values
+
+    def form(self, expr: Expr) -> Form:
+        match expr:
+            case Number(value):
+                return literal(value)
+            case Size(name):
+                return constant(self.length(name))
+            case Name(name):
+                return index_value(self.position(name))
+            case Read():
+                return self._read(expr)
+            case Uniform(index):
+                return self._uniform(index)
+            case Select(condition, then, otherwise):
+                return self._select(condition, then, otherwise)
+            case Apply(function, _) if function in COMPARISONS:
+                return self._iverson(expr)
+            case Apply("//" | "%"):
+                return index_value(self._whole(expr))
+            case Apply(function, arguments):
+                return self.functions.apply(function, [self.form(argument) for argument in arguments])
+        raise Unsupported(f"`{self.instance.name}`: {type(expr).__name__}")
+
+    def length(self, name: str) -> Poly:
+        """How many positions an axis has."""
+        if name in self.sizes.dims or name in self.sizes.attributes:
+            value = self.sizes.size(Size(name))
+            assert value is not None
+            return value
+        if name in self.axes:
+            return product(var.size for var in self.axes[name])
+        raise Unsupported(f"`{self.instance.name}`: the size `{name}`")
+
+    def _iverson(self, expr: Apply) -> Form:
+        condition = self.guard(expr)
+        if condition is not None:
+            return guarded([condition])
+        with self.functions.applications.inside("compared"):
+            left, right = (self.form(argument) for argument in expr.arguments)
+        return self.functions.step(expr.function, left, right)
+
+    def _select(self, condition: Expr, then: Expr, otherwise: Expr) -> Form:
+        known = self.guard(condition)
+        if known is not None:
+            with self.functions.applications.guarded(known):
+                first = guarded([known], self.form(then))
+            with self.functions.applications.guarded(known.negated()):
+                return add(first, guarded([known.negated()], self.form(otherwise)))
+        decided = self.form(condition)
+        with self.functions.applications.inside("then", decided):
+            first = self.form(then)
+        with self.functions.applications.inside("otherwise", decided):
+            return self.functions.select(decided, first, self.form(otherwise))
+
+    def _uniform(self, index: tuple[Expr, ...]) -> Form:
+        """Random numbers are a function of the row-major position, so the sizes of all axes but the first matter."""
+        axes = [var for part in index if isinstance(part, Name) for var in self.places(part.name)]
+        strides = ",".join(var.size.key for var in axes[1:])
+        return atom(Element(f"uniform<{strides}>", tuple(of(var) for var in axes)))
+
+    # ------------------------------------------------------------------------------------------ reads
+
+    def _read(self, read: Read) -> Form:
+        tensor = self.tensors[read.tensor]
+        if tensor.entry is not None and read.fill is None:
+            return index_value(self._whole(read))
+        if tensor.entry is not None:
+            raise Unsupported(f"`{self.instance.name}`: an integer read with a fill")
+        parts, inside = self._place(read)
+        value = self._at(tensor, parts, inside if read.fill is not None else ())
+        if read.fill is None:
+            return value
+        with self.functions.applications.total("a fill"):
+            fill = self.form(read.fill)
+        before, found = (), [guarded(inside, value)]
+        taken: tuple[Guard, ...] = before
+        for condition in inside:
+            found.append(guarded((*taken, condition.negated()), refresh(fill)))
+            taken = (*taken, condition)
+        return add(*found)
+
+    def _at(self, tensor: Tensor, parts: Sequence[Sequence[Poly]], inside: tuple[Guard, ...]) -> Form:
+        mapping = tensor.index({name: of(var) for name, var in self.devices}, parts)
+        self.functions.applications.read(tensor.domain, mapping, inside)
+        return refresh(substitute(tensor.value, mapping))
+
+    def _place(self, read: Read) -> tuple[list[tuple[Poly, ...]], tuple[Guard, ...]]:
+        """The index factor by factor, and the conditions under which it lies inside. Raises Failed (in_bounds)."""
+        tensor = self.tensors[read.tensor]
+        parts: list[tuple[Poly, ...]] = []
+        inside: list[Guard] = []
+        for place, (dim, index) in enumerate(zip(tensor.dims, read.index, strict=True)):
+            part, conditions = self._factored(read, place, dim, index)
+            parts.append(part)
+            inside += conditions
+        if read.fill is None:
+            for condition in inside:
+                if not self.sizes.arithmetic.certain(condition):
+                    where = f"`{read.tensor}` of `{self.instance.name}`"
+                    raise Failed("in_bounds", f"{where} is read at {shown(condition.poly)} {condition.relation} 0")
+        return parts, tuple(inside)
+
+    def _bare(self, read: Read, dim: int, index: Expr) -> tuple[Var, ...] | None:
+        """The indices of a dimension that is read at an axis, or at the axes that it merges."""
+        own = self.instance.operand(read.tensor).dims[dim]
+        if isinstance(index, Name):
+            return self.axes[index.name]
+        return tuple(var for axis in own for var in self.axes[axis]) if own and index == dim_index(own) else None
+
+    def _factored(
+        self, read: Read, place: int, dim: tuple[Var, ...], index: Expr
+    ) -> tuple[tuple[Poly, ...], list[Guard]]:
+        sizes = tuple(var.size for var in dim)
+        axes = self._bare(read, place, index)
+        if axes is not None and tuple(var.size for var in axes) == sizes:
+            return tuple(map(of, axes)), []
+        position = self._whole(index)
+        if not sizes:
+            return (), [compare("==", position, number(0))]
+        minor: list[Poly] = []
+        for size in reversed(sizes[1:]):
+            position, rest = self._divided(position, size)
+            minor.insert(0, rest)
+        return (position, *minor), list(within(position, sizes[0]))
+
+    def _divided(self, value: Poly, size: Poly) -> tuple[Poly, Poly]:
+        """Quotient and rest, where the rest is certain to lie in range."""
+        if len(size.terms) != 1:
+            raise Unsupported(f"`{self.instance.name}`: a position in a dimension with a factor {shown(size)}")
+        exact, rest = value.divided(size)
+        if not all(self.sizes.arithmetic.certain(condition) for condition in within(rest, size)):
+            raise Unsupported(f"`{self.instance.name}`: the position {shown(value)} in blocks of {shown(size)}")
+        return exact, rest
+
+    # ------------------------------------------------------------------------------------------ whole numbers
+
+    def guard(self, expr: Expr) -> Guard | None:
+        """A comparison of whole numbers as a condition, else None."""
+        if not (isinstance(expr, Apply) and expr.function in COMPARISONS):
+            return None
+        left, right = (self.integer(argument) for argument in expr.arguments)
+        return None if left is None or right is None else compare(expr.function, left, right)
+
+    def _whole(self, expr: Expr) -> Poly:
+        value = self.integer(expr)
+        if value is None:
+            raise Unsupported(f"`{self.instance.name}`: an index that is no whole number")
+        return value
+
+    def position(self, axis: str) -> Poly:
+        """What the index along an axis is worth."""
+        return merged(self.places(axis))
+
+    def places(self, axis: str) -> tuple[Var, ...]:
+        """The indices that make up the position along an axis, major first."""
+        return self.axes[axis]
+
+    def integer(self, expr: Expr) -> Poly | None:
+        """An expression of axes, sizes, whole numbers and integer tensors; None for anything else."""
+        match expr:
+            case Number(value):
+                return number(value) if isinstance(value, int) else None
+            case Size(name):
+                length = self.length(name)
+                return length if length.is_whole else None
+            case Name(name):
+                return self.position(name)
+            case Read(tensor=name, fill=None):
+                tensor = self.tensors[name]
+                if tensor.entry is None:
+                    return None
+                parts, _ = self._place(expr)
+                devices = {name: of(var) for name, var in self.devices}
+                return tensor.entry.substitute(tensor.index(devices, parts))
+            case Apply("+" | "-" | "*" | "neg" as function, arguments):
+                values = [self.integer(argument) for argument in arguments]
+                known = [value for value in values if value is not None]
+                return _integer_arithmetic(function, known) if len(known) == len(values) else None
+            case Apply("//" | "%" as function, (left, right)):
+                return self._integer_quotient(function, self.integer(left), self.integer(right))
+        return None
+
+    def _integer_quotient(self, function: str, value: Poly | None, size: Poly | None) -> Poly | None:
+        if value is None or size is None:
+            return None
+        if size == ONE:
+            return value if function == "//" else number(0)
+        exact, rest = self._divided(value, size)
+        return exact if function == "//" else rest
+
+
+def _integer_arithmetic(function: str, parts: list[Poly]) -> Poly:
+    if function == "neg":
+        return -parts[0]
+    left, right = parts
+    return left * right if function == "*" else (left + right if function == "+" else left - right)
+
+
+def input_tensor(name: str, devices: Mapping[str, Poly], dims: Sequence[Sequence[Poly]], bound: Poly | None) -> Tensor:
+    """An input: its elements are unknown. Nothing depends on a device axis of one device."""
+    own = tuple((device, fresh(size)) for device, size in devices.items())
+    axes = tuple(tuple(fresh(size) for size in dim) for dim in dims)
+    places = (number(0) if var.size == ONE else of(var) for _, var in own)
+    index = (*places, *(of(var) for dim in axes for var in dim))
+    if bound is not None:
+        return Tensor(own, axes, entry=of(Entry(name, index, bound)), bound=bound)
+    return Tensor(own, axes, atom(Element(name, index)))

@@ -1,0 +1,122 @@
+"""Assumptions on the sizes of a rule, from its conditions: renamings and guards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...syntax.ast import Apply, Expr, Name, Number
+from ...syntax.diagnostic import fail
+from ..normal_form.form import Unsupported
+from ..normal_form.guard import Guard, compare, guard, verdict
+from ..normal_form.polynomial import ONE, Poly, number, of, product
+from .symbolic_sizes import Factors, arithmetic_value, factors_of, shown, valued
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What each size of a rule stands for, and what is assumed of the rest.
+
+    An equation with a name on one side renames it in the whole rule: `m == p * e` gives m the factors (p, e), in this
+    order. `m % p == 0` gives it the factors p and m / p, a size of its own. Every other condition is an assumption.
+    No size that is renamed occurs in `names` or `conditions`, so the order of conditions does not matter.
+    """
+
+    names: Mapping[str, Factors]
+    conditions: tuple[Guard, ...]
+
+    def factors(self, expr: Expr) -> Factors:
+        """A size expression, factor by factor. Raises Unsupported."""
+        match expr:
+            case Name(name):
+                return self.names.get(name, (of(name),))
+            case Apply("*", (left, right)):
+                return self.factors(left) + self.factors(right)
+        return factors_of(self.size(expr))
+
+    def size(self, expr: Expr) -> Poly:
+        match expr:
+            case Number(value) if isinstance(value, int):
+                return number(value)
+            case Name(name):
+                return product(self.names.get(name, (of(name),)))
+            case Apply(function, arguments):
+                return arithmetic_value(function, [self.size(argument) for argument in arguments])
+        raise fail("E010", "not a size", expr.span)
+
+    def degree(self, name: str) -> Poly:
+        """The size of a device axis. Raises Unsupported where it is a product."""
+        factors = self.names.get(name, (of(name),))
+        if len(factors) > 1:
+            raise Unsupported(f"a device axis of {len(factors)} factors")
+        return product(factors)
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the conditions hold at these sizes."""
+        return all(_holds(condition, sizes) for condition in self.conditions)
+
+    def written(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Numbers for the free sizes by the names that the rule's text uses, those of renamed sizes included."""
+        found = {name: size for name, size in sizes.items() if not name.startswith("(")}
+        for name, factors in self.names.items():
+            if all(symbol in sizes for factor in factors for symbol in factor.symbols() if isinstance(symbol, str)):
+                found[name] = valued(product(factors), sizes)
+        return found
+
+    # ------------------------------------------------------------------------------------------ conditions
+
+    def assume(self, condition: Apply) -> Claim:
+        """The claim under one more condition. Raises Unsupported and E010."""
+        sides = condition.arguments
+        if condition.function == "==":
+            for side, other in (sides, sides[::-1]):
+                if isinstance(side, Apply) and side.function == "%" and other == Number(0):
+                    return self._divided(*side.arguments)
+            for side, other in (sides, sides[::-1]):
+                factors = self.factors(other) if isinstance(side, Name) else None
+                if isinstance(side, Name) and factors is not None and self._free(side.name, factors):
+                    return self._renamed(side.name, factors)
+        return self._with(compare(condition.function, *map(self.size, sides)))
+
+    def _free(self, name: str, factors: Factors) -> bool:
+        """Whether a name may stand for these factors: it has none yet, and is not in them."""
+        return name not in self.names and all(symbol != name for part in factors for symbol in part.symbols())
+
+    def _renamed(self, name: str, factors: Factors) -> Claim:
+        value = product(factors)
+        names = {
+            known: tuple(
+                part for factor in own for part in (factors if factor == of(name) else (factor.with_size(name, value),))
+            )
+            for known, own in self.names.items()
+        }
+        conditions = tuple(guard(known.poly.with_size(name, value), known.relation) for known in self.conditions)
+        # A sum or difference is a size, and so at least 1; 0 is a number that only an attribute can be.
+        sums = (size for size in factors if size.constant is None and len(size.terms) > 1)
+        return Claim({**names, name: factors}, (*conditions, *(compare(">=", size, ONE) for size in sums)))
+
+    def _divided(self, whole: Expr, part: Expr) -> Claim:
+        """`whole % part == 0`: whole is the product of part and a size that has no name."""
+        factors, divisors = self.factors(whole), self.factors(part)
+        positive = (condition for size in divisors if verdict(condition := compare(">=", size, ONE)) is not True)
+        claim = self._with(*positive)
+        rest = list(factors)
+        for divisor in divisors:
+            if divisor in rest:
+                rest.remove(divisor)
+            else:
+                break
+        else:
+            return claim
+        cofactor = of(f"({shown(product(factors))}/{shown(product(divisors))})")
+        if isinstance(whole, Name) and self._free(whole.name, divisors):
+            return claim._renamed(whole.name, (*divisors, cofactor))
+        return claim._with(compare("==", product(factors), product(divisors) * cofactor))
+
+    def _with(self, *conditions: Guard) -> Claim:
+        return Claim(self.names, (*self.conditions, *conditions))
+
+
+def _holds(condition: Guard, sizes: Mapping[str, int]) -> bool:
+    value = valued(condition.poly, sizes)
+    return {"==": value == 0, "!=": value != 0, ">=": value >= 0}[condition.relation.value]

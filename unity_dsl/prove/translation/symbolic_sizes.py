@@ -1,0 +1,260 @@
+"""Symbolic sizes of one call: dimensions as tuples of factors, major first, solved from `where`.
+
+So a device axis, a head or a merged dimension is a tuple of indices on both sides, partition and flatten are renamings,
+and index arithmetic stays linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+from ...index.equations.instance import Dim, Instance
+from ...index.equations.term import COMPARISONS
+from ...index.equations.where_conditions import determine, keys, mentions_rank
+from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
+from ..decision.integer_arithmetic import Arithmetic
+from ..normal_form.form import Unsupported
+from ..normal_form.guard import Guard, compare
+from ..normal_form.polynomial import ONE, Poly, Quotient, Symbol, number, product, quotient
+
+Factors: TypeAlias = tuple[Poly, ...]
+
+
+class Failed(Exception):
+    """An obligation that is not met: its name and what was to be shown."""
+
+    def __init__(self, obligation: str, message: str) -> None:
+        super().__init__(f"{obligation}: {message}")
+        self.obligation = obligation
+        self.message = message
+
+
+def factors_of(size: Poly) -> Factors:
+    """A size as one factor; a dimension of size 1 has none."""
+    return () if size == ONE else (size,)
+
+
+def _divides(factor: Poly, size: Poly) -> bool:
+    """Whether a factor divides a size exactly, at all sizes: it is the size, or a product that every term has."""
+    return factor == size or (len(factor.terms) == 1 and not size.divided(factor)[1].terms)
+
+
+def shown(size: Poly) -> str:
+    """A polynomial in sizes as one writes it."""
+    if not size.terms:
+        return "0"
+    parts = []
+    for monomial, coefficient in size.terms:
+        names = "*".join(f"{s if isinstance(s, str) else s.key}{'' if n == 1 else f'^{n}'}" for s, n in monomial)
+        scaled = names if coefficient == 1 else f"{coefficient}*{names}"
+        parts.append(scaled if names else str(coefficient))
+    return " + ".join(parts)
+
+
+def exactly(size: Poly, sizes: Mapping[str, int]) -> Fraction:
+    """A polynomial in sizes at numbers."""
+    total = Fraction(0)
+    for monomial, coefficient in size.terms:
+        value = coefficient
+        for symbol, power in monomial:
+            value *= _symbol(symbol, sizes) ** power
+        total += value
+    return total
+
+
+def _symbol(symbol: Symbol, sizes: Mapping[str, int]) -> Fraction:
+    match symbol:
+        case str():
+            return Fraction(sizes[symbol])
+        case Quotient(numerator, denominator):
+            return Fraction(exactly(numerator, sizes) // denominator)
+    raise TypeError(f"{symbol} is no size")
+
+
+def valued(size: Poly, sizes: Mapping[str, int]) -> int:
+    """A size at numbers. Raises Unsupported where it is no whole number."""
+    value = exactly(size, sizes)
+    if value.denominator != 1:
+        raise Unsupported(f"a size of {value}")
+    return int(value)
+
+
+@dataclass
+class Sizes:
+    """What the names of one call stand for: dimensions by name or axis, attributes, degrees (as `@p`).
+
+    `divisions` are the divisions of sizes that were needed, and are exact; `unchecked` are sizes that a condition gave
+    and that are not known to be at least 1 yet.
+    """
+
+    arithmetic: Arithmetic
+    dims: dict[str, Factors] = field(default_factory=dict)
+    attributes: dict[str, Poly] = field(default_factory=dict)
+    divisions: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+    # ------------------------------------------------------------------------------------------ operands
+
+    def bind(self, axis: str, factors: Factors, what: str) -> None:
+        """An axis has these factors. Raises Failed where it is known to have others."""
+        known = self.dims.setdefault(axis, factors)
+        if known != factors and not self._equal(known, factors):
+            sizes = [" * ".join(map(shown, side)) or "1" for side in (known, factors)]
+            raise Failed("same_shape", f"{what}: `{axis}` has size {sizes[0]} and {sizes[1]}")
+
+    def _equal(self, left: Factors, right: Factors) -> bool:
+        return len(left) == len(right) and all(
+            self.arithmetic.certain(compare("==", a, b), obligation="same_shape")
+            for a, b in zip(left, right, strict=True)
+        )
+
+    def bind_operands(self, instance: Instance, dims: Sequence[Sequence[Factors]]) -> None:
+        """Axes of an instance from its operands' symbolic dimensions; those of a dimension of several come last."""
+        merged: list[tuple[Dim, Factors, str]] = []
+        for operand, own in zip(instance.inputs, dims, strict=True):
+            what = f"`{operand.name}` of `{instance.name}`"
+            for axes, factors in zip(operand.dims, own, strict=True):
+                if len(axes) == 1:
+                    self.bind(axes[0], factors, what)
+                else:
+                    merged.append((axes, factors, what))
+        known = set(self.dims)
+        for condition in instance.operator.conditions if merged else ():
+            if not mentions_rank(condition):
+                determine(condition, self)
+        self.unchecked += [name for name in self.dims if name not in known]
+        for axes, factors, what in merged:
+            self._bind_merged(axes, factors, what)
+
+    def _bind_merged(self, axes: Dim, factors: Factors, what: str) -> None:
+        """The one axis of a dimension that is not known yet: what the others leave of it. Raises Failed."""
+        known = tuple(factor for axis in axes for factor in self.dims.get(axis, ()))
+        unknown = [axis for axis in axes if axis not in self.dims]
+        if len(unknown) == 1:
+            self.dims[unknown[0]] = self._quotient(factors, known, unknown[0])
+        elif unknown or known != factors:
+            names = " * ".join(map(shown, factors)) or "1"
+            raise Failed("same_shape", f"{what}: a dimension of size {names} is used as {len(axes)} axes")
+
+    # ------------------------------------------------------------------------------------------ conditions
+
+    def solve(self, operator: OperatorDecl, *, assumed: bool = False) -> None:
+        """The sizes that `where` determines. Other conditions are obligations, or assumptions. Raises Failed."""
+        pending = [condition for condition in operator.conditions if not mentions_rank(condition)]
+        known = self.dims.keys() - set(self.unchecked)
+        progress = True
+        while progress:
+            progress = False
+            for condition in list(pending):
+                if determine(condition, self):
+                    pending.remove(condition)
+                    progress = True
+        self._positive([name for name in self.dims if name not in known], assumed)
+        for condition in pending:
+            found = self._comparison(operator, condition)
+            if found is not None and assumed:
+                self.arithmetic.conditions += (found,)
+            elif found is not None and not self.arithmetic.certain(found, obligation="same_shape"):
+                text = condition.span.text if condition.span is not None else found.key
+                raise Failed("same_shape", f"`{operator.name}` needs `{text}`")
+
+    def _positive(self, names: Sequence[str], assumed: bool) -> None:
+        """A size that a condition determines is at least 1: `stop - start`, say."""
+        for name in names:
+            for factor in self.dims[name]:
+                least = compare(">=", factor, ONE)
+                if assumed:
+                    self.arithmetic.conditions += (least,)
+                elif not self.arithmetic.certain(least, obligation="same_shape"):
+                    raise Failed("same_shape", f"the size `{name}` = {shown(factor)} is not known to be at least 1")
+
+    def determine(self, key: str, value: Factors) -> bool:
+        """A condition gives a size these factors. Products of rest axes and ranks are no unknowns here."""
+        if key.endswith("..") or key.startswith("rank("):
+            return False
+        self.dims[key] = value
+        return True
+
+    def inverse(self, function: str, result: Factors, given: Factors, unknown: Expr) -> Factors:
+        """Raises Failed where a product has no such factor."""
+        if function == "neg":
+            return factors_of(-product(result))
+        if function == "+":
+            return factors_of(product(result) - product(given))
+        return self._quotient(result, given, ", ".join(keys(unknown)))
+
+    def _quotient(self, whole: Factors, part: Factors, name: str) -> Factors:
+        """The factors that are left of a dimension. Raises Failed where the part is none of them."""
+        left = list(whole)
+        sizes = [" * ".join(map(shown, side)) or "1" for side in (part, whole)]
+        for factor in part:
+            place = next((place for place, own in enumerate(left) if _divides(factor, own)), None)
+            if place is None:
+                raise Failed("divides", f"{sizes[0]} is not known to divide {sizes[1]} (for `{name}`)")
+            left[place : place + 1] = () if left[place] == factor else factors_of(left[place].divided(factor)[0])
+        self.divisions.append(f"{sizes[0]} divides {sizes[1]}")
+        return tuple(left)
+
+    def _comparison(self, operator: OperatorDecl, condition: Expr) -> Guard | None:
+        """A condition over sizes; None where it is one of numbers, which the instance was checked against."""
+        if not (isinstance(condition, Apply) and condition.function in COMPARISONS):
+            raise Unsupported(f"`{operator.name}`: a condition of another form than a comparison")
+        left, right = (self.size(side) for side in condition.arguments)
+        text = condition.span.text if condition.span is not None else condition.function
+        if left is None or right is None:
+            raise Unsupported(f"`{operator.name}`: nothing determines `{text}`")
+        if left.constant is not None and right.constant is not None:
+            return None
+        return compare(condition.function, left, right)
+
+    # ------------------------------------------------------------------------------------------ expressions
+
+    def value(self, expr: Expr) -> Factors | None:
+        """The factors of a size expression, or None where something in it is unknown."""
+        match expr:
+            case Name(name, False) | Size(name, False) if name in self.dims:
+                return self.dims[name]
+            case Apply("*", (left, right)):
+                first, second = self.value(left), self.value(right)
+                return None if first is None or second is None else first + second
+        size = self.size(expr)
+        return None if size is None else factors_of(size)
+
+    def size(self, expr: Expr) -> Poly | None:
+        """A size expression as a polynomial, or None where something in it is unknown."""
+        match expr:
+            case Number(value) if isinstance(value, int):
+                return number(value)
+            case Name(name, False) | Size(name, False):
+                if name in self.attributes:
+                    return self.attributes[name]
+                return product(self.dims[name]) if name in self.dims else None
+            case Apply(function, arguments):
+                parts = [self.size(argument) for argument in arguments]
+                known = [part for part in parts if part is not None]
+                return arithmetic_value(function, known) if len(known) == len(parts) else None
+        return None
+
+
+def arithmetic_value(function: str, parts: Sequence[Poly]) -> Poly:
+    """Arithmetic on sizes. `//` is exact, or a quotient by a number. Raises Unsupported."""
+    if function == "neg":
+        return -parts[0]
+    left, right = parts
+    match function:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+        case "//" if len(right.terms) == 1:
+            exact, rest = left.divided(right)
+            if not rest.terms:
+                return exact
+            if right.constant is not None and right.constant > 0:
+                return quotient(left, int(right.constant))
+    raise Unsupported(f"sizes with `{function}`")

@@ -1,0 +1,314 @@
+"""Matches the left side of a rule against the graph of a model.
+
+A match binds the rule's inputs to values of one graph, the model's or the body of a repeat; in a body it stands for
+every iteration. A left side that begins in one iteration and ends in the next, or inside a repeat and outside of it, is
+not found. Operators whose two operands may be exchanged (`x + y`) are matched in both orders.
+
+An operator fits where its declaration, its attributes and its pattern are those of the rule at the sizes that the match
+determines: these are worked out from the shapes of the bound values, from attributes and from the axes of patterns, and
+the conditions of the rule are asked of them. Values between are part of a match even where others read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import islice
+from itertools import product as combinations
+from math import prod
+
+from ..graph.graph import Graph, Model, Node, Segment, Value
+from ..index.equations.instance import Instance
+from ..index.instantiation.instantiate import Binding, Shape, instantiate
+from ..prove.normal_form.form import Unsupported
+from ..prove.normal_form.polynomial import product
+from ..prove.translation.rule_forms import Ranks, attribute_value, call_pattern, input_dims, number_of, view_binding
+from ..syntax.ast import Apply, Name, OperatorDecl, Read
+from ..syntax.diagnostic import InputError
+from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
+from .graph_identity import operation
+from .match_sizes import Equation, solve_sizes
+from .substitution import Substitution
+
+STEPS = 20_000
+"""Comparisons of a call with an operator in one model: several results with nothing in common fit everywhere."""
+_SETTLING = 50
+"""Comparisons that it is worth to work out the sizes of a match."""
+
+
+class TooMany(Exception):
+    """The search for matches was given up after `STEPS` comparisons."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call of the left side with the node that it was found to be; operands in the order of the rule."""
+
+    call: GraphCall
+    view: GraphView | None
+    node: Node
+    operands: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Match:
+    """A place of a rule. `path` names the repeats around the graph, outermost first, `roots` are what the left sides
+    are, `values` what the inputs and local names are.
+    """
+
+    substitution: Substitution
+    path: tuple[str, ...]
+    roots: tuple[Value, ...]
+    values: Mapping[str, Value]
+    nodes: tuple[Node, ...]
+    ranks: Ranks
+    sizes: Mapping[str, int]
+
+    @property
+    def place(self) -> str:
+        """The first value that it replaces, `layer.h`."""
+        return ".".join((*self.path, self.roots[0].name))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A match in the making."""
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+    sites: tuple[Site, ...] = ()
+
+    def bound(self, name: str, value: Value) -> _Found:
+        return replace(self, values={**self.values, name: value})
+
+
+def matches(substitution: Substitution, model: Model) -> Iterator[Match]:
+    """Every place of the model where the left side stands, in the order of the model's steps.
+
+    Raises TooMany, after some, where there is no end of looking for them.
+    """
+    steps = iter(range(STEPS))
+    for path, graph in graphs(model.graph):
+        yield from _Matcher(substitution, path, graph, steps).run()
+
+
+def graphs(graph: Graph, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Graph]]:
+    """A graph and the bodies of its repeats, each with the names of the repeats around it."""
+    yield path, graph
+    for step in graph.steps:
+        if isinstance(step, Segment):
+            yield from graphs(step.body, (*path, step.name))
+
+
+class _Matcher:
+    """A rule over one graph."""
+
+    def __init__(self, substitution: Substitution, path: tuple[str, ...], graph: Graph, steps: Iterator[int]) -> None:
+        self.substitution = substitution
+        self.path = path
+        self.steps = steps
+        self.makers: dict[str, Node] = {}
+        self.by_operator: dict[str, list[Node]] = {}
+        for step in graph.steps:
+            if isinstance(step, Node):
+                self.makers |= {value.name: step for value in step.results}
+                self.by_operator.setdefault(step.instance.name, []).append(step)
+
+    def run(self) -> Iterator[Match]:
+        for roots, found in self._roots(0, (), _Found()):
+            match = self._settled(roots, found)
+            if match is not None:
+                yield match
+
+    def _roots(
+        self, number: int, roots: tuple[Value, ...], found: _Found
+    ) -> Iterator[tuple[tuple[Value, ...], _Found]]:
+        """The left sides one after the other, each at a value of its own."""
+        if number == len(self.substitution.left):
+            yield roots, found
+            return
+        left, written = self.substitution.left[number], self.substitution.rule.left[number]
+        assert isinstance(left, GraphCall | GraphView)
+        operator = left.name if isinstance(left, GraphCall) else "rearrange"
+        result = left.result if isinstance(left, GraphCall) else 0
+        for node in self.by_operator.get(operator, ()):
+            value = node.results[result]
+            if all(value.name != root.name for root in roots):
+                for more in self._expr(written, value, found):
+                    yield from self._roots(number + 1, (*roots, value), more)
+
+    def _count(self, steps: int) -> None:
+        if len(list(islice(self.steps, steps))) < steps:
+            raise TooMany
+
+    # ------------------------------------------------------------------------------------------ structure
+
+    def _expr(self, expr: GraphExpr, value: Value, found: _Found) -> Iterator[_Found]:
+        """The ways in which an expression stands for a value."""
+        match expr:
+            case Name(name) if name in found.values:
+                if found.values[name].name == value.name:
+                    yield found
+            case Name(name) if name in self.substitution.definitions:
+                for more in self._expr(self.substitution.definitions[name], value, found):
+                    yield more.bound(name, value)
+            case Name(name):
+                integers = self.substitution.inputs[name].integer_range is not None
+                if integers == (value.integer_range is not None):
+                    yield found.bound(name, value)
+            case GraphView():
+                yield from self._call(GraphCall("rearrange", (expr,), span=expr.span), value, found)
+            case GraphCall():
+                yield from self._call(expr, value, found)
+
+    def _call(self, call: GraphCall, value: Value, found: _Found) -> Iterator[_Found]:
+        self._count(1)
+        node = self.makers.get(value.name)
+        if node is None or node.instance.name != call.name or len(node.arguments) != len(call.arguments):
+            return
+        if node.results[call.result].name != value.name:
+            return
+        view = call_pattern(call, node.instance.operator)
+        if view is not None:
+            if not node.instance.native:
+                site = Site(call, view, node, node.arguments)
+                yield from self._operands((view.operand,), site, found)
+                return
+            # `relu(x[a, b] -> [b, a])` of a rule is one call with a pattern, of a model a rearrangement and a relu.
+        if node.instance.native:
+            orders = [node.arguments]
+            if is_commutative(node.instance.operator) and node.arguments[0].name != node.arguments[1].name:
+                orders.append(node.arguments[::-1])
+            for operands in orders:
+                yield from self._operands(call.arguments, Site(call, None, node, operands), found)
+
+    def _operands(self, exprs: Sequence[GraphExpr], site: Site, found: _Found) -> Iterator[_Found]:
+        ways: Iterator[_Found] = iter((replace(found, sites=(*found.sites, site)),))
+        for expr, operand in zip(exprs, site.operands, strict=True):
+            ways = self._each(expr, operand, ways)
+        yield from ways
+
+    def _each(self, expr: GraphExpr, operand: Value, ways: Iterator[_Found]) -> Iterator[_Found]:
+        for found in ways:
+            yield from self._expr(expr, operand, found)
+
+    # ------------------------------------------------------------------------------------------ sizes
+
+    def _settled(self, roots: tuple[Value, ...], found: _Found) -> Match | None:
+        """The match with its sizes, if there are any that fit."""
+        self._count(_SETTLING)
+        for ranks in self._ranks(found.values):
+            sizes = self._sizes(found, ranks)
+            if sizes is not None and all(self._fits(site, ranks, sizes) for site in found.sites):
+                nodes = tuple({site.node.name: site.node for site in found.sites}.values())
+                return Match(self.substitution, self.path, roots, found.values, nodes, ranks, sizes)
+        return None
+
+    def _ranks(self, values: Mapping[str, Value]) -> Iterator[Ranks]:
+        """Ranks of the rest groups that fit the ranks of the bound values."""
+        groups = self.substitution.groups
+        bound = [(tensor, values[tensor.name]) for tensor in self.substitution.rule.inputs if tensor.name in values]
+        most = max((len(value.shape) for _, value in bound), default=0)
+        for chosen in combinations(range(most + 1), repeat=len(groups)):
+            ranks = dict(zip(groups, chosen, strict=True))
+            if all(
+                len(value.shape) == sum(_rank(dim.size, ranks) if dim.rest else 1 for dim in tensor.dims)
+                for tensor, value in bound
+            ):
+                yield ranks
+
+    def _sizes(self, found: _Found, ranks: Ranks) -> Mapping[str, int] | None:
+        substitution = self.substitution
+        views = substitution.views(ranks)
+        if views is None:
+            return None
+        equations: list[Equation] = []
+        for tensor in substitution.rule.inputs:
+            if (value := found.values.get(tensor.name)) is not None:
+                dims = input_dims(tensor, substitution.claim, ranks)
+                equations += [(product(dim), size) for dim, size in zip(dims, value.shape, strict=True)]
+                if tensor.integer_range is not None and value.integer_range is not None:
+                    equations.append((substitution.claim.size(tensor.integer_range), value.integer_range))
+        for site in found.sites:
+            equations += self._attributes(site)
+            if site.view is not None:
+                axes = views[id(site.view)]
+                told = _view_sizes(site.view, site.node.instance)
+                equations += [(product(axes[name]), size) for name, size in told.items()]
+        sizes = solve_sizes(equations)
+        if sizes is None or not all(name in sizes for name in substitution.names(ranks)):
+            return None
+        return sizes if substitution.claim.holds(sizes) else None
+
+    def _attributes(self, site: Site) -> Iterator[Equation]:
+        """Whole attributes that the rule gives in sizes. A constant may count from the end: that is seen later."""
+        for name, expr in site.call.attributes:
+            given = site.node.instance.attributes.get(name)
+            size = attribute_value(expr, self.substitution.claim)
+            if isinstance(given, int) and size.constant is None:
+                yield size, given
+
+    def _fits(self, site: Site, ranks: Ranks, sizes: Mapping[str, int]) -> bool:
+        """Whether the call of the rule is, at these sizes, the very operator of the model."""
+        try:
+            wanted = instance_of(self.substitution, site.call, site.view, site.operands, ranks, sizes)
+        except (InputError, Unsupported):
+            return False
+        return operation(wanted) == operation(site.node.instance)
+
+
+def _rank(size: object, ranks: Ranks) -> int:
+    assert isinstance(size, Name)
+    return ranks[size.name]
+
+
+def _view_sizes(view: GraphView, instance: Instance) -> dict[str, int]:
+    """Sizes of the axes that a rule's view names, from the model's pattern where it divides the dimension alike."""
+    told: dict[str, int] = {}
+    for names, axes in zip(view.source, instance.inputs[0].dims, strict=False):
+        named = [str(name) for name in names if name != 1]
+        sizes = [instance.sizes[axis] for axis in axes]
+        if len(named) == 1:
+            told[named[0]] = prod(sizes)
+            continue
+        if len(named) != len(sizes):
+            sizes = [size for size in sizes if size != 1]
+        if len(named) == len(sizes):
+            told |= dict(zip(named, sizes, strict=True))
+    return told
+
+
+# ---------------------------------------------------------------------------------------------- operators
+
+
+def instance_of(
+    substitution: Substitution,
+    call: GraphCall,
+    view: GraphView | None,
+    operands: Sequence[Value],
+    ranks: Ranks,
+    sizes: Mapping[str, int],
+) -> Instance:
+    """A call of the rule at numbers. Raises InputError where it does not fit its operands, and Unsupported."""
+    operator = substitution.library.operators[call.name]
+    shapes = [Shape(value.shape, value.integer_range, value.span) for value in operands]
+    given = {name: number_of(attribute_value(expr, substitution.claim), sizes) for name, expr in call.attributes}
+    binding: Binding | None = None
+    if view is not None:
+        views = substitution.views(ranks)
+        assert views is not None, "asked for before there are sizes"
+        binding = view_binding(view, views[id(view)], sizes)
+    return instantiate(operator, shapes, given, binding=binding, span=call.span)
+
+
+@lru_cache(maxsize=1024)
+def is_commutative(operator: OperatorDecl) -> bool:
+    """Whether the declaration is a sum or a product of its two operands, read alike: the law is that of arithmetic."""
+    if len(operator.inputs) != 2 or len(operator.statements) != 1 or operator.evaluation or operator.attributes:
+        return False
+    first, second = operator.inputs
+    alike = first.dims == second.dims and first.integer_range == second.integer_range
+    match operator.statements[0].value:
+        case Apply("+" | "*", (Read(left, index), Read(right, other))):
+            return alike and index == other and {left, right} == {first.name, second.name}
+    return False

@@ -1,0 +1,272 @@
+"""Sharding theorems by operator, looked up or proved: the only source of configurations.
+
+A configuration gives each mesh axis a role. `Along(axis)` rests on one theorem for the operator and one for the adjoint
+by each operand that has a cotangent: on slices of the axis, with what is reduced collected at once, they are what they
+are on the whole. `Linearly(operands)` rests on the operator and its adjoints being sums of their values on the terms;
+the adjoints by those operands themselves must not see the terms, for each device then has the whole cotangent. Degrees
+and sizes are symbols. `Uniformly` needs no theorem: nothing is divided.
+
+A theorem is kept under the hash of all that its proof looked at. One that is not kept is proved when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
+from hashlib import sha256
+
+from ..graph.halo import is_halo_op
+from ..graph.layout import PARTITION
+from ..graph.layout_typing import Along, Linearly, Role
+from ..index.axes.axis_windows import windowed
+from ..index.equations.instance import Instance, Kind
+from ..index.equations.term import walk
+from ..index.equations.term_text import fact_text
+from ..index.gradients.adjoint import adjoint
+from ..index.library import Library
+from ..prove.answer import Answer, Proved
+from ..prove.sharding.theorem_subject import Subject, generalise, subject_of
+from ..prove.sharding.window_subject import window_text
+from ..syntax.ast import Apply, Expr, FactDecl, OperatorDecl
+from .theorem_file import TheoremFile, shipped_theorems
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one theorem says of one subject. `same`: the result is the same on every device, not a term of a sum.
+
+    `held`: the op of the role gives every device what it needs of dimensions that are not just the divided axis.
+    """
+
+    operator: OperatorDecl
+    statement: str
+    instance: Instance
+    role: Along | Linearly
+    same: bool = False
+    held: bool = False
+    _keys: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def declared(self) -> bool:
+        """Whether it is assumed: what an extern operator's declaration says."""
+        role = self.role
+        return isinstance(role, Along) and role.by == PARTITION and role.axis in self.instance.declared
+
+    @cached_property
+    def general(self) -> Subject:
+        """The subject for any numbers of the attributes; what an op holds depends on them."""
+        if self.held:
+            return self.at_numbers
+        return subject_of(self.instance.kind, self._apart, self.operator)
+
+    @cached_property
+    def at_numbers(self) -> Subject:
+        """The subject for the numbers that the attributes have; the sizes of this instance say what an op holds."""
+        if self.held:
+            return generalise(self.instance, self._apart, numbers=True)
+        return subject_of(self.instance.kind, self._apart, None)
+
+    @property
+    def _apart(self) -> tuple[str, ...]:
+        return (self.role.axis,) if isinstance(self.role, Along) else ()
+
+    def key(self, subject: Subject, library: Library) -> str:
+        """The hash of all that the proof looks at: the subject, the role, and the functions that occur."""
+        if (known := self._keys.get(subject.text)) is not None:
+            return known
+        role = self.role
+        if isinstance(role, Along):
+            role = Along(subject.axes.get(role.axis, role.axis), role.by)
+        parts = [subject.text, repr(role), repr(self.same), *_declarations(self.instance.kind, role, library)]
+        if self.held and isinstance(role, Along):
+            parts += ["held", window_text(subject, role.axis, role.by, library)]
+        self._keys[subject.text] = sha256("\n\n".join(parts).encode()).hexdigest()
+        return self._keys[subject.text]
+
+    def prove(self, subject: Subject, library: Library) -> Answer:
+        # Only a claim that is not kept has to wait for the prover.
+        from ..prove.sharding.halo_theorems import prove_halo
+        from ..prove.sharding.slice_theorems import prove_division, prove_linearity
+
+        match self.role:
+            case Along(axis=axis, by=by) if self.held:
+                return prove_halo(subject, axis, by, library)
+            case Along(axis=axis):
+                return prove_division(subject, axis, library)
+            case Linearly(operands=operands):
+                return prove_linearity(subject, operands, library, same=self.same)
+
+
+class Claims:
+    """What has to be true for an operator to have its roles. `gradients` tells which operands have a cotangent."""
+
+    def __init__(self, instance: Instance, gradients: Sequence[bool], library: Library) -> None:
+        self.instance = instance
+        self.library = library
+        self.adjoints = {
+            position: adjoint(instance, library, position)
+            for position, (operand, needed) in enumerate(zip(instance.inputs, gradients, strict=True))
+            if needed and operand.integer_range is None and not instance.whole
+        }
+        self._known: dict[Role, tuple[Claim, ...]] = {}
+
+    def of(self, role: Role) -> tuple[Claim, ...]:
+        """One for the operator and one for every adjoint; none for a role that divides nothing."""
+        if role not in self._known:
+            self._known[role] = tuple(self._of(role))
+        return self._known[role]
+
+    def _of(self, role: Role) -> Iterator[Claim]:
+        match role:
+            case Along() if self.instance.extern:
+                yield self._claim(self.instance, f"along {role}", role)
+            case Along(by=by) if by != PARTITION and is_halo_op(self.library.parallels[by]):
+                yield from self._held(role)
+            case Along():
+                yield self._claim(self.instance, f"along {role}", role)
+                for position, made in self.adjoints.items():
+                    yield self._claim(made, f"along {role}, gradient of {self._name(position)}", role)
+            case Linearly(operands=operands):
+                where = f"linear in {', '.join(map(self._name, operands))}"
+                yield self._claim(self.instance, where, role)
+                for position, made in self.adjoints.items():
+                    what = f"{where}, gradient of {self._name(position)}"
+                    yield self._claim(made, what, role, same=position in operands)
+
+    def _held(self, role: Along) -> Iterator[Claim]:
+        """What an op holds, and the division itself, where no dimension is read around the axis.
+
+        Around windows nothing is reduced inside the operator, so it is the composition of the op, of equations that
+        each device runs by itself, and of what combines their results. Equal functions have equal adjoints, and the
+        adjoint of the op is its transpose.
+        """
+        if role.axis not in windowed(self.instance, self.library):
+            yield from self.of(Along(role.axis))
+        statement = f"along {role}, as `{role.by}` holds it"
+        yield Claim(self.instance.operator, statement, self.instance, role, held=True)
+
+    def _name(self, position: int) -> str:
+        return self.instance.inputs[position].name
+
+    def _claim(self, made: Instance, statement: str, role: Along | Linearly, *, same: bool = False) -> Claim:
+        return _claim_about(self.instance.operator, made.kind, self.library, statement, role, same)
+
+
+@lru_cache(maxsize=16384)
+def _claim_about(
+    operator: OperatorDecl, kind: Kind, library: Library, statement: str, role: Along | Linearly, same: bool
+) -> Claim:
+    """One claim for all operators that differ in sizes alone: no subject's text has any."""
+    return Claim(operator, statement, kind.instance, role, same)
+
+
+@lru_cache(maxsize=4)
+def _known_claims(library: Library) -> dict[Hashable, Claims]:
+    return {}
+
+
+def claims_about(instance: Instance, gradients: Sequence[bool], library: Library) -> Claims:
+    """The claims about an instance, found once for all that are the same."""
+    known = _known_claims(library)
+    key = instance.identity, tuple(gradients)
+    if key not in known:
+        known[key] = Claims(instance, gradients, library)
+    return known[key]
+
+
+def _declarations(kind: Kind, role: Role, library: Library) -> Iterator[str]:
+    """The text of every element function that a proof may meet, of the facts about these, and of the op that cuts."""
+    yield from reached_texts(_applied(kind, library), library)
+    if isinstance(role, Along) and role.by != PARTITION:
+        span = library.parallels[role.by].span
+        yield role.by if span is None else span.text
+
+
+@lru_cache(maxsize=16384)
+def _applied(kind: Kind, library: Library) -> frozenset[str]:
+    """The element functions in the equations of an instance, and so of every subject made of it."""
+    values = [equation.value for equation in (*kind.instance.equations, *kind.instance.evaluation)]
+    return frozenset(name for value in values for name in _functions(value, library))
+
+
+@cache
+def reached_texts(names: frozenset[str], library: Library) -> tuple[str, ...]:
+    """The functions of these names, those in their definitions and in facts that can be put to use, and those facts.
+
+    A fact can be put to use where all functions on its left occur, wherever it is declared.
+    """
+    found: set[str] = set()
+    pending = set(names)
+    unused = [fact for function in library.functions.values() for fact in function.facts]
+    used: list[FactDecl] = []
+    while pending:
+        found |= pending
+        usable = [fact for fact in unused if _functions(fact.claim.arguments[0], library) <= found]
+        unused = [fact for fact in unused if fact not in usable]
+        used += usable
+        definitions = [library.functions[name].definition for name in pending]
+        expressions = [definition for definition in definitions if definition is not None]
+        expressions += [part for fact in usable for part in (fact.claim, *fact.conditions)]
+        pending = {name for expr in expressions for name in _functions(expr, library)} - found
+    spans = [(name, library.functions[name].span) for name in sorted(found)]
+    declared = [name if span is None else span.text for name, span in spans]
+    return (*declared, *sorted(map(fact_text, used)))
+
+
+def _functions(expr: Expr, library: Library) -> set[str]:
+    return {node.function for node in walk(expr) if isinstance(node, Apply) and node.function in library.functions}
+
+
+_answers: dict[str, Answer] = {}
+"""Proofs of this process by key: a key names everything that an answer depends on."""
+
+
+class ShardingTheorems:
+    """Says of roles whether they are proved, from certificates where there are any."""
+
+    def __init__(self, library: Library, kept: TheoremFile | None = None) -> None:
+        self.library = library
+        self.kept = shipped_theorems() if kept is None else kept
+
+    def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
+        """Tells of a role of this operator whether every theorem that it rests on is proved."""
+        claims = claims_about(instance, gradients, self.library)
+        return lambda role: all(map(self.holds, claims.of(role)))
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether a claim is kept as proved, or is proved now; what is declared is assumed."""
+        if claim.instance.extern:
+            return claim.declared
+        if self._kept(claim) is not None:
+            return True
+        return not self._refused(claim) and isinstance(self.answer(claim), Proved)
+
+    def key(self, claim: Claim) -> str:
+        """Under which key a claim that holds is proved: for any numbers of the attributes if that was proved."""
+        kept = self._kept(claim)
+        if kept is not None:
+            return kept
+        general = isinstance(self._answered(claim, claim.general), Proved)
+        return claim.key(claim.general if general else claim.at_numbers, self.library)
+
+    def answer(self, claim: Claim) -> Answer:
+        """Proved anew, for any numbers of the attributes where that can be done, else for these."""
+        found = self._answered(claim, claim.general)
+        return found if isinstance(found, Proved) else self._answered(claim, claim.at_numbers)
+
+    def _kept(self, claim: Claim) -> str | None:
+        if (key := claim.key(claim.general, self.library)) in self.kept.theorems:
+            return key
+        # The numbers are looked at second: most claims are kept for any.
+        return key if (key := claim.key(claim.at_numbers, self.library)) in self.kept.theorems else None
+
+    def _refused(self, claim: Claim) -> bool:
+        keys = (claim.key(subject, self.library) for subject in (claim.general, claim.at_numbers))
+        return bool(self.kept.refused) and all(key in self.kept.refused for key in keys)
+
+    def _answered(self, claim: Claim, subject: Subject) -> Answer:
+        key = claim.key(subject, self.library)
+        if key not in _answers:
+            _answers[key] = claim.prove(subject, self.library)
+        return _answers[key]

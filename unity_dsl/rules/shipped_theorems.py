@@ -1,0 +1,123 @@
+"""Selects the sharding theorems that ship: those of shipped operators and of the examples.
+
+What the prover could not prove of these is kept as well, as refused, so that no compilation tries it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from multiprocessing import get_context
+
+from ..graph.model_graph import build_model
+from ..index.axes.axis_windows import windowed
+from ..index.equations.instance import Instance
+from ..index.library import Library
+from ..prove.answer import Proved
+from ..prove.version import solver_version
+from ..resources import folder
+from ..syntax.parse_model import parse_model
+from ..syntax.read import read_source
+from .sharding_table import claims_of, instances, roles_of
+from .sharding_theorems import Claim, ShardingTheorems
+from .theorem_file import StoredTheorem, TheoremFile
+
+PRESETS = (None, "small")
+"""Sizes at which every example is taken."""
+
+
+@dataclass(frozen=True)
+class AskedClaim:
+    """A claim and the keys under which it may be kept: for any numbers of the attributes, and for those it has."""
+
+    claim: Claim
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of one claim: the theorem under the key that it is proved for, or no theorem under any of its keys."""
+
+    keys: tuple[str, ...]
+    theorem: StoredTheorem | None
+
+
+def shipped_instances(library: Library) -> Iterator[Instance]:
+    """Every operator at the ranks that matter, then every node of every example, at full size and small."""
+    yield from instances(library.operators.values())
+    for path in sorted(folder("examples").glob("*.udl")):
+        for preset in PRESETS:
+            model = build_model(parse_model(read_source(path)), library, {}, preset)
+            yield from (node.instance for node in model.graph.nodes())
+
+
+def asked_claims(found: Iterable[Instance], library: Library) -> list[AskedClaim]:
+    """All that a search may ask of these instances on any mesh, every claim once, in order."""
+    seen: set[str] = set()
+    asked: dict[tuple[str, ...], AskedClaim] = {}
+    for instance in found:
+        if (text := _text(instance, library)) in seen:
+            continue
+        seen.add(text)
+        claims = claims_of(instance, library)
+        for claim in chain.from_iterable(map(claims.of, roles_of(instance, library))):
+            subjects = (claim.general, claim.at_numbers)
+            keys = tuple(dict.fromkeys(claim.key(subject, library) for subject in subjects))
+            asked.setdefault(keys, AskedClaim(claim, keys))
+    return list(asked.values())
+
+
+def _text(instance: Instance, library: Library) -> str:
+    """Of instances with the same text a search asks the same. Sizes say something of windows alone."""
+    sizes = sorted(instance.sizes.items()) if windowed(instance, library) else ()
+    equations = [(one.target, one.value, one.kind, one.over, one.ties) for one in instance.equations]
+    evaluation = [(one.target, one.value, one.kind, one.over, one.ties) for one in instance.evaluation]
+    parts = (instance.name, instance.inputs, instance.outputs, instance.attributes, sizes, equations, evaluation)
+    return repr(parts)
+
+
+def keep(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int) -> TheoremFile:
+    """Every claim as proved or refused: as it is kept, or else proved now by so many processes."""
+    asked, known = list(asked), theorems.kept
+    settled = [(one, [key for key in one.keys if key in known.theorems]) for one in asked]
+    kept = {key: known.theorems[key] for _, keys in settled for key in keys[:1]}
+    open_claims = [one for one, keys in settled if not keys]
+    refused = {key for one in open_claims if known.refused.issuperset(one.keys) for key in one.keys}
+    for attempt in attempts([one for one in open_claims if not refused.issuperset(one.keys)], theorems, processes):
+        if attempt.theorem is None:
+            refused.update(attempt.keys)
+        else:
+            kept.setdefault(attempt.keys[0], attempt.theorem)
+    return TheoremFile(kept, frozenset(refused - kept.keys()), z3=solver_version())
+
+
+def attempts(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int) -> Iterator[Attempt]:
+    """Each claim proved now, in order, by so many processes."""
+    asked = list(asked)
+    if processes == 1 or len(asked) < 2:
+        yield from (_attempt(theorems, one) for one in asked)
+        return
+    # Forked processes have the claims already; only numbers and answers are sent.
+    context, task = get_context("fork"), (theorems, asked)
+    with ProcessPoolExecutor(processes, context, _task.append, (task,)) as pool:
+        yield from pool.map(_attempt_number, range(len(asked)))
+
+
+_task: list[tuple[ShardingTheorems, Sequence[AskedClaim]]] = []
+"""In a process of a pool: what it has to prove."""
+
+
+def _attempt_number(number: int) -> Attempt:
+    theorems, asked = _task[0]
+    return _attempt(theorems, asked[number])
+
+
+def _attempt(theorems: ShardingTheorems, one: AskedClaim) -> Attempt:
+    answer = theorems.answer(one.claim)
+    if not isinstance(answer, Proved):
+        return Attempt(one.keys, None)
+    met = tuple(f"{obligation.name}: {obligation.statement}" for obligation in answer.obligations)
+    theorem = StoredTheorem(one.claim.operator.name, one.claim.statement, met)
+    return Attempt((theorems.key(one.claim),), theorem)

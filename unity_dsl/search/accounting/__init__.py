@@ -1,0 +1,1 @@
+"""Cost and memory of a finished plan, and why sizes were not divided."""

@@ -1,0 +1,166 @@
+"""Memory of each device at the end of a forward pass, predicted from a finished plan.
+
+Counted: parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
+the optimizer of the written train.py, and what the forward pass keeps for the backward one: every tensor
+in every layout in which an operator keeps it, once for each iteration of a repeat. Not counted: what lives only while
+an operator runs, buffers of collectives, what the allocator cannot use, and that less is held at other times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+from ...graph.graph import DTYPE_BYTES
+from ...graph.layout import Invariant, Layout, Mesh, Replicate
+from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment
+from ...index.cost.saved_tensors import Tensor, element_bytes, saved_by_call, saved_by_statements
+from ...index.library import Library
+from ...machine.machine import Machine
+from ...machine.price import MOMENTS, local_fraction
+from ...syntax.diagnostic import Diagnostic, warn
+from ..choices.operator_options import float_type
+from ..choices.restriction import stored_values
+
+Saved = dict[tuple[str, Layout | str], float]
+"""Bytes by value and layout; by operator and name what only an operator knows."""
+
+
+def predict_memory(graph: PlannedGraph, mesh: Mesh, library: Library) -> Memory:
+    """Bytes that each device holds."""
+    held = _stored(graph, mesh)
+    activations, kept = _Activations(mesh, library).of(graph, frozenset())
+    return replace(held, activations=activations + sum(kept.values()))
+
+
+def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
+    def held(name: str) -> float:
+        planned = graph.values[name]
+        return planned.value.bytes * local_fraction(planned.produced, mesh)
+
+    parameters = sum(held(weight.value.name) for weight in graph.graph.weights)
+    buffers = sum(held(buffer.value.name) for buffer in graph.graph.buffers)
+    total = Memory(parameters, buffers, parameters, MOMENTS * parameters)
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            for run in step.runs:
+                total = total.plus(_stored(run.body, mesh), run.count)
+    return total
+
+
+def memory_warnings(memory: Memory, machine: Machine) -> Iterator[Diagnostic]:
+    """W301 where a device does not have what it would hold."""
+    if memory.total <= machine.memory_bytes:
+        return
+    parts = {
+        "parameters": memory.parameters + memory.buffers,
+        "their gradients": memory.gradients,
+        "the optimizer": memory.optimizer,
+        "activations": memory.activations,
+    }
+    shares = ", ".join(f"{name} {_gigabytes(count)}" for name, count in parts.items())
+    yield warn(
+        "W301",
+        f"every device would hold {_gigabytes(memory.total)} GB, and {machine.name} has "
+        f"{_gigabytes(machine.memory_bytes)}",
+        label=f"{shares} GB",
+        help="more devices, a smaller batch, or slices of weights (`--pin 'w=S0'`) leave less on each",
+    )
+
+
+def _gigabytes(count: float) -> str:
+    return f"{count / 1e9:.3g}"
+
+
+class _Activations:
+    """Walks a plan; what equal operators keep is found once."""
+
+    def __init__(self, mesh: Mesh, library: Library) -> None:
+        self.mesh, self.library = mesh, library
+        self._terms: dict[object, Mapping[Tensor, tuple[str, ...]]] = {}
+
+    def of(self, graph: PlannedGraph, stored: frozenset[str]) -> tuple[float, Saved]:
+        """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters."""
+        stored |= {value.name for value in stored_values(graph.graph)}
+        kept: Saved = {}
+        inside = 0.0
+        for step in graph.steps:
+            if isinstance(step, PlannedNode):
+                kept |= self.node(step)
+                continue
+            more, own = self.segment(step, stored)
+            inside += more
+            kept |= own
+        return inside, {key: n for key, n in kept.items() if key[0] not in stored or not self.is_whole(key, graph)}
+
+    def segment(self, planned: PlannedSegment, stored: frozenset[str]) -> tuple[float, Saved]:
+        """Bytes kept inside, and what is kept of values from outside. What an iteration leaves the next one enters."""
+        segment = planned.segment
+        outside = {value.name for value in segment.captured}
+        borders = {0: [value.name for value in segment.initial], segment.count: [v.name for v in segment.results]}
+        inside = 0.0
+        shared: Saved = {}
+        for run in planned.runs:
+            more, own = self.of(run.body, stored & outside)
+            last = run.first + run.count
+            begin, end = (
+                borders.get(place) or [f"{segment.name}.{place}.{n}" for n in range(len(segment.entry))]
+                for place in (run.first, last)
+            )
+            for number, (entry, exit_) in enumerate(zip(segment.entry, segment.exit, strict=True)):
+                for layout in {layout for name, layout in own if name in (entry.name, exit_.name)}:
+                    entered, left = own.pop((entry.name, layout), 0.0), own.pop((exit_.name, layout), 0.0)
+                    shared |= {(begin[number], layout): entered} if entered else {}
+                    shared |= {(end[number], layout): left} if left else {}
+                    inside += (run.count - 1) * max(entered, left)
+            for series, layout in zip(segment.sliced, planned.border.sliced, strict=True):
+                if count := own.pop((series.part.name, _stored_as(layout)), 0.0):
+                    shared[series.whole.name, _stored_as(layout.inserted(series.dim))] = segment.count * count
+            whole = {key for key in own if key[0] in outside and self.is_whole(key, run.body)}
+            shared |= {key: own.pop(key) for key in whole}
+            inside += run.count * (more + sum(own.values()))
+        return inside, shared
+
+    @staticmethod
+    def is_whole(key: tuple[str, Layout | str], graph: PlannedGraph) -> bool:
+        """Whether a value is kept as it was made, not converted."""
+        name, layout = key
+        return _stored_as(graph.values[name].produced) == layout
+
+    def node(self, planned: PlannedNode) -> Saved:
+        node, typed = planned.node, planned.typed
+        instance, width = node.instance, DTYPE_BYTES[float_type(node)]
+        operands = (*instance.inputs, *instance.outputs)
+        values = zip((*node.arguments, *node.results), (*typed.arguments, *typed.results), strict=True)
+        known = dict(zip((operand.name for operand in operands), values, strict=True))
+        kept: Saved = {}
+        for term, axes in self.terms(planned).items():
+            if isinstance(term, str) and term in known:
+                value, layout = known[term]
+                kept[value.name, _stored_as(layout)] = value.bytes * local_fraction(layout, self.mesh)
+            else:
+                count = prod(typed.local_sizes[axis] for axis in axes)
+                kept[f"{node.name}:", str(term)] = count * element_bytes(term, width)
+        return kept
+
+    def terms(self, planned: PlannedNode) -> Mapping[Tensor, tuple[str, ...]]:
+        """What the operator keeps."""
+        instance = planned.node.instance
+        needs = planned.node.gradients
+        native = planned.typed.native and instance.native
+        key = (instance.identity, needs, native)
+        if key not in self._terms:
+            found: Mapping[Tensor, tuple[str, ...]] = {}
+            if native and any(needs):
+                found = dict.fromkeys(saved_by_call(instance, self.library, needs), ())
+            elif any(needs):
+                found = saved_by_statements(instance, self.library, needs)
+            self._terms[key] = found
+        return self._terms[key]
+
+
+def _stored_as(layout: Layout) -> Layout:
+    """The same bytes on the same devices: a copy for every device is the one tensor that all have."""
+    kinds = tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds)
+    return replace(layout, kinds=kinds)

@@ -1,0 +1,92 @@
+"""Cost of a finished plan, by the prices that the search minimised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...graph.graph import Value
+from ...graph.layout import Layout, Mesh, invariant
+from ...graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ...machine.machine import Machine
+from ...machine.price import local_fraction, price_inner, price_operator, price_update
+from ..choices.conversion_prices import ConversionPrices
+from ..choices.operator_options import float_type
+from ..layout_problem.variable_meaning import Meaning
+
+_NOTHING = Cost()
+
+
+def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionPrices, loss: Value) -> Cost:
+    """Seconds of one step; what each device holds is left out. `loss` is read whole at the end."""
+    return _graph_cost(graph, meaning, prices, [(loss, invariant(prices.mesh))])
+
+
+def _graph_cost(
+    graph: PlannedGraph, meaning: Meaning, prices: ConversionPrices, left: Iterable[tuple[Value, Layout]]
+) -> Cost:
+    """`left` are values that are read behind the graph."""
+    mesh, machine = prices.mesh, prices.machine
+    total = _NOTHING
+    reads: dict[str, set[Layout]] = {}
+    for value, layout in left:
+        reads.setdefault(value.name, set()).add(layout)
+    for step in graph.steps:
+        if isinstance(step, PlannedNode):
+            total = _sum(total, _node_cost(step, mesh, machine))
+            for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
+                reads.setdefault(value.name, set()).add(layout)
+    for update in graph.graph.updates:
+        reads.setdefault(update.value.name, set()).add(graph.values[update.buffer.name].produced)
+    bodies = iter(meaning.bodies)
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            body, segment = next(bodies), step.segment
+            for value, layout in step.border.reads(segment):
+                reads.setdefault(value.name, set()).add(layout)
+            for run in step.runs:
+                found = _graph_cost(run.body, body, prices, step.border.leaves(segment))
+                total = _sum(total, found, run.count * segment.probability)
+    for stored in graph.graph.weights:
+        total = _sum(total, _update_cost(graph.values[stored.value.name], mesh, machine))
+    for name, planned in graph.values.items():
+        if name not in meaning.free:
+            seconds = _conversion_seconds(planned, reads.get(name, set()), prices)
+            total = _sum(total, Cost(communication=seconds))
+    return total
+
+
+def _sum(first: Cost, second: Cost, executed: float = 1.0) -> Cost:
+    return Cost(
+        first.compute + executed * second.compute,
+        first.communication + executed * second.communication,
+        first.update + executed * second.update,
+    )
+
+
+def _node_cost(planned: PlannedNode, mesh: Mesh, machine: Machine) -> Cost:
+    node, typed = planned.node, planned.typed
+    gradients = node.gradients
+    dtype = float_type(node)
+    seconds = price_operator(node.instance, typed, dtype, mesh, machine, gradients)
+    inner = price_inner(node.instance, typed, dtype, mesh, machine, any(gradients))
+    return Cost(compute=seconds - inner, communication=inner)
+
+
+def _update_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
+    count = planned.value.bytes * local_fraction(planned.produced, mesh)
+    return Cost(update=price_update(count, machine))
+
+
+def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: ConversionPrices) -> float:
+    """Backward only where a reader is reached: what merely leaves the program has no cotangent."""
+    value = planned.value
+    reached = set(reads)
+    seconds = 0.0
+    for made in reversed(planned.materialised):
+        price, back, _ = prices.price(made.source, made.layout, value.shape)
+        if value.needs_gradient and made.layout in reached:
+            price += back
+        if made.layout in reached:
+            reached.add(made.source)
+        seconds += price.seconds(value.bytes)
+    return seconds

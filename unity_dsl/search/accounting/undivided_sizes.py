@@ -1,0 +1,41 @@
+"""Notes on sizes that no mesh axis divides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...graph.graph import Model
+from ...graph.layout import Mesh
+from ...index.axes.axis_classes import AxisKind, classify
+from ...index.cost.lowering_class import LoweringClass, lowering_class
+from ...index.library import Library
+from ...syntax.diagnostic import first_of
+from ..choices.restriction import places
+
+_HEAVY = frozenset({LoweringClass.CONTRACTION, LoweringClass.WINDOW})
+"""Where the work is: for the sake of these operators an axis is divided."""
+_NAMED = 3
+
+
+def describe_refusals(model: Model, mesh: Mesh, library: Library) -> Iterator[str]:
+    """One sentence for each size, not below the number of devices, that no mesh axis divides.
+
+    Told are axes of contractions and windows that could be divided, by the values that these make.
+    """
+    found: dict[int, list[str]] = {}
+    for place in places(model):
+        if place.node is None or not place.node.instance.equations:
+            continue
+        instance = place.node.instance
+        if lowering_class(instance) in _HEAVY:
+            for axis, entry in classify(instance, library).items():
+                size = instance.sizes[axis]
+                if entry.kind is not AxisKind.BLOCKED and size >= mesh.size > 1 and _whole(size, mesh):
+                    found.setdefault(size, []).append(f"`{axis}` of {place.path} ({instance.name})")
+    degrees = ", ".join(map(str, sorted(set(mesh.degrees))))
+    for size, axes in found.items():
+        yield f"no mesh axis ({degrees}) divides {size}, so these stay whole: {first_of(axes, _NAMED)}"
+
+
+def _whole(size: int, mesh: Mesh) -> bool:
+    return all(size % degree for degree in mesh.degrees)

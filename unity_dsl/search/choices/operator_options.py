@@ -1,0 +1,113 @@
+"""Options of each operator: its configurations with prices, those of equal layouts merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ...graph.graph import Node
+from ...graph.layout import Invariant, Layout, Mesh, Replicate
+from ...graph.layout_typing import ProvedRoles, Theorems, TypedOperator, Uniformly
+from ...index.library import Library
+from ...machine.machine import Machine
+from ...machine.price import price_operators
+from ..cost_network.bucket_elimination import Table
+from .problem_scope import Scope
+
+_TIE = 1e-14
+"""Seconds by which a Replicate is worse than an Invariant of equal price."""
+
+
+@dataclass(frozen=True)
+class LayoutColumn:
+    """One layout per configuration: `layouts[index[i]]`, each of `layouts` once."""
+
+    layouts: tuple[Layout, ...]
+    index: npt.NDArray[np.intp]
+
+
+def _column(layouts: Sequence[Layout]) -> LayoutColumn:
+    number = {layout: i for i, layout in enumerate(dict.fromkeys(layouts))}
+    return LayoutColumn(tuple(number), np.array([number[layout] for layout in layouts], dtype=np.intp))
+
+
+@dataclass(frozen=True)
+class Options:
+    """Configurations of an operator and their seconds. Of those with equal layouts only the cheapest is there."""
+
+    typed: tuple[TypedOperator, ...]
+    seconds: Table
+
+    @cached_property
+    def arguments(self) -> tuple[LayoutColumn, ...]:
+        """Per operand the layouts that the configurations ask for."""
+        return tuple(map(_column, zip(*(found.arguments for found in self.typed), strict=True)))
+
+    @cached_property
+    def results(self) -> tuple[LayoutColumn, ...]:
+        """Per result the layouts that the configurations make."""
+        return tuple(map(_column, zip(*(found.results for found in self.typed), strict=True)))
+
+    def chosen(self, mask: Sequence[bool]) -> Options:
+        if all(mask):
+            return self
+        kept = tuple(found for found, keep in zip(self.typed, mask, strict=True) if keep)
+        return Options(kept, self.seconds[np.array(mask, dtype=bool)])
+
+
+class OptionTable:
+    """Finds the options of operators; equal operators are looked at once."""
+
+    def __init__(self, mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> None:
+        self.mesh = mesh
+        self.machine = machine
+        self.library = library
+        self.theorems = theorems
+        self._roles: dict[object, ProvedRoles] = {}
+        self._found: dict[object, Options] = {}
+
+    def of(self, node: Node, weights: Sequence[bool], scope: Scope, path: str) -> Options:
+        """Every proved configuration of a scope, in a fixed order, the all-Invariant one first."""
+        gradients = node.gradients
+        dtype = float_type(node)
+        key = node.instance.identity, gradients, tuple(weights)
+        everywhere = (*key, dtype, scope.key(path))
+        if everywhere not in self._found:
+            if key not in self._roles:
+                self._roles[key] = ProvedRoles(
+                    node.instance, self.mesh, self.library, gradients, weights, self.theorems
+                )
+            roles = self._roles[key]
+            typed = roles.typed(scope.choices(path, roles.by_axis))
+            seconds = price_operators(node.instance, typed, dtype, self.mesh, self.machine, gradients)
+            self._found[everywhere] = _merged(typed, seconds)
+        return self._found[everywhere]
+
+
+def float_type(node: Node) -> str:
+    """The dtype an operator computes in: that of its first float operand or result."""
+    return next((value.dtype for value in (*node.arguments, *node.results) if value.dtype != "int"), "f32")
+
+
+def all_invariant(typed: TypedOperator) -> bool:
+    return all(role == Uniformly(Invariant()) for role in typed.configuration)
+
+
+def _merged(typed: Sequence[TypedOperator], seconds: Table) -> Options:
+    best: dict[object, int] = {}
+    ties = np.array([_replicates(found) for found in typed])
+    costs = seconds + _TIE * ties
+    for i, found in enumerate(typed):
+        key = found.arguments, found.results
+        if key not in best or costs[i] < costs[best[key]]:
+            best[key] = i
+    kept = sorted(best.values())
+    return Options(tuple(typed[i] for i in kept), costs[kept])
+
+
+def _replicates(typed: TypedOperator) -> int:
+    return sum(isinstance(kind, Replicate) for layout in (*typed.arguments, *typed.results) for kind in layout.kinds)

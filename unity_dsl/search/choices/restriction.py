@@ -1,0 +1,84 @@
+"""Restrictions of the space by strategies and pins: at most one choice for each thing that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+
+from ...graph.graph import Graph, Model, Node, Segment, Value
+from ...graph.layout import Invariant, Layout, Shard, nest
+from ...graph.layout_typing import Configuration
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """Keys are paths: names, within a repeat after its name (`layer.attn.w`). What is not named is free.
+
+    `configurations` are of operators, `storage` of weights and buffers, `produced` of other values.
+    """
+
+    configurations: Mapping[str, Configuration] = field(default_factory=dict)
+    storage: Mapping[str, Layout] = field(default_factory=dict)
+    produced: Mapping[str, Layout] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value of a model by its path; `segments` are the repeats around it, outermost first.
+
+    `node` makes it, if a node does; `stored` tells of weights and buffers, `given` of inputs.
+    """
+
+    path: str
+    value: Value
+    segments: tuple[Segment, ...] = ()
+    node: Node | None = None
+    stored: bool = False
+    given: bool = False
+
+    def names(self) -> Iterator[str]:
+        """The path with every choice of iterations: `layer.0.w`, `layer.1.w`, …"""
+        for around in product(*(segment.paths for segment in self.segments)):
+            yield "".join((*around, self.value.name))
+
+
+def stored_values(graph: Graph) -> Iterator[Value]:
+    """The weights and buffers that a graph declares."""
+    yield from (weight.value for weight in graph.weights)
+    yield from (buffer.value for buffer in graph.buffers)
+
+
+def storable(layout: Layout) -> bool:
+    """Whether a parameter can be kept so: Invariant or Shard in mesh order; its gradient then arrives as it is kept."""
+    cut = all(isinstance(k, Invariant) or (isinstance(k, Shard) and k.by == "partition") for k in layout.kinds)
+    return cut and layout == nest(layout.kinds)
+
+
+def node_path(prefix: str, node: Node) -> str:
+    """The path of an operator; `prefix` ends with a dot or is empty."""
+    return prefix + node.name
+
+
+def places(model: Model) -> Iterator[Place]:
+    """Every value of a model, those of repeated bodies once, in order."""
+    yield from _places(model.graph, "", ())
+
+
+def _places(graph: Graph, prefix: str, segments: tuple[Segment, ...]) -> Iterator[Place]:
+    for source in graph.inputs:
+        yield Place(prefix + source.value.name, source.value, segments, given=True)
+    for value in stored_values(graph):
+        yield Place(prefix + value.name, value, segments, stored=True)
+    for step in graph.steps:
+        if isinstance(step, Node):
+            for value in step.results:
+                yield Place(prefix + value.name, value, segments, step)
+            continue
+        inner = f"{prefix}{step.name}."
+        for series in step.sliced:
+            yield Place(inner + series.part.name, series.part, (*segments, step))
+        # An entry is no place of its own: it is what came in at first, and the exit of the iteration before then.
+        yield from _places(step.body, inner, (*segments, step))
+        for value in step.makes:
+            yield Place(prefix + value.name, value, segments)

@@ -1,0 +1,184 @@
+"""Bucket elimination in the (min, +) semiring over NumPy tables: the exact minimum of a sum.
+
+R. Dechter, Bucket elimination: a unifying framework for reasoning, Artificial Intelligence 113 (1999)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+Table = npt.NDArray[np.float64]
+
+LARGEST_TABLE = 1 << 24
+"""Entries of the largest intermediate table; beyond it `TooLarge` is raised."""
+LARGEST_WORK = 1 << 26
+"""Entries of all joint tables together; beyond it `TooLarge` is raised."""
+_MOST_DIMENSIONS = 32
+_AT_ONCE = 1 << 21
+
+
+class TooLarge(Exception):
+    """Tables would exceed a bound. `entries` is their size."""
+
+    def __init__(self, entries: int) -> None:
+        super().__init__(f"tables of {entries} entries exceed the bound")
+        self.entries = entries
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A cost that depends on some variables: `table` has one dimension per variable of `scope`."""
+
+    scope: tuple[int, ...]
+    table: Table
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """What was summed when a variable was eliminated: enough to choose its best value afterwards."""
+
+    variable: int
+    factors: tuple[Factor, ...]
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """The minimum over all variables but `kept`, as a table over those, and the way back to the minimising values."""
+
+    kept: tuple[int, ...]
+    table: Table
+    buckets: tuple[_Bucket, ...]
+
+    def assignment(self, values: Mapping[int, int]) -> dict[int, int]:
+        """The minimising value of every variable, given those of the kept ones. Ties go to the smallest value."""
+        found = dict(values)
+        for bucket in reversed(self.buckets):
+            costs = sum(_at(factor, bucket.variable, found) for factor in bucket.factors)
+            found[bucket.variable] = int(np.argmin(costs))
+        return found
+
+
+def elimination_order(
+    sizes: Sequence[int],
+    scopes: Sequence[tuple[int, ...]],
+    kept: Sequence[int] = (),
+    most: int = LARGEST_WORK,
+) -> list[int]:
+    """The variables that are not kept, each time the one whose joint table is the smallest, the first of equals.
+
+    A variable of one value is in no table. Raises TooLarge, before any table is made, where one would be or all
+    together would have more than `most` entries.
+    """
+    around = _neighbours(len(sizes), [_open(scope, sizes, kept) for scope in scopes])
+    remaining = set(range(len(sizes))) - set(kept)
+    joint = {variable: prod(sizes[other] for other in around[variable]) for variable in remaining}
+    waiting = [(entries, variable) for variable, entries in joint.items()]
+    heapify(waiting)
+    order, work = [], 0
+    while remaining:
+        entries, variable = heappop(waiting)
+        if variable not in remaining or entries != joint[variable]:
+            continue
+        remaining.remove(variable)
+        order.append(variable)
+        near = around[variable] - {variable}
+        work += entries
+        table = entries // max(1, sizes[variable])
+        if table > LARGEST_TABLE or work > most or len(near) >= _MOST_DIMENSIONS:
+            raise TooLarge(max(table, work))
+        for other in near:
+            around[other] = (around[other] | near) - {variable}
+            if other in remaining:
+                joint[other] = prod(sizes[third] for third in around[other])
+                heappush(waiting, (joint[other], other))
+    return order
+
+
+def eliminate(
+    sizes: Sequence[int], factors: Sequence[Factor], kept: Sequence[int] = (), order: Sequence[int] | None = None
+) -> Elimination:
+    """Minimise the sum of factors over every variable that is not kept, in an `order` that was found for their scopes.
+    Raises TooLarge where there is none.
+    """
+    factors = [_without_settled(factor, sizes, kept) for factor in factors]
+    constant = sum(float(factor.table) for factor in factors if not factor.scope)
+    live = dict(enumerate(factor for factor in factors if factor.scope))
+    if order is None:
+        order = elimination_order(sizes, [factor.scope for factor in live.values()], kept)
+    having: list[set[int]] = [set() for _ in sizes]
+    for number, factor in live.items():
+        for variable in factor.scope:
+            having[variable].add(number)
+    buckets = []
+    for number, variable in enumerate(order, len(live)):
+        bucket = tuple(live.pop(i) for i in sorted(having[variable]))
+        buckets.append(_Bucket(variable, bucket or (Factor((variable,), np.zeros(sizes[variable])),)))
+        if not bucket:
+            continue
+        joined = _join(bucket, variable, sizes)
+        for other in {other for factor in bucket for other in factor.scope}:
+            having[other] = {i for i in having[other] if i in live}
+        if joined.scope:
+            live[number] = joined
+            for other in joined.scope:
+                having[other].add(number)
+        else:
+            constant += float(joined.table)
+    table = np.zeros(tuple(sizes[variable] for variable in kept))
+    for factor in live.values():
+        table = table + _aligned(factor, tuple(kept))
+    return Elimination(tuple(kept), table + constant, tuple(buckets))
+
+
+def _open(scope: Sequence[int], sizes: Sequence[int], kept: Sequence[int]) -> tuple[int, ...]:
+    """The variables of a scope that have a choice, and those that are kept."""
+    return tuple(variable for variable in scope if sizes[variable] != 1 or variable in kept)
+
+
+def _without_settled(factor: Factor, sizes: Sequence[int], kept: Sequence[int]) -> Factor:
+    scope = _open(factor.scope, sizes, kept)
+    return Factor(scope, factor.table.reshape(tuple(sizes[variable] for variable in scope)))
+
+
+def _neighbours(count: int, scopes: Sequence[tuple[int, ...]]) -> list[set[int]]:
+    """Per variable those that it shares a table with, and itself."""
+    around = [{variable} for variable in range(count)]
+    for scope in scopes:
+        for variable in scope:
+            around[variable].update(scope)
+    return around
+
+
+def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Factor:
+    """The sum of factors, minimised over one variable."""
+    scope = tuple(sorted({other for factor in factors for other in factor.scope} - {variable}))
+    shape = tuple(sizes[other] for other in scope)
+    first = [_aligned(factor, (variable, *scope)) for factor in factors]
+    rows = max(1, _AT_ONCE // max(1, prod(shape)))
+    result = np.full(shape, np.inf)
+    for start in range(0, sizes[variable], rows):
+        total: Table | float = 0.0
+        for table in first:
+            total = total + table[start : start + rows]
+        np.minimum(result, np.min(np.broadcast_to(total, (np.shape(total)[0], *shape)), axis=0), out=result)
+    return Factor(scope, result)
+
+
+def _aligned(factor: Factor, scope: tuple[int, ...]) -> Table:
+    """The factor's table with its dimensions in the order of a larger scope, of length 1 where it has none."""
+    order = sorted(range(len(factor.scope)), key=lambda i: scope.index(factor.scope[i]))
+    table = factor.table.transpose(order)
+    present = set(factor.scope)
+    lengths = iter(table.shape)
+    return table.reshape(tuple(next(lengths) if variable in present else 1 for variable in scope))
+
+
+def _at(factor: Factor, variable: int, values: Mapping[int, int]) -> Table:
+    """The factor as a function of one variable, the others being fixed."""
+    index = tuple(slice(None) if other == variable else values[other] for other in factor.scope)
+    return np.asarray(factor.table[index], dtype=np.float64)

@@ -1,0 +1,380 @@
+"""Cost networks with links through keys, and lower bounds on them by tree-reweighted message passing.
+
+TRW-S (V. Kolmogorov, PAMI 28, 2006): variables in a fixed order send their share of what they know to those after them,
+then to those before. Hubs, costs of more than two variables, take part as factors do in that method.
+
+A variable's value has keys (a node's configuration: the layout it reads or produces). A link between two variables
+costs what the cheapest pair of their keys costs, so it is evaluated on keys (layouts), which are fewer than values. A
+hub joins all variables that produce and read one tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+from .bucket_elimination import Factor, Table
+from .shared_conversions import SharedCost
+
+Keys = npt.NDArray[np.intp]
+"""Shape [values, width]: the keys of every value of a variable. Of several keys the cheapest counts."""
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Link:
+    """`cost[i, j]` for key i of variable `first` and key j of variable `second`; infinite where they do not fit."""
+
+    first: int
+    second: int
+    first_keys: Keys
+    second_keys: Keys
+    cost: Table
+
+    def restricted(self, first: Mask | None, second: Mask | None) -> Link:
+        """The link between what is left of its variables, without the keys that nothing has any more."""
+        first_keys, rows = _compressed(self.first_keys, first, len(self.cost))
+        second_keys, columns = _compressed(self.second_keys, second, self.cost.shape[1])
+        return Link(self.first, self.second, first_keys, second_keys, self.cost[np.ix_(rows, columns)])
+
+    def table(self) -> Table:
+        """The cost of every pair of values."""
+        rows = self.cost[self.first_keys].min(axis=1)
+        return np.asarray(rows[:, self.second_keys].min(axis=2), dtype=np.float64)
+
+
+def _compressed(keys: Keys, mask: Mask | None, count: int) -> tuple[Keys, npt.NDArray[np.intp]]:
+    """Keys as places in those, of `count`, that are used."""
+    kept = keys if mask is None else keys[mask]
+    used = np.zeros(count, dtype=bool)
+    used[kept] = True
+    return (np.cumsum(used) - 1)[kept], np.flatnonzero(used)
+
+
+@dataclass(frozen=True)
+class Hub:
+    """What a shared tensor costs. `ends` are the variable that produces it and those that read it.
+
+    `keys[e]` are the layouts of an end's values, `always` costs by layout of readers that are no variables.
+    """
+
+    ends: tuple[int, ...]
+    keys: tuple[npt.NDArray[np.intp], ...]
+    cost: SharedCost
+    always: tuple[Table, ...] = ()
+
+
+@dataclass
+class Network:
+    """Variables with a cost per value, links and hubs. `names` are for messages only."""
+
+    costs: list[Table] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    hubs: list[Hub] = field(default_factory=list)
+
+    def add(self, cost: Table, name: str) -> int:
+        self.costs.append(cost)
+        self.names.append(name)
+        return len(self.costs) - 1
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(cost) for cost in self.costs]
+
+    def factors(self) -> list[Factor]:
+        """The network as plain tables, for elimination. It must have no hubs."""
+        unary = [Factor((variable,), cost) for variable, cost in enumerate(self.costs)]
+        return unary + [Factor((link.first, link.second), link.table()) for link in self.links]
+
+
+class _Side:
+    """One end of a link: from values to keys and back, both taking the cheapest."""
+
+    def __init__(self, variable: int, keys: Keys, count: int) -> None:
+        self.variable = variable
+        self.keys = keys[:, 0] if keys.shape[1] == 1 else keys
+        self._count = count
+
+    @cached_property
+    def _groups(self) -> tuple[Keys, Keys] | None:
+        """The values in the order of their keys, and where in these each key begins; None if each has its own."""
+        flat = self.keys.ravel()
+        order = np.argsort(flat, kind="stable")
+        starts = np.flatnonzero(np.diff(flat[order], prepend=-1))
+        return None if self.keys.ndim == 1 and len(starts) == len(flat) else (order, starts)
+
+    def collapse(self, costs: Table) -> Table:
+        """Cheapest value of each key."""
+        result = np.full(self._count, np.inf)
+        if self._groups is None:
+            result[self.keys] = costs
+        elif self.keys.size:
+            order, starts = self._groups
+            values = order // (self.keys.size // len(self.keys))
+            result[self.keys.ravel()[order[starts]]] = np.minimum.reduceat(costs[values], starts)
+        return result
+
+    def expand(self, costs: Table) -> Table:
+        """Cheapest key of each value."""
+        found = costs[self.keys]
+        return found if found.ndim == 1 else found.min(axis=1)
+
+
+class _Edge:
+    """A link with its two messages: what has been moved from the link's cost to the costs of its ends."""
+
+    def __init__(self, link: Link) -> None:
+        self.ends = (
+            _Side(link.first, link.first_keys, link.cost.shape[0]),
+            _Side(link.second, link.second_keys, link.cost.shape[1]),
+        )
+        self.cost = link.cost
+        self.moved = [np.zeros(len(link.first_keys)), np.zeros(len(link.second_keys))]
+
+    def cheapest(self, end: int, costs: Table) -> Table:
+        """Per value of the other end: the least of `costs` (over this end's values) plus the link's cost."""
+        collapsed = self.ends[end].collapse(costs)
+        if end == 0:
+            reached = (collapsed[:, None] + self.cost).min(axis=0)
+        else:
+            reached = (self.cost + collapsed[None, :]).min(axis=1)
+        return self.ends[1 - end].expand(reached)
+
+
+_FARTHEST = 1e6
+"""Messages stay finite: seconds that no plan takes stand for impossible."""
+
+
+class _Joint:
+    """A hub with its messages: what has been moved to each end, by its values, and what each end says, by layout.
+
+    `lowest` is what the hub's part of the cost is at least, as the last bound had it.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self.cost = hub.cost
+        self.always = hub.always
+        count = len(hub.cost.direct)
+        self.ends = [_Side(end, keys[:, None], count) for end, keys in zip(hub.ends, hub.keys, strict=True)]
+        self.moved = [np.zeros(len(keys)) for keys in hub.keys]
+        self.lowest = 0.0
+        self.said = [end.collapse(np.zeros(len(keys))) for end, keys in zip(self.ends, hub.keys, strict=True)]
+
+    def least(self, said: Sequence[Table]) -> list[Table]:
+        """By end: the least total with each layout there."""
+        return self.cost.least(said[0], [*said[1:], *self.always])[: len(self.ends)]
+
+    def send(self, ends: Sequence[int], parts: int) -> None:
+        """Moves to these ends an equal part of what the others say."""
+        if list(ends) == [0]:
+            least = [self.cost.least_produced(self.said[0], [*self.said[1:], *self.always])]
+        else:
+            least = self.least(self.said)
+        for end in ends:
+            known = np.isfinite(self.said[end])
+            message = np.where(known, least[end] / parts - np.where(known, self.said[end], 0.0), np.inf)
+            if np.isfinite(lowest := message.min()):
+                self.moved[end] = self.ends[end].expand(np.minimum(message - lowest, _FARTHEST))
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The network's cost as a sum of parts: of each variable, and of each link and hub what its ends add to it."""
+
+    kept: list[Table]
+    links: list[list[Table]]
+    hubs: list[list[Table]]
+
+
+class Relaxation:
+    """A lower bound on a network's minimum, raised by moving costs between links and variables.
+
+    Every state of the messages is a way to write the same total cost as a sum of parts, so the sum of the parts' minima
+    is a lower bound whatever the messages are: that it is valid does not rest on how they were found. They are found by
+    sequential tree-reweighted message passing (Kolmogorov 2006), in an order in which producers come before readers; a
+    hub is then like a variable behind its producer.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.edges = [_Edge(link) for link in network.links]
+        self.joints = [_Joint(hub) for hub in network.hubs]
+        self.rank = _ranks(network)
+        self.incident: list[list[tuple[_Edge, int, int]]] = [[] for _ in network.costs]
+        for edge in self.edges:
+            first, second = edge.ends[0].variable, edge.ends[1].variable
+            self.incident[first].append((edge, 0, self.rank[second]))
+            self.incident[second].append((edge, 1, self.rank[first]))
+        self.joined: list[list[tuple[_Joint, int, int]]] = [[] for _ in network.costs]
+        for joint in self.joints:
+            rank = self._rank(joint)
+            for end, side in enumerate(joint.ends):
+                self.joined[side.variable].append((joint, end, rank))
+        self._order = sorted(
+            [*range(len(network.costs)), *self.joints],
+            key=lambda entry: self._rank(entry) if isinstance(entry, _Joint) else self.rank[entry],
+        )
+        variables = range(len(network.costs))
+        self._receivers = [(self._beyond(variable, False), self._beyond(variable, True)) for variable in variables]
+        self._parts = [max(1, *(len(edges) + len(joints) for edges, joints in both)) for both in self._receivers]
+        self._drop_impossible()
+
+    def adopt(self, before: Relaxation, kept: Sequence[Mask]) -> None:
+        """Goes on from the messages of a network of which this one has the `kept` values. Any messages are sound."""
+        for old, new in zip(before.edges, self.edges, strict=True):
+            new.moved = [m[kept[side.variable]] for m, side in zip(old.moved, old.ends, strict=True)]
+        for old_joint, joint in zip(before.joints, self.joints, strict=True):
+            joint.moved = [m[kept[side.variable]] for m, side in zip(old_joint.moved, old_joint.ends, strict=True)]
+        for variable in range(len(self.network.costs)):
+            share = self.settled(variable) / self._parts[variable]
+            for joint, end, _ in self.joined[variable]:
+                joint.said[end] = joint.ends[end].collapse(share - joint.moved[end])
+
+    def _rank(self, joint: _Joint) -> int:
+        """Right behind the producer: variables have even ranks."""
+        return self.rank[joint.ends[0].variable] + 1
+
+    def _drop_impossible(self) -> None:
+        """Makes values infinite that go together with no value of a linked variable, until none is left."""
+        costs = self.network.costs
+        waiting, queue = set(range(len(costs))), list(range(len(costs)))
+        while queue:
+            variable = heappop(queue)
+            waiting.remove(variable)
+            for edge, end, _ in self.incident[variable]:
+                other = edge.ends[1 - end].variable
+                reached = np.isfinite(edge.cheapest(end, costs[variable]))
+                if (np.isfinite(costs[other]) & ~reached).any():
+                    costs[other] = np.where(reached, costs[other], np.inf)
+                    if other not in waiting:
+                        waiting.add(other)
+                        heappush(queue, other)
+
+    def settled(self, variable: int) -> Table:
+        """The variable's cost with what its links have moved to it."""
+        total = self.network.costs[variable].copy()
+        for edge, end, _ in self.incident[variable]:
+            total += edge.moved[end]
+        for joint, end, _ in self.joined[variable]:
+            total += joint.moved[end]
+        return total
+
+    def sweep(self) -> None:
+        """One pass through the variables and one back."""
+        for forward in (True, False):
+            for entry in self._order if forward else reversed(self._order):
+                if isinstance(entry, _Joint):
+                    self._send_joint(entry, forward)
+                else:
+                    self._send(entry, forward)
+
+    def _send(self, variable: int, forward: bool) -> None:
+        edges, joints = self._receivers[variable][forward]
+        if not edges and not joints:
+            return
+        share = self.settled(variable) / self._parts[variable]
+        for edge, end in edges:
+            message = edge.cheapest(end, share - edge.moved[end])
+            least = message.min()
+            if np.isfinite(least):
+                edge.moved[1 - end] = np.minimum(message - least, _FARTHEST)
+        for joint, end in joints:
+            joint.said[end] = joint.ends[end].collapse(share - joint.moved[end])
+
+    def _send_joint(self, joint: _Joint, forward: bool) -> None:
+        rank = self._rank(joint)
+        later = [self.rank[side.variable] > rank for side in joint.ends]
+        chosen = [end for end, after in enumerate(later) if after == forward]
+        if chosen:
+            joint.send(chosen, max(1, sum(later), len(later) - sum(later)))
+
+    def _beyond(self, variable: int, forward: bool) -> tuple[list[tuple[_Edge, int]], list[tuple[_Joint, int]]]:
+        """The links and hubs that come after a variable, or before it, with the end that it is."""
+        rank = self.rank[variable]
+        edges = [(edge, end) for edge, end, other in self.incident[variable] if (other > rank) == forward]
+        joints = [(joint, end) for joint, end, other in self.joined[variable] if (other > rank) == forward]
+        return edges, joints
+
+    def shares(self) -> Shares:
+        """A variable gives a share of its settled cost to each of them that comes before it and keeps the rest."""
+        kept = []
+        every: list[_Edge | _Joint] = [*self.edges, *self.joints]
+        given = {id(part): [-moved for moved in part.moved] for part in every}
+        for variable in range(len(self.network.costs)):
+            settled, parts, rank = self.settled(variable), self._parts[variable], self.rank[variable]
+            entries = (*self.incident[variable], *self.joined[variable])
+            earlier = [entry for entry in entries if entry[2] < rank]
+            for part, end, _ in earlier:
+                given[id(part)][end] = given[id(part)][end] + settled / parts
+            left = 1 - len(earlier) / parts
+            kept.append(settled * left if left else np.where(np.isfinite(settled), 0.0, np.inf))
+        return Shares(kept, [given[id(edge)] for edge in self.edges], [given[id(joint)] for joint in self.joints])
+
+    def bound(self) -> tuple[float, list[Table]]:
+        """A lower bound, and per value of each variable how much more any assignment with that value costs at least."""
+        parts = self.shares()
+        lower = 0.0
+        slacks = []
+        for cost in parts.kept:
+            least = cost.min()
+            lower += float(least)
+            slacks.append(cost - least if np.isfinite(least) else cost)
+        for edge, ends in zip(self.edges, parts.links, strict=True):
+            margins = [(edge.ends[end].variable, edge.cheapest(1 - end, ends[1 - end]) + ends[end]) for end in (0, 1)]
+            lower += _add_margins(slacks, margins)
+        for joint, ends in zip(self.joints, parts.hubs, strict=True):
+            joint.lowest = _add_margins(slacks, list(_joint_margins(joint, ends)))
+            lower += joint.lowest
+        return lower, slacks
+
+
+def _joint_margins(joint: _Joint, given: Sequence[Table]) -> Iterator[tuple[int, Table]]:
+    """By variable, the least that a hub costs with each of its values; one that reads twice has the greater."""
+    said = [side.collapse(costs) for side, costs in zip(joint.ends, given, strict=True)]
+    found: dict[int, Table] = {}
+    for side, least, own, costs in zip(joint.ends, joint.least(said), said, given, strict=True):
+        others = np.where(np.isfinite(own), least - np.where(np.isfinite(own), own, 0.0), np.inf)
+        margin = side.expand(others) + costs
+        found[side.variable] = np.maximum(found.get(side.variable, -np.inf), margin)
+    yield from found.items()
+
+
+def _add_margins(slacks: list[Table], margins: Sequence[tuple[int, Table]]) -> float:
+    """Adds what a part costs with each value more than at least, which is returned."""
+    least = max(float(margin.min()) for _, margin in margins)
+    for variable, margin in margins:
+        slacks[variable] += margin - least if np.isfinite(least) else margin
+    return least
+
+
+def _ranks(network: Network) -> list[int]:
+    """An even number per variable: producers before readers, as far as links have an order, else by number."""
+    after: list[list[int]] = [[] for _ in network.costs]
+    for link in network.links:
+        after[link.first].append(link.second)
+    for hub in network.hubs:
+        after[hub.ends[0]] += hub.ends[1:]
+    order: list[int] = []
+    state = [0] * len(after)
+    for start in reversed(range(len(after))):
+        pending = [start]
+        while pending:
+            variable = pending[-1]
+            if state[variable] == 0:
+                state[variable] = 1
+                pending += [other for other in sorted(after[variable], reverse=True) if state[other] == 0]
+                continue
+            pending.pop()
+            if state[variable] == 1:
+                state[variable] = 2
+                order.append(variable)
+    rank = [0] * len(after)
+    for place, variable in enumerate(reversed(order)):
+        rank[variable] = 2 * place
+    return rank

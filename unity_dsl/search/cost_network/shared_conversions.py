@@ -1,0 +1,268 @@
+"""Cost of one tensor converted for several readers, as a function of the layouts that they ask for.
+
+A tensor is produced in one layout, and at most two more are made of it; each reader takes one of the three. Which of
+the readers share a layout is a choice among few, and for each such choice the cost is a sum of tables over one layout
+or two. So the least cost with a given layout at one place is found by (min, +) products of vectors with the price
+table, one for every set of readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from .bucket_elimination import Table
+
+Numbers = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+MOST_READERS = 6
+"""Readers that are looked at together: every set of them is."""
+_AT_ONCE = 1 << 20
+"""Entries of an intermediate result."""
+_IN_CACHE = 1 << 15
+"""The same, where it is small enough to be made once for many."""
+
+
+@dataclass(frozen=True)
+class _Sets:
+    """Sets of readers as bit sets, and every pair of disjoint ones, in the order of their union and of the first."""
+
+    by_union: tuple[Numbers, Numbers, Numbers]
+    by_first: tuple[Numbers, Numbers, Numbers]
+
+
+@cache
+def _sets(readers: int) -> _Sets:
+    first, second = np.divmod(np.arange(4**readers), 2**readers)
+    apart = first & second == 0
+    first, second = first[apart], second[apart]
+
+    def ordered(key: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        order = np.argsort(key, kind="stable")
+        return first[order], second[order], np.flatnonzero(np.diff(key[order], prepend=-1))
+
+    return _Sets(ordered(first | second), ordered(first))
+
+
+@dataclass(frozen=True)
+class SharedCost:
+    """The cost of making what is asked of one tensor. All layouts are numbers of rows of the two tables.
+
+    `direct[i, j]` is the price of a conversion, `cheapest` the same by way of at most one layout between.
+    """
+
+    direct: Table
+    cheapest: Table
+
+    def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
+        """The least total with each produced layout. Shape [layouts]."""
+        choices = _Merged.of(root, readers).choices(self)
+        return np.asarray((choices.rest + choices.served).min(axis=0))
+
+    def least(self, root: Table, readers: Sequence[Table]) -> list[Table]:
+        """The least total with each layout at each end: of the producer, then of each reader. Shape [layouts] each.
+
+        `root` and `readers` are what a layout costs there besides. An infinite one is excluded.
+        """
+        merged = _Merged.of(root, readers)
+        return merged.told_apart(merged.choices(self).least())
+
+    def within(self, room: float, root: Table, readers: Sequence[Table]) -> Iterator[Numbers]:
+        """The choices of layouts, produced and further ones, that cost at most `room`. Shape [choices, 3] each.
+
+        Where fewer than two further ones are held the produced one is repeated; further ones are read by somebody.
+        """
+        merged = _Merged.of(root, readers)
+        choices = merged.choices(self)
+        useful: Mask = np.asarray(np.isfinite(np.stack(readers)).any(axis=0))
+        rows = np.flatnonzero((choices.rest + choices.served).min(axis=0) <= room)
+        near: Mask = useful & (choices.nearest_pairs(rows.tolist()) <= room)
+        step = max(1, _AT_ONCE // len(root) ** 2)
+        for low in range(0, len(rows), step):
+            some = slice(low, low + step)
+            held = materialised_from(rows[some], useful, near[some])
+            cost = merged.root[held[:, 0]] + price_materialised(self.direct, self.cheapest, held)
+            for reader in merged.readers:
+                cost = cost + reader[held].min(axis=1)
+            yield held[np.isfinite(cost) & (cost <= room)]
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """Readers that can take one layout only, and the same, count as one; of the only one produced, as none.
+
+    `group[r]` is what reader r has become, -1 for none.
+    """
+
+    root: Table
+    readers: Table
+    group: tuple[int, ...]
+
+    @classmethod
+    def of(cls, root: Table, readers: Sequence[Table]) -> _Merged:
+        produced = _only(root)
+        known: dict[int, int] = {}
+        merged: list[Table] = []
+        group = []
+        for reader in readers:
+            layout = _only(reader)
+            if layout is not None and layout == produced:
+                root = root + reader
+                group.append(-1)
+            elif layout in known:
+                merged[known[layout]] = merged[known[layout]] + reader
+                group.append(known[layout])
+            else:
+                if layout is not None:
+                    known[layout] = len(merged)
+                group.append(len(merged))
+                merged.append(reader)
+        return cls(root, np.stack(merged) if merged else np.zeros((0, len(root))), tuple(group))
+
+    def choices(self, cost: SharedCost) -> _Choices:
+        return _Choices(cost, self.root, self.readers)
+
+    def told_apart(self, least: list[Table]) -> list[Table]:
+        """The least totals at the root and at each of the readers, from those at the root and at the merged ones."""
+        return [least[0], *(least[1 + number] for number in self.group)]
+
+
+def _only(costs: Table) -> int | None:
+    """The only layout that is not excluded, if it is."""
+    possible = np.isfinite(costs)
+    return int(possible.argmax()) if np.count_nonzero(possible) == 1 else None
+
+
+class _Choices:
+    """The costs of one call. A table `[set, layout]` is for the readers of a set taken together.
+
+    The readers of some set take the produced layout; of the others, all take one further layout, or some a second.
+    """
+
+    def __init__(self, cost: SharedCost, root: Table, readers: Table) -> None:
+        self.cost = cost
+        self.root = root
+        self.count = len(readers)
+        self.taken = np.zeros((1, len(root)))
+        for reader in readers:
+            self.taken = np.concatenate([self.taken, self.taken + reader])
+        self.sets = _sets(self.count)
+        self.all = (1 << self.count) - 1
+
+    @cached_property
+    def made(self) -> Table:
+        """A layout made for a set, by the layout it is made of."""
+        return min_plus(self.taken, self.cost.direct.T)
+
+    @cached_property
+    def rest(self) -> Table:
+        """The produced layout with those that are in no further one: what is left to serve is the set."""
+        return self.root + self.taken[::-1]
+
+    @cached_property
+    def served(self) -> Table:
+        """What serving a set costs by further layouts, by the produced one."""
+        once = min_plus(self.taken, self.cost.cheapest.T)
+        after = min_plus(self._joined(self.taken, self.made), self.cost.direct.T)
+        beside = self._joined(self.made, self.made)
+        served = np.minimum(np.minimum(once, after), beside)
+        served[0] = 0.0
+        return served
+
+    def _joined(self, first: Table, second: Table) -> Table:
+        """By set: the least over its divisions in two."""
+        left, right, starts = self.sets.by_union
+        return _least_of_groups(first, left, second, right, starts)
+
+    def _completed(self, whole: Table, second: Table) -> Table:
+        """By set: the least over what else is served, `whole` being of both together."""
+        left, right, starts = self.sets.by_first
+        return _least_of_groups(whole, left | right, second, right, starts)
+
+    def nearest_pairs(self, rows: Sequence[int]) -> Table:
+        """A lower bound on a produced layout of `rows` with two further ones, of which one is given.
+
+        Shape [rows, layouts].
+        """
+        rows = list(rows)
+        direct, cheapest, found = self.cost.direct[rows], self.cost.cheapest[rows], np.inf
+        arriving = np.where(np.eye(len(self.root), dtype=bool), np.inf, self.cost.direct).min(axis=0)
+        for given, other in zip(*self.sets.by_first[:2], strict=True):
+            if given and other:
+                first = direct + np.minimum(self.made[other][rows, None], self.made[other][None, :])
+                least = self.taken[other].min()
+                second = np.maximum(cheapest + least, self.made[other][rows, None] + arriving[None, :])
+                rest = self.rest[given | other][rows, None] + self.taken[given][None, :]
+                found = np.minimum(found, rest + np.minimum(first, second))
+        return np.broadcast_to(found, direct.shape)
+
+    def least(self) -> list[Table]:
+        total = self.rest + self.served
+        before = min_plus(self.rest, self.cost.direct)
+        # A further layout: the only one, beside another, or the first of two in a row; then the second in a row.
+        options = [
+            min_plus(self.rest, self.cost.cheapest),
+            min_plus(self._completed(self.rest, self.made), self.cost.direct),
+            self._completed(before, self.made),
+            min_plus(self._completed(before, self.taken), self.cost.direct),
+        ]
+        further = np.minimum.reduce(options) + self.taken
+        found = [np.asarray(total.min(axis=0))]
+        for reader in range(self.count):
+            inside = (np.arange(1 << self.count) >> reader & 1).astype(bool)
+            found.append(np.minimum(further[inside].min(axis=0), total[~inside].min(axis=0)))
+        return found
+
+
+def materialised_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
+    """Each root alone, then each with one of the other useful layouts, then each with every two of those near it.
+
+    `near` has a row for each root. Where fewer than three are held the root is repeated.
+    """
+    single = np.repeat(roots[:, None], 3, axis=1)
+    root, other = np.meshgrid(roots, np.flatnonzero(useful), indexing="ij")
+    apart = root != other
+    one = np.stack([root[apart], other[apart], root[apart]], axis=1)
+    near = near & (np.arange(near.shape[1]) != roots[:, None])
+    later = np.triu(np.ones((near.shape[1],) * 2, dtype=bool), 1)
+    place, first, second = np.nonzero(near[:, :, None] & near[:, None, :] & later)
+    return np.concatenate([single, one, np.stack([roots[place], first, second], axis=1)])
+
+
+def price_materialised(direct: Table, cheapest: Table, held: Numbers) -> Table:
+    """The cheapest way to make the held layouts: each from the produced one or from the other."""
+    root, first, second = held.T
+    both = np.minimum(
+        direct[root, first] + np.minimum(direct[root, second], direct[first, second]),
+        direct[root, second] + direct[second, first],
+    )
+    return np.asarray(np.where(second == root, cheapest[root, first], both), dtype=np.float64)
+
+
+def min_plus(costs: Table, prices: Table) -> Table:
+    """The product in the (min, +) semiring, `result[s, j]` the least of costs[s, i] + prices[i, j]."""
+    possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
+    if len(possible) < costs.shape[1]:
+        prices, costs = prices[possible], costs[:, possible]
+    result = np.empty((len(costs), prices.shape[1]))
+    step = max(1, _IN_CACHE // max(prices.size, 1))
+    for low in range(0, len(costs), step):
+        some = slice(low, low + step)
+        np.min(costs[some, :, None] + prices, axis=1, out=result[some], initial=np.inf)
+    return result
+
+
+def _least_of_groups(first: Table, left: Numbers, second: Table, right: Numbers, starts: Numbers) -> Table:
+    """The least of first[left] + second[right] in each group; some layouts at a time."""
+    width = first.shape[1]
+    step = max(1, _AT_ONCE // len(left))
+    result = np.empty((len(starts), width))
+    for low in range(0, width, step):
+        part = slice(low, low + step)
+        result[:, part] = np.minimum.reduceat(first[left, part] + second[right, part], starts, axis=0)
+    return result

@@ -1,0 +1,200 @@
+"""Eliminates variables of degree one and two, and tensors of which one end at most has a choice.
+
+Before that, tensors of which one end at most has a choice: their price becomes part of that end's cost.
+
+What reads one tensor and makes one with one reader (a normalisation, an activation) becomes a price by the layouts
+before and after it; what hangs on one other variable (a statistic that is kept) becomes part of that one's cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..cost_network.bucket_elimination import Table
+from ..cost_network.shared_conversions import MOST_READERS, SharedCost, min_plus
+from ..folded_solver.exact_minimum import Solved
+from ..folded_solver.materialised_layouts import always, possible, unary
+from ..folded_solver.problem_part import Domains, Layouts, Part, Port, Tensor
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A link of a variable: `cost[k, l]` by the key of its own value and of the value of the `other` variable."""
+
+    other: Port
+    own_keys: Layouts
+    cost: Table
+    source: tuple[int, bool]
+    """The same for links that cost the same: that the price table is this object, and whether the own keys are rows."""
+
+
+@dataclass(frozen=True)
+class _Removed:
+    """A variable with its costs, and what it costs by the values of others."""
+
+    variable: int
+    costs: Table
+    sides: tuple[_Side, ...]
+
+    def best(self, values: list[int]) -> int:
+        """The first of the cheapest values, given those of the others."""
+        total = self.costs
+        for side in self.sides:
+            total = total + side.cost[side.own_keys, side.other.layouts[values[side.other.variable]]]
+        return int(np.argmin(total))
+
+
+@dataclass(frozen=True)
+class Contracted:
+    """A part without some variables' choices: each of these has one value left. The rest costs the same.
+
+    `bodies` are those of its repeats.
+    """
+
+    part: Part
+    domains: Domains
+    removed: tuple[_Removed, ...]
+    bodies: tuple[Contracted, ...]
+
+    def widened(self, left: Domains, before: Domains) -> Domains:
+        """Of the part before: what is `left` of the part's domains, and of what was taken out what it had `before`."""
+        gone = {removed.variable for removed in self.removed}
+        masks = [
+            old if number in gone else mask
+            for number, (mask, old) in enumerate(zip(left.masks, before.masks, strict=True))
+        ]
+        inner = zip(self.bodies, left.bodies, before.bodies, strict=True)
+        return Domains(masks, [body.widened(own, old) for body, own, old in inner])
+
+    def restored(self, solved: Solved) -> Solved:
+        """The plan of the part before, of the same cost."""
+        values = list(solved.values)
+        for removed in reversed(self.removed):
+            values[removed.variable] = removed.best(values)
+        repeats = []
+        for body, iterations in zip(self.bodies, solved.repeats, strict=True):
+            found = {iteration: body.restored(iteration) for iteration in dict.fromkeys(iterations)}
+            repeats.append(tuple(found[iteration] for iteration in iterations))
+        return Solved(tuple(values), tuple(repeats))
+
+
+def contract(part: Part, domains: Domains) -> Contracted:
+    """Takes out what can be. Variables at borders and those that make or read a tensor with several readers stay."""
+    return _Contraction(part, domains).run()
+
+
+class _Contraction:
+    def __init__(self, part: Part, domains: Domains) -> None:
+        self.part = part
+        self.domains = domains
+        self.costs = [np.where(mask, cost, np.inf) for cost, mask in zip(part.costs, domains.masks, strict=True)]
+        self.tensors: dict[int, Tensor] = {}
+        self.around: list[set[int]] = [set() for _ in self.costs]
+        self.fixed = {port.variable for port in _borders(part)}
+        self.removed: list[_Removed] = []
+        self.tables: dict[object, Table] = {}
+        settled = [np.isfinite(cost).sum() == 1 for cost in self.costs]
+        for tensor in part.tensors:
+            open_ends = [port for port in _ends(tensor) if not settled[port.variable]]
+            if not tensor.reads and not tensor.shared:
+                self._charge(tensor.produced, unary(tensor))
+            elif len(open_ends) > 1 or len(tensor.reads) + len(tensor.fixed) > MOST_READERS:
+                self._add(tensor)
+                self.fixed |= {port.variable for port in _ends(tensor)} if tensor.shared else set()
+            else:
+                end = open_ends[0] if open_ends else tensor.produced
+                self._charge(end, self._settled(tensor, end))
+
+    def _charge(self, port: Port, cost: Table) -> None:
+        """Adds a cost by layout to that of the variable that decides it."""
+        self.costs[port.variable] = self.costs[port.variable] + cost[port.layouts]
+
+    def _settled(self, tensor: Tensor, end: Port) -> Table:
+        """The tensor's price by the layout at one end, no other having a choice."""
+        if not tensor.shared:
+            made, read = (port.layouts[np.isfinite(self.costs[port.variable])] for port in _ends(tensor))
+            rows, axis = (tensor.linked[:, read], 1) if end is tensor.produced else (tensor.linked[made], 0)
+            return np.asarray(rows.min(axis=axis, initial=np.inf), dtype=np.float64)
+        said = [possible(self.costs, port) for port in _ends(tensor)]
+        least = SharedCost(tensor.direct, tensor.cheapest).least(said[0], [*said[1:], *always(tensor)])
+        return least[next(number for number, port in enumerate(_ends(tensor)) if port is end)]
+
+    def _add(self, tensor: Tensor) -> None:
+        number = len(self.tensors)
+        self.tensors[number] = tensor
+        for port in _ends(tensor):
+            self.around[port.variable].add(number)
+
+    def run(self) -> Contracted:
+        waiting = [variable for variable in range(len(self.costs)) if variable not in self.fixed]
+        while waiting:
+            variable = waiting.pop()
+            sides = [self._side(variable, number) for number in sorted(self.around[variable])]
+            others = {side.other.variable for side in sides}
+            if variable in others or not (len(others) == 1 or len(others) == len(sides) == 2):
+                continue
+            self._remove(variable, sides)
+            waiting += sorted(others - self.fixed)
+        gone = {removed.variable for removed in self.removed}
+        costs = [np.zeros(1) if number in gone else cost for number, cost in enumerate(self.costs)]
+        masks = [np.ones(1, dtype=bool) if number in gone else np.isfinite(cost) for number, cost in enumerate(costs)]
+        left = set().union(*self.around)
+        tensors = tuple(self.tensors[number] for number in sorted(left))
+        inner = zip(self.part.repeats, self.domains.bodies, strict=True)
+        bodies = tuple(contract(repeat.body, domains) for repeat, domains in inner)
+        repeats = tuple(replace(r, body=body.part) for r, body in zip(self.part.repeats, bodies, strict=True))
+        part = replace(self.part, costs=tuple(costs), tensors=tensors, repeats=repeats)
+        return Contracted(part, Domains(masks, [body.domains for body in bodies]), tuple(self.removed), bodies)
+
+    def _side(self, variable: int, number: int) -> _Side:
+        tensor = self.tensors[number]
+        made, (read,) = tensor.produced, tensor.reads
+        if made.variable == variable:
+            return _Side(read, made.layouts, tensor.linked, (id(tensor.linked), True))
+        return _Side(made, read.layouts, tensor.linked.T, (id(tensor.linked), False))
+
+    def _remove(self, variable: int, sides: list[_Side]) -> None:
+        costs = self.costs[variable]
+        self.removed.append(_Removed(variable, costs, tuple(sides)))
+        for number in list(self.around[variable]):
+            for port in _ends(self.tensors[number]):
+                self.around[port.variable].discard(number)
+        first, second = sides[0].other, sides[-1].other
+        if first.variable == second.variable:
+            total = costs[:, None]
+            for side in sides:
+                total = total + side.cost[side.own_keys][:, side.other.layouts]
+            self.costs[first.variable] = self.costs[first.variable] + total.min(axis=0)
+        else:
+            table = self._table(costs, sides[0], sides[1])
+            self._add(Tensor(self.part.names[variable], first, (second,), table, table))
+
+    def _table(self, costs: Table, first: _Side, second: _Side) -> Table:
+        """What a variable of two links costs at least, by the layouts that the others have. Copies share it."""
+        sides = first, second
+        used = [np.unique(side.other.layouts[np.isfinite(self.costs[side.other.variable])]) for side in sides]
+        places = [(side.own_keys.tobytes(), keys.tobytes()) for side, keys in zip(sides, used, strict=True)]
+        key = costs.tobytes(), first.source, second.source, *places
+        if key not in self.tables:
+            own = np.flatnonzero(np.isfinite(costs))
+            before, after = (
+                side.cost[np.ix_(side.own_keys[own], keys)] for side, keys in zip(sides, used, strict=True)
+            )
+            table = np.full((first.cost.shape[1], second.cost.shape[1]), np.inf)
+            table[np.ix_(*used)] = min_plus(before.T, after + costs[own, None])
+            self.tables[key] = table
+        return self.tables[key]
+
+
+def _ends(tensor: Tensor) -> tuple[Port, ...]:
+    return (tensor.produced, *tensor.reads)
+
+
+def _borders(part: Part) -> Iterator[Port]:
+    """What repeats and the part around it depend on."""
+    yield from (*part.entries, *part.exits, *part.captured)
+    for repeat in part.repeats:
+        yield from (*repeat.initial, *repeat.results, *repeat.captured)

@@ -1,0 +1,166 @@
+"""Sets of materialised layouts of a tensor as variables: the produced one and at most two more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..cost_network.bucket_elimination import Table, TooLarge
+from ..cost_network.message_passing import Link, Network
+from ..cost_network.shared_conversions import MOST_READERS, SharedCost, materialised_from, price_materialised
+from .problem_part import Domains, Layouts, Part, Port, Tensor
+
+MOST_MATERIALISED = 1 << 18
+"""Choices of held layouts of one tensor that are written out; beyond it `TooLarge` is raised."""
+
+
+_IN_CACHE = 1 << 17
+"""Prices that are worked on at once."""
+
+
+def two_hops(direct: Table, middles: Layouts | None = None) -> Table:
+    """The cheapest conversions by way of at most one layout between: one of `middles`, or any."""
+    count, best = len(direct), direct.copy()
+    between = np.arange(count) if middles is None else middles
+    onward, there = direct[between], direct[:, between, None]
+    rows = max(1, _IN_CACHE // max(onward.size, 1))
+    some = max(1, _IN_CACHE // max(rows * count, 1))
+    work = np.empty((min(rows, count), min(some, len(between)), count))
+    for row in range(0, count, rows):
+        sources = best[row : row + rows]
+        for middle in range(0, len(between), some):
+            ways = slice(middle, middle + some)
+            first = there[row : row + rows, ways]
+            through = np.add(first, onward[ways], out=work[: first.shape[0], : first.shape[1]])
+            np.minimum(sources, through.min(axis=1), out=sources)
+    return best
+
+
+@dataclass(frozen=True)
+class LayoutSets:
+    """The layouts in which a tensor exists, as a variable of the network: `held[s]` are the produced one and two more.
+
+    Where fewer are needed the produced one is repeated.
+    """
+
+    tensor: int
+    variable: int
+    held: Layouts
+
+
+def layout_sets(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Layouts, Table]:
+    """Every choice of a produced layout and at most two others from those wanted, with the price of making them.
+
+    Raises TooLarge.
+    """
+    if (count := len(produced) * (1 + len(wanted) * (len(wanted) + 1) // 2)) > MOST_MATERIALISED:
+        raise TooLarge(count)
+    useful = np.isin(np.arange(len(tensor.direct)), wanted)
+    choices = [materialised_from(np.array([root]), useful, useful[None]) for root in produced]
+    held = np.concatenate(choices) if choices else np.zeros((0, 3), dtype=np.intp)
+    return held, price_materialised(tensor.direct, tensor.cheapest, held)
+
+
+def wanted(tensor: Tensor, reads: Sequence[Port]) -> Layouts:
+    """Layouts worth holding: those that somebody may ask for. For leaving any may be a step on the way."""
+    if tensor.leaving is not None:
+        return np.arange(len(tensor.direct))
+    return np.unique(np.concatenate([*(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]))
+
+
+def with_returns(tensor: Tensor, held: Layouts, prices: Table) -> Table:
+    """Adds what does not depend on readers: layouts that are always asked for, and leaving the program."""
+    for layout in tensor.fixed:
+        prices = np.where((held == layout).any(axis=1), prices, np.inf)
+    if tensor.leaving is not None:
+        prices = prices + tensor.leaving[held].min(axis=1)
+    return prices
+
+
+def always(tensor: Tensor) -> list[Table]:
+    """Costs by layout of readers that are no variables: those that always ask for one, and leaving the program."""
+    layouts = np.arange(len(tensor.direct))
+    costs = [np.where(layouts == layout, 0.0, np.inf) for layout in tensor.fixed]
+    return [*costs, *([] if tensor.leaving is None else [tensor.leaving])]
+
+
+def crowded_tensor(part: Part) -> str:
+    """The name of a tensor that cannot be held in all layouts that its readers ask for, or nothing if none is found."""
+    for tensor in part.tensors:
+        produced, *reads = (possible(part.costs, port) for port in (tensor.produced, *tensor.reads))
+        # Readers that may ask for the same layouts can ask for the same one.
+        readers = {cost.tobytes(): cost for cost in (*reads, *always(tensor))}
+        if tensor.shared and len(readers) <= MOST_READERS:
+            cost = SharedCost(tensor.direct, tensor.cheapest)
+            if not np.isfinite(cost.least_produced(produced, list(readers.values()))).any():
+                return tensor.name
+    return next((name for repeat in part.repeats if (name := crowded_tensor(repeat.body))), "")
+
+
+def possible(costs: Sequence[Table], port: Port) -> Table:
+    """0 for the layouts that a port may have, infinite for others, of the costs of all variables."""
+    found = np.full(port.count, np.inf)
+    found[port.layouts[np.isfinite(costs[port.variable])]] = 0.0
+    return found
+
+
+def unary(tensor: Tensor) -> Table:
+    """What a tensor with at most one, fixed, reader costs, by produced layout."""
+    if tensor.fixed:
+        return tensor.cheapest[:, tensor.fixed[0]]
+    return tensor.returned if tensor.leaving is not None else np.zeros(len(tensor.direct))
+
+
+def conversion_link(tensor: Tensor, read: Port, share: float = 1.0) -> Link:
+    """Producer and one reader, at a share of the price of the conversion between them."""
+    produced = tensor.produced
+    return Link(
+        produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], tensor.linked * share
+    )
+
+
+def add_tensors(part: Part, domains: Domains, network: Network, limits: Mapping[int, Layouts]) -> list[LayoutSets]:
+    """Adds every tensor's conversions: a link for one reader, a variable of held layouts where they may be shared.
+
+    `limits` gives, for some tensors, the held layouts that are still possible.
+    """
+    found = []
+    for number, tensor in enumerate(part.tensors):
+        if tensor.shared:
+            found.append(_add_materialised(number, tensor, domains, network, limits.get(number)))
+            continue
+        for read in tensor.reads:
+            link = conversion_link(tensor, read)
+            masks = domains.masks[link.first], domains.masks[link.second]
+            network.links.append(link.restricted(*masks))
+        if not tensor.reads:
+            port = tensor.produced
+            network.costs[port.variable] = (
+                network.costs[port.variable] + unary(tensor)[port.layouts[domains.masks[port.variable]]]
+            )
+    return found
+
+
+def _add_materialised(
+    number: int, tensor: Tensor, domains: Domains, network: Network, limit: Layouts | None
+) -> LayoutSets:
+    produced = domains.inside(tensor.produced)
+    reads = [domains.inside(read) for read in tensor.reads]
+    if limit is None:
+        held, prices = layout_sets(tensor, np.unique(produced.layouts), wanted(tensor, reads))
+    else:
+        held, prices = limit, price_materialised(tensor.direct, tensor.cheapest, limit)
+    prices = with_returns(tensor, held, prices)
+    held, prices = held[np.isfinite(prices)], prices[np.isfinite(prices)]
+    variable = network.add(prices, f"{tensor.name} held")
+    network.links.append(_membership(variable, held[:, :1], produced))
+    network.links += [_membership(variable, held, read) for read in reads]
+    return LayoutSets(number, variable, held)
+
+
+def _membership(variable: int, held: Layouts, port: Port) -> Link:
+    """The port's layout is one of those held."""
+    same = np.where(np.eye(port.count, dtype=bool), 0.0, np.inf)
+    return Link(variable, port.variable, held, port.layouts[:, None], same).restricted(None, None)

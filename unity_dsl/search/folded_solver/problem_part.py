@@ -1,0 +1,214 @@
+"""The optimisation problem of one graph: variables, tensors read in layouts, repeated bodies.
+
+Layouts are numbers here, per value; what they stand for is known to `problem`. A variable is a node's configuration, a
+tensor's storage or, at the border of a body, the layout of a carried value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..cost_network.bucket_elimination import Table
+from ..cost_network.message_passing import Mask
+
+Layouts = npt.NDArray[np.intp]
+"""A layout number per value of a variable."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """A layout that a variable decides: the one it produces or asks for, of `count` that the tensor may have."""
+
+    variable: int
+    layouts: Layouts
+    count: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor that is produced in one layout and read in others.
+
+    `direct[i, j]` is the price of a conversion, `cheapest` the same by way of at most one layout between. `fixed` are
+    layouts that somebody always asks for; `leaving[i]` is the price of returning the tensor from layout i, once.
+    """
+
+    name: str
+    produced: Port
+    reads: tuple[Port, ...]
+    direct: Table
+    cheapest: Table
+    fixed: tuple[int, ...] = ()
+    leaving: Table | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether conversions may be shared: the price is then more than a function of one reader's layout."""
+        return len(self.reads) + len(self.fixed) > 1 or (bool(self.fixed) and self.leaving is not None)
+
+    @cached_property
+    def linked(self) -> Table:
+        """For a single reader: the price by produced and required layout, that of leaving from a held one included."""
+        if self.leaving is None:
+            return self.cheapest
+        out = np.minimum(self.leaving, (self.direct + self.leaving[None, :]).min(axis=1))
+        best = self.direct + np.minimum(out[:, None], out[None, :])
+        for middle, leaving in enumerate(self.leaving):
+            ends = np.minimum(np.minimum(self.leaving[:, None], self.leaving[None, :]), leaving)
+            np.minimum(best, self.direct[:, middle, None] + self.direct[None, middle, :] + ends, out=best)
+        np.fill_diagonal(best, self.returned)
+        return np.asarray(best, dtype=np.float64)
+
+    @cached_property
+    def returned(self) -> Table:
+        """The price of leaving the program by produced layout, by way of at most two layouts between."""
+        assert self.leaving is not None
+        return np.asarray((self.cheapest + self.leaving[None, :]).min(axis=1), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A body executed `count` times. `results` are variables of the outer part whose values are layouts.
+
+    `captured` decide the layouts of what crosses the border in one layout in every iteration, inwards or outwards.
+    """
+
+    name: str
+    count: int
+    body: Part
+    initial: tuple[Port, ...]
+    results: tuple[Port, ...]
+    captured: tuple[Port, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """`entries`, `exits` and `captured` are the ports of a body, as in its Repeat; a whole model has none."""
+
+    costs: tuple[Table, ...]
+    names: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
+    repeats: tuple[Repeat, ...] = ()
+    entries: tuple[Port, ...] = ()
+    exits: tuple[Port, ...] = ()
+    captured: tuple[Port, ...] = ()
+
+    def scaled(self, factor: float) -> Part:
+        """The part at a fraction of its price: executed so often."""
+        if factor == 1:
+            return self
+        return replace(
+            self,
+            costs=tuple(cost * factor for cost in self.costs),
+            tensors=tuple(
+                replace(
+                    tensor,
+                    direct=tensor.direct * factor,
+                    cheapest=tensor.cheapest * factor,
+                    leaving=None if tensor.leaving is None else tensor.leaving * factor,
+                )
+                for tensor in self.tensors
+            ),
+            repeats=tuple(replace(repeat, body=repeat.body.scaled(factor)) for repeat in self.repeats),
+        )
+
+
+@dataclass
+class Domains:
+    """What is left of each variable's values, in a part and in its repeated bodies."""
+
+    masks: list[Mask]
+    bodies: list[Domains] = field(default_factory=list)
+
+    def intersected(self, other: Domains) -> Domains:
+        masks = [a & b for a, b in zip(self.masks, other.masks, strict=True)]
+        return Domains(masks, [a.intersected(b) for a, b in zip(self.bodies, other.bodies, strict=True)])
+
+    def united(self, other: Domains) -> Domains:
+        masks = [a | b for a, b in zip(self.masks, other.masks, strict=True)]
+        return Domains(masks, [a.united(b) for a, b in zip(self.bodies, other.bodies, strict=True)])
+
+    @property
+    def empty(self) -> bool:
+        """Whether some variable has no value left."""
+        return not all(mask.any() for mask in self.masks) or any(body.empty for body in self.bodies)
+
+    @property
+    def count(self) -> int:
+        return sum(int(mask.sum()) for mask in self.masks) + sum(body.count for body in self.bodies)
+
+    @property
+    def open(self) -> int:
+        """How many variables have a choice."""
+        return sum(int(mask.sum() > 1) for mask in self.masks) + sum(body.open for body in self.bodies)
+
+    @property
+    def variables(self) -> int:
+        """How many there are."""
+        return len(self.masks) + sum(body.variables for body in self.bodies)
+
+    def agreed(self, part: Part) -> Domains:
+        """Without values that do not fit across the border of a body: what is carried leaves an iteration, or is there
+        before, as the next one or the end finds it, and what is captured has one layout.
+        """
+        masks, bodies = list(self.masks), []
+        for repeat, inner in zip(part.repeats, self.bodies, strict=True):
+            body, inside = repeat.body, list(inner.masks)
+            for own, given in zip(body.captured, repeat.captured, strict=True):
+                both = np.intersect1d(left(inside, own), left(masks, given))
+                _keep(inside, own, both)
+                _keep(masks, given, both)
+            rows = zip(repeat.initial, repeat.results, body.entries, body.exits, strict=True)
+            for first, result, entry, exit_ in rows:
+                _keep(inside, entry, np.union1d(left(masks, first), left(inside, exit_)))
+                _keep(inside, exit_, np.union1d(left(masks, result), left(inside, entry)))
+                _keep(masks, result, left(inside, exit_))
+            bodies.append(Domains(inside, inner.bodies).agreed(body))
+        return Domains(masks, bodies)
+
+    def inside(self, port: Port) -> Port:
+        """The port, on what is left of its variable."""
+        return Port(port.variable, port.layouts[self.masks[port.variable]], port.count)
+
+
+def left(masks: Sequence[Mask], port: Port) -> Layouts:
+    """The layouts at a port for which its variable has a value left."""
+    return port.layouts[masks[port.variable]]
+
+
+def _keep(masks: list[Mask], port: Port, layouts: Layouts) -> None:
+    masks[port.variable] = masks[port.variable] & np.isin(port.layouts, layouts)
+
+
+def everything(part: Part) -> Domains:
+    """The domains before anything is excluded."""
+    masks = [np.isfinite(cost) for cost in part.costs]
+    return Domains(masks, [everything(repeat.body) for repeat in part.repeats])
+
+
+def nothing(part: Part) -> Domains:
+    """Domains without any value."""
+    masks = [np.zeros(len(cost), dtype=bool) for cost in part.costs]
+    return Domains(masks, [nothing(repeat.body) for repeat in part.repeats])
+
+
+@dataclass
+class Limits:
+    """Per part: for some shared tensors, the choices of held layouts that are left. Then the same of its bodies."""
+
+    materialised: dict[int, Layouts]
+    bodies: list[Limits]
+
+    @property
+    def empty(self) -> bool:
+        """Whether some tensor has no choice left."""
+        return not all(map(len, self.materialised.values())) or any(body.empty for body in self.bodies)
+
+
+def no_limits(part: Part) -> Limits:
+    """Every choice is left."""
+    return Limits({}, [no_limits(repeat.body) for repeat in part.repeats])

@@ -1,0 +1,143 @@
+"""Pins of layouts, `--pin 'layer.*.w=S0,I'`: parsed and resolved to values of the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from ..graph.graph import Model
+from ..graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
+from ..graph.layout_typing import Along, Role, TypedOperator, Uniformly, type_operator
+from ..index.library import Library
+from ..syntax.diagnostic import fail, suggest
+from .choices.restriction import Place, Restriction, places, storable
+
+Pin = tuple[Kind, ...]
+"""A kind per mesh axis, or one for all of them. `place` of a Shard is filled in later."""
+
+_KINDS: dict[str, Kind] = {"I": Invariant(), "R": Replicate(), "P": Partial()}
+_CUT = re.compile(r"(?:S(?P<dim>\d{1,3})|(?P<by>[A-Za-z_]\w*)\((?P<of>\d{1,3})\))")
+
+
+def parse_pin(text: str) -> tuple[str, Pin]:
+    """`name=S0,I`: a weight or value (a glob) and its kinds: I, R, P, S<dim> or <parallel op>(<dim>). Raises E305."""
+    name, equals, kinds = text.partition("=")
+    if not equals or not name.strip() or not kinds.strip():
+        hint = "write `name=layout`, as in `w1=S0` or `layer.*.w=S0,I`"
+        raise fail("E305", f"cannot read the pin `{text}`", help=hint)
+    return name.strip(), tuple(_parse_kind(kind.strip(), text) for kind in kinds.split(","))
+
+
+def _parse_kind(text: str, pin: str) -> Kind:
+    if text in _KINDS:
+        return _KINDS[text]
+    match = _CUT.fullmatch(text)
+    if match is None:
+        raise fail(
+            "E305",
+            f"`{text}` in the pin `{pin}` is no layout",
+            help="kinds are I (one logical tensor), R (copies), P (terms of a sum), S0, S1, … (slices of a dimension) "
+            "and name(0) for slices made by a declared parallel op",
+        )
+    if match["dim"] is not None:
+        return Shard(int(match["dim"]))
+    return Shard(int(match["of"]), by=match["by"])
+
+
+def apply_pins(
+    restriction: Restriction, pins: Mapping[str, Pin], model: Model, mesh: Mesh, library: Library
+) -> Restriction:
+    """The restriction with pins on top. Raises E305 to E308 for pins that name nothing or cannot be."""
+    storage, produced = dict(restriction.storage), dict(restriction.produced)
+    every = list(places(model))
+    for name, pin in pins.items():
+        layout = _layout(name, pin, mesh)
+        for place in matching(name, every):
+            _check(name, layout, place, mesh, library)
+            (storage if place.stored else produced)[place.path] = layout
+    return Restriction(restriction.configurations, storage, produced)
+
+
+def _layout(name: str, pin: Pin, mesh: Mesh) -> Layout:
+    if len(pin) == 1:
+        pin *= len(mesh.axes)
+    if len(pin) != len(mesh.axes):
+        axes = " x ".join(map(str, mesh.degrees)) or "one device"
+        raise fail(
+            "E305",
+            f"the pin of `{name}` has {len(pin)} kinds, the mesh has {len(mesh.axes)} axes ({axes})",
+            help="give one kind per mesh axis, slowest first, or one for all",
+        )
+    return nest(pin)
+
+
+def matching(pattern: str, every: Iterable[Place]) -> list[Place]:
+    """The weights and values that a pin names. Raises E306 and E308."""
+    every = list(every)
+    found = [place for place in every if fnmatchcase(place.path, pattern)]
+    for place in every:
+        if place in found or not place.segments:
+            continue
+        hits = [fnmatchcase(name, pattern) for name in place.names()]
+        if all(hits):
+            found.append(place)
+        elif any(hits):
+            raise fail(
+                "E308",
+                f"`{pattern}` names some iterations of `{place.path}` and not others",
+                help=f"the iterations of a repeat are planned together: pin `{place.path}`",
+            )
+    if not found:
+        names = [place.path for place in every]
+        raise fail("E306", f"the model has no weight or value called `{pattern}`", help=suggest(pattern, names))
+    return found
+
+
+def _check(name: str, layout: Layout, place: Place, mesh: Mesh, library: Library) -> None:
+    """Raises E307 where the pinned layout cannot be, whatever the rest of the plan is."""
+    rank, shape = len(place.value.shape), place.value.shape
+    for kind in layout.kinds:
+        if isinstance(kind, Shard) and kind.dim >= rank:
+            raise _impossible(name, layout, place, f"it has {rank} dimensions, the first being 0")
+        if isinstance(kind, Shard) and kind.by not in library.parallels:
+            hint = suggest(kind.by, library.parallels)
+            raise _impossible(name, layout, place, f"no parallel op is called `{kind.by}`", hint)
+    for dim in range(rank):
+        degree = mesh.degree(layout.nesting(dim))
+        if shape[dim] % degree:
+            raise _impossible(name, layout, place, f"{degree} devices do not divide dimension {dim} of {shape[dim]}")
+    if place.stored:
+        if not storable(layout):
+            raise _impossible(name, layout, place, "what is stored is I or S<dim>, so that its gradient arrives so")
+    elif place.given and layout.where(Invariant) != tuple(range(len(mesh.axes))):
+        raise _impossible(name, layout, place, "an input is given whole to every device; pin what is computed from it")
+
+
+def _impossible(name: str, layout: Layout, place: Place, reason: str, hint: str = "") -> Exception:
+    return fail("E307", f"`{name}` cannot be {layout}: {reason}", place.value.span, help=hint)
+
+
+def why_not_produced(layout: Layout, place: Place, mesh: Mesh, library: Library, possible: list[TypedOperator]) -> str:
+    """Why an operator has no configuration with this result, in words."""
+    assert place.node is not None
+    instance = place.node.instance
+    position = place.node.results.index(place.value)
+    output = instance.outputs[position]
+    roles: list[Role] = []
+    for kind in layout.kinds:
+        match kind:
+            case Shard(dim=dim, by=by):
+                roles.append(Along(output.dims[dim][0], by) if output.dims[dim] else Uniformly(Invariant()))
+            case Replicate():
+                roles.append(Uniformly(Replicate()))
+            case _:
+                roles.append(Uniformly(Invariant()))
+    typed = type_operator(instance, tuple(roles), mesh, library)
+    if isinstance(typed, str):
+        return typed
+    results = list(dict.fromkeys(str(found.results[position]) for found in possible))
+    some = " · ".join(results[:6]) + (" · …" if len(results) > 6 else "")
+    if not results:
+        return f"no configuration of {instance.name} fits"
+    return f"{instance.name} does not produce it here; it can produce {some}"

@@ -1,0 +1,1 @@
+"""From a model to its cost network, and from its minimum back to a plan."""

@@ -1,0 +1,461 @@
+"""Builds the optimisation problem of a model: variables, their options and prices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...graph.graph import Graph, Model, Node, Segment, Series, Value
+from ...graph.layout import Mesh
+from ...graph.layout_typing import Theorems
+from ...index.library import Library
+from ...machine.machine import Machine
+from ...machine.price import UPDATE_PASSES, local_fraction, local_price
+from ..choices.conversion_prices import ConversionPrices
+from ..choices.layout_space import ConversionTable, Spaces
+from ..choices.operator_options import LayoutColumn, Options, OptionTable, all_invariant
+from ..choices.problem_scope import Scope
+from ..choices.restriction import Restriction, node_path, stored_values
+from ..cost_network.bucket_elimination import Table
+from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
+from .variable_meaning import Crossings, Impossible, Meaning, Stored
+
+_COSTLY = 20
+"""Launches that an operator on values without weights may take before it is worth dividing: below, every device
+computes all of it, and its slices are free."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    part: Part
+    meaning: Meaning
+    spaces: Spaces
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What operators and conversions cost on a mesh of a machine: found once for all models that are compared."""
+
+    mesh: Mesh
+    machine: Machine
+    options: OptionTable
+    conversions: ConversionPrices
+    between: ConversionTable = field(default_factory=dict)
+
+
+def prices_on(mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> Prices:
+    """Prices, each found when first asked for."""
+    options = OptionTable(mesh, machine, library, theorems)
+    return Prices(mesh, machine, options, ConversionPrices(mesh, machine, library))
+
+
+def build_problem(model: Model, prices: Prices, restriction: Restriction, scope: Scope) -> Problem:
+    """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
+    return problem_over(register_layouts(model, prices, scope), model, prices, restriction)
+
+
+def register_layouts(model: Model, prices: Prices, scope: Scope) -> Spaces:
+    """The layouts of a model's tensors in a scope, with a number for every one that an operator reads or makes."""
+    spaces = Spaces(prices.conversions, prices.between, scope)
+    _Context(prices, spaces, Restriction(), scope).register(model.graph, "", frozenset())
+    return spaces
+
+
+def problem_over(spaces: Spaces, model: Model, prices: Prices, restriction: Restriction) -> Problem:
+    """The problem of a model whose layouts are registered. Raises Impossible."""
+    context = _Context(prices, spaces, restriction, spaces.scope)
+    builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
+    part = builder.build(model.loss, model.outputs)
+    return Problem(part, builder.meaning, spaces)
+
+
+@dataclass(frozen=True)
+class _Context:
+    prices: Prices
+    spaces: Spaces
+    restriction: Restriction
+    scope: Scope
+
+    def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
+        """Gives every layout that an operator reads or makes a number."""
+        weights |= {value.name for value in stored_values(graph)}
+        for step in graph.steps:
+            if isinstance(step, Segment):
+                self.register(step.body, f"{prefix}{step.name}.", weights)
+                for series in (*step.sliced, *step.stacked):
+                    parts = self.spaces.of(series.part).layouts
+                    self.spaces.of(series.whole).add(part.inserted(series.dim) for part in parts if not part.overlaps)
+                continue
+            options = self.options(step, prefix, weights)
+            columns = (*options.arguments, *options.results)
+            for value, column in zip((*step.arguments, *step.results), columns, strict=True):
+                self.spaces.of(value).add(column.layouts)
+
+    def options(self, node: Node, prefix: str, weights: Iterable[str]) -> Options:
+        """The configurations that an operator may have; `weights` are the names of stored values."""
+        known = set(weights)
+        stored = tuple(value.name in known for value in node.arguments)
+        return self.prices.options.of(node, stored, self.scope, node_path(prefix, node))
+
+    def storage(self, path: str, value: Value) -> Layouts:
+        """Layouts in which a weight or buffer may be kept."""
+        space = self.spaces.of(value)
+        wanted = self.restriction.storage.get(path)
+        return space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
+
+    def keeping(self, value: Value, layouts: Layouts) -> Table:
+        """Seconds of the optimizer's step, by storage layout."""
+        if not value.needs_gradient:
+            return np.zeros(len(layouts))
+        per_byte = local_price(self.prices.machine, UPDATE_PASSES).per_byte
+        space = self.spaces.of(value)
+        held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
+        return held * value.bytes * per_byte
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """What crosses the border of a body, as far as it is not whole: carried values with the ports of the first ones,
+    values that are `given` in one layout to every iteration, and those `left` in one by every iteration.
+    """
+
+    entries: Sequence[Value] = ()
+    exits: Sequence[Value] = ()
+    initial: Sequence[Port] = ()
+    given: Sequence[Value] = ()
+    left: Sequence[Value] = ()
+
+
+class _Builder:
+    """One part. `weights` are names of stored values outside, `whole` those of values without gradient; `closed` are
+    results that must be whole on every device.
+    """
+
+    def __init__(
+        self,
+        context: _Context,
+        graph: Graph,
+        prefix: str,
+        weights: frozenset[str],
+        whole: frozenset[str],
+        closed: frozenset[str],
+    ) -> None:
+        self.context = context
+        self.graph = graph
+        self.prefix = prefix
+        self.weights = weights | {value.name for value in stored_values(graph)}
+        self.closed = closed
+        self.meaning = Meaning(graph, free=set(whole))
+        self.costs: list[Table] = []
+        self.names: list[str] = []
+        self.values: dict[str, Value] = {}
+        self.produced: dict[str, Port] = {}
+        self.reads: dict[str, list[Port]] = {}
+        self.repeats: list[Repeat] = []
+
+    # -------------------------------------------------------------------------------------------- variables
+
+    def variable(self, cost: Table, name: str) -> int:
+        self.costs.append(np.asarray(cost, dtype=float))
+        self.names.append(self.prefix + name)
+        return len(self.costs) - 1
+
+    def choose(self, value: Value, layouts: Layouts, cost: Table | None = None) -> Port:
+        """A variable whose values are layouts of a tensor."""
+        variable = self.variable(np.zeros(len(layouts)) if cost is None else cost, value.name)
+        port = Port(variable, layouts, len(self.context.spaces.of(value).layouts))
+        self.values[value.name], self.produced[value.name] = value, port
+        self.meaning.kept[value.name] = variable
+        self.meaning.layouts[variable] = value, layouts
+        return port
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def build(
+        self,
+        loss: Value | None = None,
+        outputs: Sequence[Value] = (),
+        ends: _Ends = _Ends(),
+    ) -> Part:
+        """The part."""
+        for value in (*ends.entries, *ends.given):
+            self.choose(value, self._pinned(value, np.arange(len(self.context.spaces.of(value).layouts))))
+        for source in self.graph.inputs:
+            self.meaning.free.add(source.value.name)
+        self._add_stored()
+        for step in self.graph.steps:
+            if isinstance(step, Node):
+                self._add_node(step)
+            else:
+                self._add_segment(step)
+        self._add_updates()
+        for entry, exit_, initial in zip(ends.entries, ends.exits, ends.initial, strict=True):
+            possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
+            self._limit_entry(self.produced[entry.name], possible)
+        left = [self._leave(value) for value in ends.left if value.name not in self.meaning.free]
+        tensors = [self._tensor(name, loss, outputs) for name in self.produced]
+        return Part(
+            tuple(self.costs),
+            tuple(self.names),
+            tuple(tensors),
+            tuple(self.repeats),
+            tuple(self.produced[value.name] for value in ends.entries),
+            tuple(self.produced[value.name] for value in ends.exits),
+            (*(self.produced[value.name] for value in ends.given), *left),
+        )
+
+    def _leave(self, value: Value) -> Port:
+        """A variable for the layout in which a value leaves a body in every iteration."""
+        layouts = np.arange(len(self.context.spaces.of(value).layouts))
+        return self._take(value, layouts, "leaves")
+
+    def _limit_entry(self, port: Port, possible: Layouts) -> None:
+        """Only layouts with which the first iteration enters or another exits."""
+        self.costs[port.variable] = np.where(np.isin(port.layouts, possible), 0.0, np.inf)
+
+    def _add_stored(self) -> None:
+        """A weight with one reader is part of the reader's choice; any other, and what is updated, is a variable."""
+        readers = Counter(_reads(self.graph))
+        nodes = (step for step in self.graph.steps if isinstance(step, Node))
+        of_nodes = {value.name for node in nodes for value in node.arguments}
+        updated = {update.buffer.name for update in self.graph.updates}
+        for value in stored_values(self.graph):
+            layouts = self.context.storage(self.prefix + value.name, value)
+            seconds = self.context.keeping(value, layouts)
+            if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
+                self.choose(value, layouts, seconds)
+                continue
+            reached = seconds[:, None] + self.context.spaces.conversions(value).cheapest[layouts]
+            self.meaning.stored[value.name] = Stored(value, layouts[reached.argmin(axis=0)], reached.min(axis=0))
+
+    def _add_node(self, node: Node) -> None:
+        path = node_path(self.prefix, node)
+        every = self.context.options(node, self.prefix, self.weights)
+        options = self._allowed(path, node, every)
+        if not options.typed:
+            raise Impossible(path, node, every)
+        whole = all(value.name in self.meaning.free for value in node.arguments)
+        if whole and self._left_whole(node, options):
+            self.meaning.free.update(value.name for value in node.results)
+            self.meaning.fixed[node.name] = options.chosen([all_invariant(typed) for typed in options.typed])
+            return
+        seconds = options.seconds.copy()
+        for position, value in enumerate(node.arguments):
+            if (stored := self.meaning.stored.get(value.name)) is not None:
+                seconds += stored.seconds[self._numbers(value, options.arguments[position])]
+        variable = self.variable(seconds, node.name)
+        self.meaning.nodes[node.name] = variable, options
+        for position, value in enumerate(node.arguments):
+            if value.name not in self.meaning.free and value.name not in self.meaning.stored:
+                asked = self._numbers(value, options.arguments[position])
+                self.reads.setdefault(value.name, []).append(self._port(variable, value, asked))
+        for position, value in enumerate(node.results):
+            made = self._numbers(value, options.results[position])
+            self.values[value.name] = value
+            self.produced[value.name] = self._port(variable, value, made)
+
+    def _add_updates(self) -> None:
+        """What a buffer becomes is read in the layout in which the buffer is kept."""
+        for update in self.graph.updates:
+            if update.value.name not in self.meaning.free:
+                kept = self.produced[update.buffer.name]
+                layouts = self.context.spaces.of(update.buffer).layouts
+                asked = self.context.spaces.of(update.value).numbers(layouts[number] for number in kept.layouts)
+                self.reads.setdefault(update.value.name, []).append(self._port(kept.variable, update.value, asked))
+
+    def _allowed(self, path: str, node: Node, every: Options) -> Options:
+        """The options that the restriction leaves."""
+        restriction, symmetry = self.context.restriction, self.context.scope.symmetry
+        wanted = restriction.configurations.get(path)
+        if wanted is not None:
+            same = symmetry.canonical(wanted)
+            every = every.chosen([symmetry.canonical(typed.configuration) == same for typed in every.typed])
+        for number, value in enumerate(node.results):
+            if (pin := restriction.produced.get(self.prefix + value.name)) is not None:
+                orbit = symmetry.orbit(pin)
+                every = every.chosen([symmetry.orbit(typed.results[number]) == orbit for typed in every.typed])
+        return every
+
+    def _left_whole(self, node: Node, options: Options) -> bool:
+        """Whether every device computes all of an operator on values without gradient: where that is cheap."""
+        seconds = [s for typed, s in zip(options.typed, options.seconds, strict=True) if all_invariant(typed)]
+        cheap = bool(seconds) and seconds[0] <= _COSTLY * self.context.prices.machine.launch_seconds
+        return cheap or (bool(seconds) and any(value.name in self.closed for value in node.results))
+
+    def _add_segment(self, segment: Segment) -> None:
+        self._add_loop(segment) if segment.predicate is None else self._add_cond(segment, segment.predicate)
+
+    def _add_loop(self, segment: Segment) -> None:
+        """A repeat or a scan. What comes from outside is converted there, once for all iterations."""
+        free, crossings = self.meaning.free, Crossings()
+        carried = range(len(segment.entry))
+        whole = {i for i in carried if segment.initial[i].name in free and not segment.entry[i].needs_gradient}
+        inside = {value.name for value in segment.captured if value.name in free}
+        pinned, prefix = self.context.restriction.produced, f"{self.prefix}{segment.name}."
+        parts = {series.part.name for series in segment.sliced if series.whole.name in free}
+        inside |= {name for name in parts if prefix + name not in pinned}
+        while True:
+            open_ = [i for i in carried if i not in whole]
+            body = self._body(segment, inside | {segment.entry[i].name for i in whole}, whole)
+            ends = _Ends(
+                [segment.entry[i] for i in open_],
+                [segment.exit[i] for i in open_],
+                [self._initial(segment.initial[i]) for i in open_],
+                [v for v in (*segment.captured, *(s.part for s in segment.sliced)) if v.name not in inside],
+                [series.part for series in segment.stacked],
+            )
+            part = body.build(ends=ends)
+            divided = {i for i in whole if segment.exit[i].name not in body.meaning.free}
+            if not divided:
+                break
+            whole -= divided
+        results = []
+        for i in carried:
+            if i in whole:
+                free.add(segment.results[i].name)
+                continue
+            left = np.unique(part.exits[open_.index(i)].layouts)
+            results.append(self.choose(segment.results[i], self._pinned(segment.results[i], left)))
+        for value in segment.captured:
+            crossings.captured.append(None if value.name in inside else self._read(value))
+        for series in segment.sliced:
+            crossings.sliced.append(None if series.part.name in inside else self._sliced(series))
+        for series in segment.stacked:
+            if series.part.name in body.meaning.free:
+                free.add(series.whole.name)
+                crossings.stacked.append(None)
+            else:
+                crossings.stacked.append(self._stacked(series))
+        crossing = (*crossings.captured, *crossings.sliced, *crossings.stacked)
+        ports = tuple(port for port in crossing if port is not None)
+        repeat = Repeat(segment.name, segment.count, part, tuple(ends.initial), tuple(results), ports)
+        self._keep(repeat, body, crossings)
+
+    def _add_cond(self, segment: Segment, predicate: Value) -> None:
+        """A body that is executed or not. What it replaces has one layout before and after it, whether it is or not;
+        other values from outside are converted inside, where that is only done if it must.
+        """
+        free, crossings = self.meaning.free, Crossings()
+        if predicate.name not in free:
+            self._read(predicate, np.array([self.context.spaces.of(predicate).invariant], dtype=np.intp))
+        inside = {value.name for value in segment.captured if value.name in free}
+        pairs = list(zip(segment.initial, segment.entry, strict=True))
+        inside |= {entry.name for initial, entry in pairs if initial.name in free}
+        body = self._body(segment, inside, ())
+        given = [value for value in (*segment.captured, *segment.entry) if value.name not in inside]
+        part = body.build(ends=_Ends((), (), (), given, segment.exit))
+        for value in segment.captured:
+            crossings.captured.append(None if value.name in inside else self.produced[value.name])
+        taken, left = [], []
+        rows = zip(segment.initial, segment.entry, segment.exit, segment.results, strict=True)
+        for initial, entry, exit_, result in rows:
+            if entry.name in inside and exit_.name in body.meaning.free:
+                free.add(result.name)
+                crossings.carried.append(None)
+                continue
+            every = np.arange(len(self.context.spaces.of(result).layouts))
+            port = self.choose(result, self._pinned(result, every))
+            crossings.carried.append(port)
+            if initial.name not in free:
+                self.reads.setdefault(initial.name, []).append(port)
+                taken.append(port)
+            if exit_.name not in body.meaning.free:
+                left.append(port)
+        captured = (port for port in crossings.captured if port is not None)
+        repeat = Repeat(segment.name, 1, part.scaled(segment.probability), (), (), (*captured, *taken, *left))
+        self._keep(repeat, body, crossings)
+
+    def _keep(self, repeat: Repeat, body: _Builder, crossings: Crossings) -> None:
+        self.repeats.append(repeat)
+        self.meaning.bodies.append(body.meaning)
+        self.meaning.borders.append(crossings)
+
+    def _body(self, segment: Segment, whole: Iterable[str], kept: Iterable[int]) -> _Builder:
+        closed = frozenset(segment.exit[i].name for i in kept)
+        prefix = f"{self.prefix}{segment.name}."
+        return _Builder(self.context, segment.body, prefix, self.weights, frozenset(whole), closed)
+
+    def _read(self, value: Value, layouts: Layouts | None = None) -> Port:
+        """A variable for the layout in which something other than an operator reads a value."""
+        if layouts is None:
+            layouts = np.arange(len(self.context.spaces.of(value).layouts))
+        return self._take(value, layouts, "taken")
+
+    def _take(self, value: Value, layouts: Layouts, how: str) -> Port:
+        port = self._port(self.variable(np.zeros(len(layouts)), f"{value.name} {how}"), value, layouts)
+        self.reads.setdefault(value.name, []).append(port)
+        self.meaning.layouts[port.variable] = value, layouts
+        return port
+
+    def _sliced(self, series: Series) -> Port:
+        """The layout of a tensor's slices: its own, its dimension `dim` not being cut."""
+        parts, wholes = self._along(series)
+        port = self._read(series.whole, wholes)
+        return self._port(port.variable, series.part, parts)
+
+    def _stacked(self, series: Series) -> Port:
+        parts, wholes = self._along(series)
+        wanted = np.isin(wholes, self._pinned(series.whole, wholes))
+        port = self.choose(series.whole, wholes[wanted])
+        return self._port(port.variable, series.part, parts[wanted])
+
+    def _along(self, series: Series) -> tuple[Layouts, Layouts]:
+        """The layouts of slices, and those of the whole tensor that they come from or make."""
+        parts, whole = self.context.spaces.of(series.part), self.context.spaces.of(series.whole)
+        pairs = [
+            (number, whole.number(lifted))
+            for number, layout in enumerate(parts.layouts)
+            if not layout.overlaps and whole.has(lifted := layout.inserted(series.dim))
+        ]
+        found = np.array(pairs, dtype=np.intp)
+        return found[:, 0], found[:, 1]
+
+    def _initial(self, value: Value) -> Port:
+        """What the first iteration enters with; a value that is whole is Invariant then."""
+        if value.name not in self.meaning.free:
+            return self.produced[value.name]
+        space = self.context.spaces.of(value)
+        layouts = np.array([space.invariant], dtype=np.intp)
+        return Port(self.variable(np.zeros(1), f"{value.name} whole"), layouts, len(space.layouts))
+
+    def _pinned(self, value: Value, layouts: Layouts) -> Layouts:
+        wanted = self.context.restriction.produced.get(self.prefix + value.name)
+        if wanted is None:
+            return layouts
+        left = np.intersect1d(layouts, self.context.spaces.of(value).numbers([wanted]))
+        if not len(left):
+            raise Impossible(self.prefix + value.name, None, None)
+        return left
+
+    # ---------------------------------------------------------------------------------------------- tensors
+
+    def _tensor(self, name: str, loss: Value | None, outputs: Sequence[Value]) -> Tensor:
+        value = self.values[name]
+        conversions, space = self.context.spaces.conversions(value), self.context.spaces.of(value)
+        is_loss = loss is not None and loss.name == name
+        leaves = any(output.name == name for output in outputs)
+        return Tensor(
+            self.prefix + name,
+            self.produced[name],
+            tuple(self.reads.get(name, ())),
+            conversions.direct,
+            conversions.cheapest,
+            (space.invariant,) if is_loss else (),
+            conversions.leaving if leaves else None,
+        )
+
+    def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:
+        return self.context.spaces.of(value).numbers(column.layouts)[column.index]
+
+    def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
+        return Port(variable, layouts, len(self.context.spaces.of(value).layouts))
+
+
+def _reads(graph: Graph) -> Iterator[str]:
+    """Names of the values that steps read, as often as they do."""
+    for step in graph.steps:
+        yield from (value.name for value in step.reads)
+    yield from (update.value.name for update in graph.updates)

@@ -1,0 +1,211 @@
+"""Assembles the plan from the values of the variables: typed operators, layouts of values, repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...graph.graph import Node, Segment, Value
+from ...graph.layout import Layout, Mesh, invariant
+from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from ..choices.layout_space import Conversions, Space
+from ..folded_solver.exact_minimum import Solved
+from ..folded_solver.problem_part import Port
+from .model_problem import Problem
+from .variable_meaning import Crossings, Meaning
+
+Tree = list[tuple[int, int]]
+"""Conversions as (target, source), sources first."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a value: layouts that operators read, and whether it leaves the program, whole."""
+
+    layouts: tuple[Layout, ...]
+    leaves: bool = False
+
+
+def assemble(problem: Problem, solved: Solved, mesh: Mesh, loss: Value, outputs: Sequence[Value]) -> PlannedGraph:
+    """The plan that the values of the variables stand for."""
+    wanted = {loss.name: Asked((invariant(mesh),))}
+    for output in outputs:
+        wanted[output.name] = replace(wanted.get(output.name, Asked(())), leaves=True)
+    return _assemble(problem, problem.meaning, solved, mesh, {}, wanted)
+
+
+def _assemble(
+    problem: Problem,
+    meaning: Meaning,
+    solved: Solved,
+    mesh: Mesh,
+    outside: dict[str, tuple[Value, Layout]],
+    wanted: dict[str, Asked],
+) -> PlannedGraph:
+    """`outside` are whole values from outside; all others the part has variables for."""
+    produced = dict(outside)
+    for source in meaning.graph.inputs:
+        produced[source.value.name] = source.value, invariant(mesh)
+    for variable in meaning.kept.values():
+        value, layouts = meaning.layouts[variable]
+        produced[value.name] = value, problem.spaces.of(value).layouts[layouts[solved.values[variable]]]
+    typed = {}
+    asked = dict(wanted)
+    for node in _nodes(meaning):
+        if node.name in meaning.nodes:
+            variable, options = meaning.nodes[node.name]
+            typed[node.name] = options.typed[solved.values[variable]]
+        else:
+            typed[node.name] = meaning.fixed[node.name].typed[0]
+        for value, layout in zip(node.arguments, typed[node.name].arguments, strict=True):
+            before = asked.get(value.name, Asked(()))
+            asked[value.name] = replace(before, layouts=(*before.layouts, layout))
+            if (stored := meaning.stored.get(value.name)) is not None:
+                space = problem.spaces.of(value)
+                produced[value.name] = value, space.layouts[stored.best[space.number(layout)]]
+        for value, layout in zip(node.results, typed[node.name].results, strict=True):
+            produced[value.name] = value, layout
+    for update in meaning.graph.updates:
+        before = asked.get(update.value.name, Asked(()))
+        asked[update.value.name] = replace(before, layouts=(*before.layouts, produced[update.buffer.name][1]))
+    steps: list[PlannedNode | PlannedSegment] = []
+    inner = iter(zip(meaning.bodies, meaning.borders, solved.repeats, strict=True))
+    for step in meaning.graph.steps:
+        if isinstance(step, Node):
+            steps.append(PlannedNode(step, typed[step.name]))
+            continue
+        body, crossings, iterations = next(inner)
+        for result in step.makes:
+            produced.setdefault(result.name, (result, invariant(mesh)))
+        border = _border(problem, step, crossings, solved, mesh)
+        for value, layout in border.reads(step):
+            before = asked.get(value.name, Asked(()))
+            asked[value.name] = replace(before, layouts=(*before.layouts, layout))
+        steps.append(_segment(problem, step, body, border, iterations, mesh))
+    values = {}
+    for name, (value, layout) in produced.items():
+        free = name in meaning.free
+        conversions = _materialise(problem, value, layout, asked.get(name, Asked(())), free)
+        values[name] = PlannedValue(value, layout, conversions)
+    return PlannedGraph(meaning.graph, values, tuple(steps))
+
+
+def _nodes(meaning: Meaning) -> Iterable[Node]:
+    return (step for step in meaning.graph.steps if isinstance(step, Node))
+
+
+def _segment(
+    problem: Problem,
+    segment: Segment,
+    meaning: Meaning,
+    border: Border,
+    iterations: Sequence[Solved],
+    mesh: Mesh,
+) -> PlannedSegment:
+    """Consecutive iterations with one plan are a run, where the layouts they leave are those they found."""
+    given = (*segment.captured, *segment.entry, *(series.part for series in segment.sliced))
+    whole = {value.name: (value, invariant(mesh)) for value in given if value.name in meaning.free}
+    runs: list[Run] = []
+    last: Solved | None = None
+    for number, solved in enumerate(iterations):
+        if solved == last and _steady(runs[-1].body, segment):
+            runs[-1] = replace(runs[-1], count=runs[-1].count + 1)
+            continue
+        wanted = {value.name: Asked((layout,)) for value, layout in border.leaves(segment)}
+        runs.append(Run(number, 1, _assemble(problem, meaning, solved, mesh, whole, wanted)))
+        last = solved
+    return PlannedSegment(segment, tuple(runs), border)
+
+
+def _border(problem: Problem, segment: Segment, crossings: Crossings, solved: Solved, mesh: Mesh) -> Border:
+    def layouts(values: Iterable[Value], ports: Sequence[Port | None]) -> tuple[Layout, ...]:
+        return tuple(
+            invariant(mesh)
+            if port is None
+            else problem.spaces.of(value).layouts[port.layouts[solved.values[port.variable]]]
+            for value, port in zip(values, ports, strict=True)
+        )
+
+    carried = segment.results if segment.predicate is not None else ()
+    return Border(
+        layouts(segment.captured, crossings.captured),
+        layouts((series.part for series in segment.sliced), crossings.sliced),
+        layouts((series.part for series in segment.stacked), crossings.stacked),
+        layouts(carried, crossings.carried),
+        None if segment.predicate is None else invariant(mesh),
+    )
+
+
+def _steady(body: PlannedGraph, segment: Segment) -> bool:
+    ends = zip(segment.entry, segment.exit, strict=True)
+    return all(body.values[entry.name].produced == body.values[exit_.name].produced for entry, exit_ in ends)
+
+
+# ---------------------------------------------------------------------------------------------- conversions
+
+
+def _materialise(
+    problem: Problem, value: Value, produced: Layout, asked: Asked, free: bool
+) -> tuple[Materialised, ...]:
+    """The cheapest conversions that give every layout asked for, through at most two layouts besides the produced one.
+
+    What leaves the program is converted on top, from whichever layout is the nearest. A free value is sliced for each.
+    """
+    needed = [layout for layout in dict.fromkeys(asked.layouts) if layout != produced]
+    if free:
+        return tuple(Materialised(layout, produced) for layout in needed)
+    space, prices = problem.spaces.of(value), problem.spaces.conversions(value)
+    tree = cheapest_tree(prices, space, space.number(produced), list(map(space.number, needed)), asked.leaves)
+    return tuple(Materialised(space.layouts[target], space.layouts[source]) for target, source in tree)
+
+
+def cheapest_tree(prices: Conversions, space: Space, root: int, needed: Sequence[int], leaves: bool = False) -> Tree:
+    """Conversions as (target, source), sources first: the cheapest that make at most two layouts, all needed ones among
+    them, and what leaves on top. The first of equals, simple ones first.
+    """
+    best, found = np.inf, None
+    for tree in _trees(prices, root, needed, leaves):
+        cost = float(sum(prices.direct[source, target] for target, source in tree))
+        held = [root, *(target for target, _ in tree)]
+        if leaves and space.invariant not in held:
+            nearest = min(held, key=lambda layout: prices.leaving[layout])
+            cost += float(prices.leaving[nearest])
+            tree = [*tree, (space.invariant, nearest)]
+        if cost < best:
+            best, found = cost, tree
+    assert found is not None, "more layouts are needed than may be held"
+    return found
+
+
+def _trees(prices: Conversions, root: int, needed: Sequence[int], leaves: bool) -> Iterator[Tree]:
+    others = [layout for layout in range(len(prices.direct)) if layout != root and layout not in needed]
+    match list(needed):
+        case []:
+            yield []
+            if leaves:
+                yield from _ways_out(prices, root)
+        case [first]:
+            yield [(first, root)]
+            for middle in others:
+                yield [(middle, root), (first, middle)]
+                if leaves:
+                    yield [(first, root), (middle, root)]
+                    yield [(first, root), (middle, first)]
+        case [first, second]:
+            yield [(first, root), (second, root)]
+            yield [(first, root), (second, first)]
+            yield [(second, root), (first, second)]
+
+
+def _ways_out(prices: Conversions, root: int) -> Iterator[Tree]:
+    """Where nothing is read, what leaves may go by way of one or two other layouts."""
+    totals = prices.direct[root][:, None] + prices.direct + prices.leaving[None, :]
+    first, second = map(int, np.unravel_index(int(np.argmin(totals)), totals.shape))
+    if first != root:
+        yield [(first, root)]
+        if second not in (root, first):
+            yield [(first, root), (second, first)]
+    elif second != root:
+        yield [(second, root)]

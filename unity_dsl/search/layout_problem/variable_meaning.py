@@ -1,0 +1,71 @@
+"""What the variables of a problem stand for, and the error where one has no option left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...graph.graph import Graph, Node, Value
+from ..choices.operator_options import Options
+from ..cost_network.bucket_elimination import Table
+from ..folded_solver.problem_part import Layouts, Port
+
+
+class Impossible(Exception):
+    """Something has no choice left. `path` names it, `node` makes it, `options` are its choices before restriction."""
+
+    def __init__(self, path: str, node: Node | None, options: Options | None) -> None:
+        super().__init__(path)
+        self.path = path
+        self.node = node
+        self.options = options
+
+
+class Crowded(Impossible):
+    """The readers of the value at `path` ask for more layouts than it can have at once; of some value, if it is ""."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, None, None)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A weight or buffer that one operator reads: where it is kept is part of that operator's choice.
+
+    `best[j]` is the storage layout for the required layout j, `seconds[j]` what keeping, converting and updating costs.
+    """
+
+    value: Value
+    best: Layouts
+    seconds: Table
+
+
+@dataclass
+class Meaning:
+    """What the variables of a part stand for: of nodes the options, of others the `layouts` that a value may have.
+
+    `kept` are the values that a variable produces by itself: stored ones, and those that cross the border of a body.
+    `free` values carry no gradient and are whole on every device: slices of them cost nothing.
+    """
+
+    graph: Graph
+    nodes: dict[str, tuple[int, Options]] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
+    layouts: dict[int, tuple[Value, Layouts]] = field(default_factory=dict)
+    stored: dict[str, Stored] = field(default_factory=dict)
+    fixed: dict[str, Options] = field(default_factory=dict)
+    free: set[str] = field(default_factory=set)
+    bodies: list[Meaning] = field(default_factory=list)
+    borders: list[Crossings] = field(default_factory=list)
+
+
+@dataclass
+class Crossings:
+    """Per segment, what decides the layouts of its Border; None for values that are whole on every device.
+
+    The layouts are those of the values in the body.
+    """
+
+    captured: list[Port | None] = field(default_factory=list)
+    sliced: list[Port | None] = field(default_factory=list)
+    stacked: list[Port | None] = field(default_factory=list)
+    carried: list[Port | None] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""Models that substitutions make of a model."""
