@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unity_dsl.index.library import Library, library_of, library_sources
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.index.library import Library
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
 from unity_dsl.syntax.span import Source

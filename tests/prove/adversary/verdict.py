@@ -15,8 +15,8 @@ from typing import Any
 
 from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Answer, NotProved, Proved, Refuted
-from unity_dsl.prove.prove import prove_rule
-from unity_dsl.prove.witness import Difference
+from unity_dsl.prove.refutation.numeric_run import Difference
+from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import RuleDecl
 
@@ -25,7 +25,7 @@ from ..evaluator.shapes import NoMeaning
 from ..evaluator.truth import Judged, Truth, confirms, judge
 
 INSTANCES = 12
-INSTANCES_OF_PROVED = 40
+INSTANCES_OF_PROVED = 24
 PATIENCE = 10.0
 """CPU seconds after which a proof counts as one that does not end."""
 
@@ -84,8 +84,20 @@ class Verdict:
     seconds: tuple[float, float]
     text: str = ""
 
+    @property
+    def wrong(self) -> bool:
+        """Whether the answer is wrong, and not only late."""
+        return self.fault is not None and self.fault is not Fault.HANG
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """What `from_json` reads; the text of a rule that was judged right is left out."""
+        return asdict(self) | ({} if self.fault else {"detail": "", "text": ""})
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> Verdict:
+        fault = None if found["fault"] is None else Fault(found["fault"])
+        own = {"truth": Truth(found["truth"]), "word": Word(found["word"]), "fault": fault}
+        return Verdict(**{**found, **own, "seconds": tuple(found["seconds"])})
 
 
 def verdict(rule: RuleDecl, kind: str, library: Library, text: str = "", *, witness: bool = True) -> Verdict:
@@ -108,7 +120,7 @@ def verdict(rule: RuleDecl, kind: str, library: Library, text: str = "", *, witn
 
 
 def _word(rule: RuleDecl, library: Library, *, witness: bool) -> tuple[Word, Answer | None, str]:
-    prove = prove_rule if witness else partial(prove_rule, witness=False)
+    prove = prove_rule if witness else partial(prove_rule, numbers=False)
     try:
         with time_limit(PATIENCE):
             answer = prove(rule, library, shrink=False)

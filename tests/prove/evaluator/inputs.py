@@ -7,29 +7,44 @@ small, and at the numbers that the declarations compare with.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from dataclasses import dataclass, field
+from enum import StrEnum
 from fractions import Fraction
 from zlib import crc32
 
 from .values import Exact
 
+TURNS = (
+    "any", "few", "special", "mixed", "zeros", "special", "large", "few", "mixed", "positive", "spike", "special",
+    "negative", "equal", "mixed", "any", "large",
+)  # fmt: skip
+"""Draws one after the other; every input begins at another place."""
+
 _MASK = (1 << 64) - 1
 
 
-class Draw(IntEnum):
+class Draw(StrEnum):
     """What the elements of an input are like."""
 
-    ANY = 0
-    FEW = 1
-    SPECIAL = 2
-    POSITIVE = 3
-    ZEROS = 4
-    MIXED = 5
-    NEGATIVE = 6
-    LARGE = 7
-    SPIKE = 8
-    EQUAL = 9
+    ANY = "any"
+    FEW = "few"
+    """Whole numbers from -2 to 2."""
+    SPECIAL = "special"
+    """At the numbers that the declarations mention, and around them."""
+    POSITIVE = "positive"
+    NEGATIVE = "negative"
+    ZEROS = "zeros"
+    """Mostly zero."""
+    LARGE = "large"
+    SPIKE = "spike"
+    """Small but for a few that are large."""
+    EQUAL = "equal"
+    MIXED = "mixed"
+
+
+def turn(name: str, seed: int) -> Draw:
+    """What the input of that name is like in the draw of that number."""
+    return Draw(TURNS[(seed + crc32(name.encode())) % len(TURNS)])
 
 
 def mixed(*parts: int) -> int:
@@ -43,7 +58,7 @@ def mixed(*parts: int) -> int:
     return state
 
 
-@dataclass(frozen=True)
+@dataclass
 class Floats:
     """A tensor of floats. `special` are the numbers that the rule's declarations mention."""
 
@@ -51,9 +66,14 @@ class Floats:
     seed: int
     draw: Draw
     special: Sequence[Exact]
+    known: dict[tuple[int, ...], Exact] = field(default_factory=dict)
 
     def __call__(self, place: tuple[int, ...]) -> Exact:
-        return self._drawn(self.draw, mixed(self.seed, crc32(self.name.encode()), *place))
+        found = self.known.get(place)
+        if found is None:
+            found = self._drawn(self.draw, mixed(self.seed, crc32(self.name.encode()), *place))
+            self.known[place] = found
+        return found
 
     def _drawn(self, draw: Draw, bits: int) -> Exact:
         low, high = bits & 0xFFFF, bits >> 16

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from operator import itemgetter
-from random import Random
 from typing import Protocol
 
 from unity_dsl.syntax.ast import (
@@ -87,7 +86,10 @@ class _Tensor:
 
 
 class Operation:
-    """A call at its shapes. `inputs` give elements by their place, one position for each dimension."""
+    """A call at its shapes. `inputs` give elements by their place, one position for each dimension.
+
+    `uniform` gives the random number of a row-major position.
+    """
 
     def __init__(
         self,
@@ -97,13 +99,13 @@ class Operation:
         inputs: Sequence[Element],
         library: Declarations,
         budget: Budget,
-        seed: int,
+        uniform: Callable[[int], Value],
     ) -> None:
         self.decl = decl
         self.frame = frame
         self.library = library
         self.budget = budget
-        self.seed = seed
+        self.uniform = uniform
         self.inputs = {tensor.name: element for tensor, element in zip(decl.inputs, inputs, strict=True)}
         self.layouts = {tensor.name: layout for tensor, layout in zip(decl.inputs, frame.inputs, strict=True)}
         self.tensors = {
@@ -211,13 +213,25 @@ class Operation:
         sizes, name = tensor.sizes, read.tensor
         element = self._input(name) if name in self.inputs else (lambda place: self.element(name, place))
 
+        def outside(place: Place, at: Indices) -> Value:
+            if fill is None:
+                raise NoMeaning(f"{self.decl.name}: {name} is read outside, at {place}")
+            return fill(at)
+
+        if len(parts) == 1:
+            (only,), (length,) = parts, sizes
+
+            def vector(at: Indices) -> Value:
+                position = only(at)
+                return element((position,)) if 0 <= position < length else outside((position,), at)
+
+            return vector
+
         def value(at: Indices) -> Value:
             place = tuple([part(at) for part in parts])
             for position, size in zip(place, sizes, strict=True):
                 if not 0 <= position < size:
-                    if fill is None:
-                        raise NoMeaning(f"{self.decl.name}: {name} is read outside, at {place}")
-                    return fill(at)
+                    return outside(place, at)
             return element(place)
 
         return value
@@ -284,7 +298,7 @@ class Operation:
             position = 0
             for axis in axes:
                 position = position * self.frame.sizes[axis] + at[axis]
-            return Fraction(Random(f"{self.seed} {position}").randrange(20), 20)
+            return self.uniform(position)
 
         return drawn
 

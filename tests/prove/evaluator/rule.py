@@ -6,9 +6,11 @@ Device axes are leading indices. A view divides a dimension into the factors of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import count
 from math import prod
+from random import Random
 
 from unity_dsl.syntax.ast import Apply, Name, OperatorDecl, ParallelDecl, Read, Size
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
@@ -58,7 +60,7 @@ class Instance:
         *,
         evaluation: bool = False,
         seed: int = 0,
-        budget: int = 20_000,
+        budget: int = 6_000,
     ) -> None:
         self.rule = rule
         self.library = library
@@ -72,8 +74,10 @@ class Instance:
             self.tensors[given.name] = self._input(given, source)
         for name, expr in rule.definitions:
             self.tensors[name] = self.tensor(expr)
-        self.left = [self.tensor(expr) for expr in rule.left]
-        self.right = [self.tensor(expr) for expr in rule.right]
+        self.left = self._side(rule.left)
+        self.right = self._side(rule.right)
+        if len(self.left) != len(self.right):
+            raise NoMeaning("another number of results on each side")
 
     def _input(self, given: RuleInput, source: Source) -> Tensor:
         devices = tuple(
@@ -85,6 +89,18 @@ class Instance:
         return Tensor(devices, tuple(self.sizes.dims(given)), source(given, bound), bound)
 
     # ------------------------------------------------------------------------------------------ calls
+
+    def _side(self, exprs: Sequence[GraphExpr]) -> list[Tensor]:
+        """The tensors of a side. An operator of several results as a side is all of them."""
+        found = []
+        for expr in exprs:
+            decl = self.library.operators.get(expr.name) if isinstance(expr, GraphCall) else None
+            if isinstance(expr, GraphCall) and decl is not None and expr.results == 1 < len(decl.outputs):
+                count = len(decl.outputs)
+                found += [self.tensor(replace(expr, result=place, results=count)) for place in range(count)]
+            else:
+                found.append(self.tensor(expr))
+        return found
 
     def tensor(self, expr: GraphExpr) -> Tensor:
         match expr:
@@ -100,14 +116,15 @@ class Instance:
         decl = self._declaration(call)
         parallel = isinstance(decl, ParallelDecl)
         first = call.arguments[0]
-        view = first if isinstance(first, GraphView) and len(call.arguments) == 1 and not parallel else None
+        view = first if isinstance(first, GraphView) and _takes_pattern(decl) else None
         operands = [self.tensor(part) for part in ((view.operand,) if view is not None else call.arguments)]
         degrees: dict[str, str] = {}
         if isinstance(decl, ParallelDecl):
             degrees = dict(zip(decl.degrees, call.degrees or (), strict=True))
         exposed = [[degrees[dim.name] for dim in part.dims if dim.device] if parallel else [] for part in decl.inputs]
         mapped = _mapped(operands, exposed)
-        made = [degrees[dim.name] for dim in decl.outputs[0].dims if dim.device] if parallel else []
+        result = decl.outputs[call.result]
+        made = [degrees[dim.name] for dim in result.dims if dim.device] if parallel else []
         if not set(made).isdisjoint(name for name, _ in mapped):
             raise NoMeaning("a device axis twice")
         own = [
@@ -123,11 +140,11 @@ class Instance:
             {name: self.sizes.degree(degree)[1] for name, degree in degrees.items()},
             None if view is None or factors is None else _pattern(view, factors),
         )
-        run = self._operation(decl, framed, [*zip(operands, exposed, strict=True)], mapped)
+        run = self._operation(decl, framed, [*zip(operands, exposed, strict=True)], mapped, call.result)
         known = {f"@{name}": (self.sizes.degree(degree),) for name, degree in degrees.items()}
-        dims = self._result_dims(decl, framed, own, known, view, factors)
+        dims = self._result_dims(decl, framed, own, known, view, factors, call.result)
         copied = parallel or view is not None and isinstance(decl.statements[0].value, Read)
-        moved = operands[0].integer_range if copied else framed.ranges[0]
+        moved = operands[0].integer_range if copied else framed.ranges[call.result]
         devices = (*mapped, *((name, self.sizes.degree(name)[1]) for name in made))
         return Tensor(devices, dims[len(made) :], run, moved)
 
@@ -140,8 +157,10 @@ class Instance:
         decl = known[call.name]
         if isinstance(decl, ParallelDecl) and len(decl.degrees) != len(call.degrees or ()):
             raise NoMeaning("another number of degrees")
-        if isinstance(decl, OperatorDecl) and decl.extern or len(decl.outputs) != 1:
-            raise Untried(f"{decl.name} is extern, or has several results")
+        if isinstance(decl, OperatorDecl) and decl.extern:
+            raise Untried(f"{decl.name} is extern")
+        if len(decl.outputs) != call.results:
+            raise NoMeaning(f"{decl.name} has {len(decl.outputs)} results, {call.results} are taken")
         return decl
 
     def _operation(
@@ -150,6 +169,7 @@ class Instance:
         framed: Frame,
         operands: Sequence[tuple[Tensor, Sequence[str]]],
         mapped: Sequence[Factor],
+        result: int,
     ) -> Elements:
         """The elements of a call's result. An operator works on each device by itself."""
         statements = decl.statements
@@ -163,10 +183,14 @@ class Instance:
             if device not in runs:
                 where = dict(zip((name for name, _ in mapped), device, strict=True))
                 inputs = [_local(tensor, where, names) for tensor, names in operands]
-                runs[device] = Operation(decl, statements, framed, inputs, self.library, self.budget, self.seed)
-            return runs[device].output(0, place[lead:])
+                runs[device] = Operation(decl, statements, framed, inputs, self.library, self.budget, self._uniform)
+            return runs[device].output(result, place[lead:])
 
         return element
+
+    def _uniform(self, position: int) -> Value:
+        """The number of a position, the same at every call of a random operator."""
+        return Fraction(Random(f"{self.seed} {position}").randrange(20), 20)
 
     # ------------------------------------------------------------------------------------------ factors
 
@@ -178,6 +202,7 @@ class Instance:
         known: dict[str, Dim],
         view: GraphView | None,
         factors: Mapping[str, Dim] | None,
+        result: int,
     ) -> tuple[Dim, ...]:
         """The factors of the result's dimensions: those of the operands' axes, and what conditions say of others."""
         if view is not None and factors is not None:
@@ -187,7 +212,7 @@ class Instance:
         for condition in decl.conditions:
             if isinstance(condition, Apply) and condition.function == "==":
                 _split(condition, known)
-        layout = framed.outputs[0]
+        layout = framed.outputs[result]
         return tuple(
             tuple(factor for axis in dim for factor in self._factors(layout.axes[axis], framed, known))
             for dim in layout.dims
@@ -195,6 +220,14 @@ class Instance:
 
     def _factors(self, axis: str, framed: Frame, known: Mapping[str, Dim]) -> Dim:
         return known[axis] if axis in known else ((f"{axis}#{next(self.unnamed)}", framed.sizes[axis]),)
+
+
+def _takes_pattern(decl: Declaration) -> bool:
+    """Whether a view as the only operand names the axes of the call: one tensor of groups in, one group out."""
+    if not isinstance(decl, OperatorDecl) or len(decl.inputs) != 1 or len(decl.outputs) != 1:
+        return False
+    (given,), (made,) = decl.inputs, decl.outputs
+    return all(dim.rest for dim in given.dims) and len(made.dims) == 1 and made.dims[0].rest
 
 
 def _key(expr: object) -> str | None:

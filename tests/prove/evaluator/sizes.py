@@ -179,7 +179,7 @@ def drawn(rule: RuleDecl, seed: int, far: Sequence[int] = (), max_rank: int = 3)
         ranks = {group: random.randint(0, max_rank) for group in groups}
         names = [*free, *(name for group in groups for name in group_names(group, ranks))]
         numbers = dict(zip(names, _numbers(random, len(names), 1 + (seed % 2 == 0), attempt), strict=True))
-        if far and names:
+        if far and names and attempt < 60:
             numbers |= {random.choice(names): random.choice(far) for _ in range(1 + (random.random() < 0.3))}
         try:
             _determine(rule, numbers)

@@ -87,7 +87,9 @@ def made(pair: tuple[Any, Any], *origin: Any) -> Value:
 
 def origin(value: Value) -> int:
     """What tells a number from those that were computed in another way."""
-    return value.origin if isinstance(value, Interval) else hash(value)
+    if isinstance(value, Interval):
+        return value.origin
+    return 0x5BD1E995 if value == -1 else hash(value)  # Python hashes -1 and -2 alike
 
 
 def _both(left: Value, right: Value) -> tuple[int, ...]:
@@ -211,12 +213,12 @@ def order(left: Value, right: Value) -> int | None:
     if isinstance(left, Interval) or isinstance(right, Interval):
         if isinstance(left, float) or isinstance(right, float):
             return -1 if left == -inf or right == inf else 1
-        if origin(left) == origin(right):
-            return 0
         (low, high), (least, most) = interval(left), interval(right)
         if libmp.mpf_lt(high, least):
             return -1
-        return 1 if libmp.mpf_gt(low, most) else None
+        if libmp.mpf_gt(low, most):
+            return 1
+        return 0 if origin(left) == origin(right) else None
     return (left > right) - (left < right)  # type: ignore[operator]
 
 
@@ -227,12 +229,14 @@ def compared(relation: str, left: Value, right: Value) -> Value:
     """1 or 0, in the order of the extended reals; with what has no value nothing compares, so that `!=` holds."""
     if left is None or right is None:
         return int(relation == "!=")
-    found = order(left, right)
+    found = (left > right) - (left < right) if type(left) is int and type(right) is int else order(left, right)
     return UNKNOWN if found is None else int(found in _HOLDS[relation])
 
 
 def greater(left: Value, right: Value) -> Value:
     """The greater of two."""
+    if type(left) is int and type(right) is int:
+        return left if left >= right else right
     if left is None or right is None:
         return None
     found = order(left, right)
