@@ -219,7 +219,8 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
     """Run the program in OUT on local ranks and compare it with its model on one device.
 
     Same initial weights, same data: the loss, every gradient, and the parameters after some SGD steps are compared, in
-    float64 (the test of correctness) and in float32. Exit code 1 where they differ.
+    float64 (the test of correctness) and in float32. Of a model without a loss the outputs are compared. Exit code 1
+    where they differ.
     """
     from .emit.program_check import check
 
@@ -235,6 +236,8 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
 def show_report(report: CheckReport) -> None:
     """The largest relative errors, and the verdict."""
     errors = {"loss": report.loss_rel_err, "gradients": report.grad_rel_err, "parameters": report.param_rel_err}
+    if not report.trained:
+        errors = {"outputs": report.loss_rel_err, "stored tensors": report.param_rel_err}
     ranks = "1 rank" if report.ranks == 1 else f"{report.ranks} ranks"
     lines = [
         ("float64", ", ".join(f"{name} {error:.1e}" for name, error in errors.items()) + f"; largest: {report.worst}"),

@@ -66,6 +66,7 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
 def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     """A few lines for people."""
     plan, cost = compilation.plan, compilation.plan.cost
+    what = "step" if plan.model.loss is not None else "call"
     axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
     devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
     parts = {"compute": cost.compute, "communication": cost.communication, "update": cost.update}
@@ -74,7 +75,10 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
             "plan",
             f"{plan.model.name} on {devices} of {plan.machine}{', mesh ' + axes if axes else ''}, {plan.strategy}",
         ),
-        ("predicted", f"{duration(cost.seconds)} a step: " + ", ".join(f"{k} {duration(v)}" for k, v in parts.items())),
+        (
+            "predicted",
+            f"{duration(cost.seconds)} a {what}: " + ", ".join(f"{k} {duration(v)}" for k, v in parts.items()),
+        ),
         ("memory", memory_text(cost.memory)),
     ]
     by_layout: dict[str, list[str]] = {}
@@ -84,6 +88,8 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
     if declared:
         lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))
+    if plan.model.loss is None:
+        lines.append(("note", "the model has no loss: it is for inference, and there is no train.py"))
     lines += [("note", note) for note in plan.notes]
     lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
     show_lines(lines)

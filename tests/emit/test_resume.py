@@ -10,7 +10,7 @@ import pytest
 from unity_dsl.emit.rank_comparison import load_program
 
 from .started import start
-from .test_train import Programs, losses, train
+from .test_train_files import Programs, losses, train
 
 COSINE = ("--lr", 0.01, "--schedule", "cosine", "--warmup", 2, "--clip", 1, "--weight-decay", 0.1, "--seed", 5)
 

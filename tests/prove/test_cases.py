@@ -20,7 +20,8 @@ UNSHOWN = {
     "slice_from_half_a_position": "same_shape",
     "operand_aligned_at_the_back": "same_shape",
     "kernels_longer_than_rows": "same_shape",
-    "degree_of_another_operand": "same_value",
+    "degree_of_another_operand": "same_layout",
+    "groups_of_unequal_outputs": "divides",
 }
 """Wrong rules without a counterexample: their sides cannot be told apart by numbers, or have no meaning somewhere."""
 

@@ -107,6 +107,7 @@ class ForwardText:
         self.names = names
         self.state = state
         self.detached = False
+        self.written: set[int] = set()
         self.held: dict[str, Copies] = {}
         for name, held in outside.items():
             self.held[name] = held
@@ -133,12 +134,19 @@ class ForwardText:
 
     def write(self, wanted: Sequence[tuple[Value, Layout]]) -> list[str]:
         """All steps and updates. Returns the variables that hold these values, as they are before the updates."""
-        late = only_updating(self.planned.graph, [value for value, _ in wanted])
-        self.steps(step for number, step in enumerate(self.planned.steps) if number not in late)
-        results = [self.before_updates(value, layout) for value, layout in wanted]
+        results = self.compute(wanted)
+        late = [step for number, step in enumerate(self.planned.steps) if number not in self.written]
         if self.planned.graph.updates or late:
-            self.updates([step for number, step in enumerate(self.planned.steps) if number in late])
+            self.updates(late)
         return results
+
+    def compute(self, wanted: Sequence[tuple[Value, Layout]]) -> list[str]:
+        """The steps that these values are computed from and that are not written yet. Returns as `write`."""
+        _, numbers = computed_from(self.planned.graph, [value for value, _ in wanted])
+        left = numbers - self.written
+        self.written |= left
+        self.steps(self.planned.steps[number] for number in sorted(left))
+        return [self.before_updates(value, layout) for value, layout in wanted]
 
     def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
         for step in steps:
@@ -393,16 +401,17 @@ class ForwardText:
             lines += statement(f"{stack}.append({part})", indent=indent)
 
 
-def only_updating(graph: Graph, wanted: Iterable[Value]) -> frozenset[int]:
-    """The numbers of the steps that none of the wanted values is computed from: buffers are updated by them."""
-    needed = {value.name for value in wanted}
-    late = set()
+def computed_from(graph: Graph, wanted: Iterable[Value]) -> tuple[frozenset[str], frozenset[int]]:
+    """The names of all values that the wanted ones are computed from, themselves included, and the numbers of the steps
+    that make them.
+    """
+    names = {value.name for value in wanted}
+    numbers = set()
     for number, step in reversed(list(enumerate(graph.steps))):
-        if needed.isdisjoint(value.name for value in step.makes):
-            late.add(number)
-        else:
-            needed.update(value.name for value in step.reads)
-    return frozenset(late)
+        if not names.isdisjoint(value.name for value in step.makes):
+            numbers.add(number)
+            names.update(value.name for value in step.reads)
+    return frozenset(names), frozenset(numbers)
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,16 @@ _PACKAGE = '"""Written by unityc from {model}.udl; `plan.json` says how."""\n\nf
 
 
 def render_program(plan: Plan, library: Library, sources: Sources, choices: Choices) -> dict[str, str]:
-    """Every file of the program by name. Pure; the same plan gives the same texts. One device needs no parallel.py."""
+    """Every file of the program by name. Pure; the same plan gives the same texts.
+
+    One device needs no parallel.py, and what has no loss nothing to train it with.
+    """
     text = write_down(plan, library)
     files = {
         "__init__.py": _PACKAGE.format(model=plan.model.name),
         "model.py": render_model(text),
         **({"parallel.py": render_parallel(text)} if plan.mesh.size > 1 else {}),
-        "train.py": render_train(plan),
-        "data.py": render_data(plan),
+        **({"train.py": render_train(plan), "data.py": render_data(plan)} if plan.model.loss is not None else {}),
         "checkpoint.py": render_checkpoint(plan),
     }
     theorems, declared = list_theorems(plan, library), list_declared(plan)

@@ -39,9 +39,9 @@ class CheckReport:
     """The largest relative errors of the program against the float64 reference on one device.
 
     The loss's include the outputs' and the evaluation mode's, the gradients' the global norm, the parameters' their
-    initialisation and the buffers. `worst` names the tensor of the largest float64 error. `recompiled` says that the
-    program was compiled anew for `ranks`, a number that it was not written for; `edited` are files that are not as they
-    were written.
+    initialisation and the buffers; a model that is not `trained` has outputs and buffers alone. `worst` names the
+    tensor of the largest float64 error. `recompiled` says that the program was compiled anew for `ranks`, a number that
+    it was not written for; `edited` are files that are not as they were written.
     """
 
     ranks: int
@@ -51,6 +51,7 @@ class CheckReport:
     worst: str
     float32_err: float
     float32_single_device_err: float
+    trained: bool
     recompiled: bool
     edited: tuple[str, ...]
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import jinja2
 
-from ..graph.graph import Value
+from ..graph.graph import Model, Value
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.plan import Plan
 from ..index.library import Library
 from ..resources import folder
 from ..syntax.ast import Number
 from .conversion_text import Collectives
-from .forward_text import ForwardText, ModuleText, Program, Repeat, Stored
+from .forward_text import ForwardText, ModuleText, Program, Repeat, Stored, computed_from
 from .program_names import STATE, Names, docstring_text, is_plain_attribute, path
 from .slice_text import global_positions
 from .source_lines import broken, statement
@@ -28,12 +28,15 @@ _DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float
 
 @dataclass(frozen=True)
 class ProgramText:
-    """The parts of a program's two files, before they are laid out by the templates."""
+    """The parts of a program's two files, before they are laid out by the templates. `optional` are inputs of the loss
+    alone.
+    """
 
     plan: Plan
     program: Program
     module: ModuleText
     signature: list[str]
+    optional: tuple[str, ...] = ()
 
 
 def render_model(text: ProgramText) -> str:
@@ -50,7 +53,10 @@ def render_model(text: ProgramText) -> str:
         world=mesh.size,
         mesh=_tuple(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
         hash=_hash(plan),
-        dtype=_DTYPES[plan.model.loss.dtype],
+        dtype=_DTYPES[_dtype(plan.model)],
+        several=len(text.optional) > 1,
+        trained=plan.model.loss is not None,
+        optional=bool(text.optional),
         constants=list(_constants(text)),
         random=program.random,
         blocks=("guarded" if guarded else "plain") if containers else "",
@@ -102,18 +108,41 @@ def write_down(plan: Plan, library: Library) -> ProgramText:
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
     variables = {name: names.fresh(name) for name in inputs}
+    optional = _optional(plan.model)
     forward = ForwardText(program, graph, module, names, {}, "self")
-    _start(forward, inputs, variables)
+    _start(forward, {name: value for name, value in inputs.items() if name not in optional}, variables)
     whole = invariant(mesh)
-    loss, *returned = forward.write([(value, whole) for value in (plan.model.loss, *plan.model.outputs)])
-    outputs = [
-        f"{json.dumps(name)}: {variable}" for name, variable in zip(plan.model.output_names, returned, strict=True)
-    ]
-    module.lines += statement(f"return {loss}, {{{', '.join(outputs)}}}")
+    outputs = [(value, whole) for value in plan.model.outputs]
+    loss = [] if plan.model.loss is None else [(plan.model.loss, whole)]
+    if optional:
+        returned = names.fresh("outputs")
+        module.lines += statement(f"{returned} = {_outputs(plan.model, forward.compute(outputs))}")
+        missing = " and ".join(f"{variables[name]} is None" for name in optional)
+        module.lines += [f"if {missing}:  # there is no loss", f"    return None, {returned}"]
+        _start(forward, {name: inputs[name] for name in optional}, variables)
+        (minimised,) = forward.write(loss)
+    else:
+        made = forward.write([*loss, *outputs])
+        minimised = made.pop(0) if loss else "None"
+        returned = _outputs(plan.model, made)
+    module.lines += statement(f"return {minimised}, {returned}")
     if _has_sync(program):
         module.lines[:0] = ["self.sync.accumulating, self.sync.bucket_bytes = self.accumulating, self.bucket_bytes"]
-    signature = _signature(variables, module)
-    return ProgramText(plan, program, module, signature)
+    signature = _signature(variables, optional, plan.model, module)
+    return ProgramText(plan, program, module, signature, optional)
+
+
+def _optional(model: Model) -> tuple[str, ...]:
+    """The inputs that the loss needs and no output does: without them the model is called for its outputs alone."""
+    if model.loss is None or not model.outputs:
+        return ()
+    needed, _ = computed_from(model.graph, model.outputs)
+    return tuple(given.value.name for given in model.graph.inputs if given.value.name not in needed)
+
+
+def _outputs(model: Model, variables: Sequence[str]) -> str:
+    pairs = zip(model.output_names, variables, strict=True)
+    return f"{{{', '.join(f'{json.dumps(name)}: {variable}' for name, variable in pairs)}}}"
 
 
 def _start(forward: ForwardText, inputs: Mapping[str, Value], variables: Mapping[str, str]) -> None:
@@ -128,13 +157,22 @@ def _start(forward: ForwardText, inputs: Mapping[str, Value], variables: Mapping
             forward.held[name].sources[produced] = whole
 
 
-def _signature(variables: Mapping[str, str], module: ModuleText) -> list[str]:
-    """Inputs by name; where one is a word of Python's or of the program's, all come in a dictionary."""
-    result = "-> tuple[Tensor, dict[str, Tensor]]"
+def _signature(variables: Mapping[str, str], optional: Sequence[str], model: Model, module: ModuleText) -> list[str]:
+    """Inputs by name, optional ones last; where one is a word of Python's or of the program's, all come in a
+    dictionary.
+    """
+    loss = "None" if model.loss is None else "Tensor | None" if optional else "Tensor"
+    result = f"-> tuple[{loss}, dict[str, Tensor]]"
     if all(name == variable for name, variable in variables.items()):
-        arguments = ", ".join(f"{name}: Tensor" for name in variables)
-        return broken(f"def forward(self{', ' if arguments else ''}{arguments}) {result}:", "    ")
-    module.lines[:0] = [f"{variable} = inputs[{json.dumps(name)}]" for name, variable in variables.items()]
+        arguments = [f"{name}: Tensor" for name in variables if name not in optional]
+        arguments += [f"{name}: Tensor | None = None" for name in optional]
+        return broken(f"def forward({', '.join(['self', *arguments])}) {result}:", "    ")
+    module.lines[:0] = [
+        f"{variable} = inputs.get({json.dumps(name)})"
+        if name in optional
+        else f"{variable} = inputs[{json.dumps(name)}]"
+        for name, variable in variables.items()
+    ]
     if "self" not in variables:
         return [f"    def forward(self, **inputs: Tensor) {result}:"]
     return [
@@ -160,16 +198,23 @@ def _facts(plan: Plan) -> Iterator[str]:
     else:
         axes = ", ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes)
         yield f"On {mesh.size} devices, mesh {axes}; strategy {docstring_text(plan.strategy)}."
+    what = "a step" if plan.model.loss is not None else "a call; without a loss it is for inference"
     yield (
-        f"Predicted: {cost.seconds * 1e3:.3g} ms a step (compute {cost.compute * 1e3:.3g}, communication "
+        f"Predicted: {cost.seconds * 1e3:.3g} ms {what} (compute {cost.compute * 1e3:.3g}, communication "
         f"{cost.communication * 1e3:.3g},"
     )
     yield f"update {cost.update * 1e3:.3g}), {cost.memory.total / 2**20:.3g} MiB a device."
-    command = "python train.py" if mesh.size == 1 else f"torchrun --nproc-per-node {mesh.size} train.py"
-    yield f"Run: {command}"
+    if plan.model.loss is not None:
+        yield "Run: python train.py" if mesh.size == 1 else f"Run: torchrun --nproc-per-node {mesh.size} train.py"
     yield from (docstring_text(note) for note in plan.notes)
     yield ""
     yield "Comments name the line of the model, the operator, and along which mesh axis which of its axes is divided."
+
+
+def _dtype(model: Model) -> str:
+    """The float type of what is computed, f32 where there is none."""
+    values = (*model.returned, *(weight.value for _, weight in model.weights()))
+    return next((value.dtype for value in values if value.dtype != "int"), "f32")
 
 
 def _hash(plan: Plan) -> str:
@@ -181,7 +226,8 @@ def _hash(plan: Plan) -> str:
 
 def _constants(text: ProgramText) -> Iterator[str]:
     inputs = [given.value for given in text.plan.graph.graph.inputs]
-    yield _dict("INPUTS", [f"{json.dumps(v.name)}: {_tensor_spec(v)}" for v in inputs], "TensorSpec")
+    specs = [f"{json.dumps(value.name)}: {_tensor_spec(value, value.name in text.optional)}" for value in inputs]
+    yield _dict("INPUTS", specs, "TensorSpec")
     for module in [*text.program.modules, text.module]:
         for trained in (True, False):
             own = list(_entries(module, trained))
@@ -195,8 +241,9 @@ def _dict(name: str, entries: Sequence[str], kind: str) -> str:
     return "\n".join([head, *lines, "}"]) if lines else f"{head}}}"
 
 
-def _tensor_spec(value: Value) -> str:
+def _tensor_spec(value: Value, optional: bool) -> str:
     limit = f", {value.integer_range}" if value.integer_range is not None else ""
+    limit += ", optional=True" if optional else ""
     return f'TensorSpec({_tuple(map(str, value.shape))}, "{_DTYPES[value.dtype]}"{limit})'
 
 
@@ -297,7 +344,8 @@ def _registered(stored: Stored, tensor: str) -> str:
     holder, _, last = stored.name.rpartition(".")
     parent = path("self", holder, "_modules") if holder else "self"
     if stored.trained:
-        return f"{path('self', stored.name, '_parameters')} = nn.Parameter({tensor})"
+        frozen = "" if stored.value.needs_gradient else ", requires_grad=False"
+        return f"{path('self', stored.name, '_parameters')} = nn.Parameter({tensor}{frozen})"
     if is_plain_attribute(last):
         return f"{parent}.register_buffer({json.dumps(last)}, {tensor})"
     return f"{parent}._buffers[{json.dumps(last)}] = {tensor}"

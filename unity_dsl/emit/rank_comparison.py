@@ -184,23 +184,30 @@ def trace(module: ModuleType, mesh: Any, start: Start, precision: dtype) -> Trac
         model.zero_grad()
         model.seed, model.step = 0, step
         loss, outputs = model(**inputs)
-        loss.backward()
-        model.synchronise()
-        losses[f"loss of step {step + 1}"] = loss.detach().double()
+        if loss is not None:
+            loss.backward()
+            model.synchronise()
+            losses[f"loss of step {step + 1}"] = loss.detach().double()
         if step == 0:
             losses |= {f"output {name}": tensor.detach().double() for name, tensor in outputs.items()}
-            for name, parameter in model.named_parameters():
+            for name, parameter in model.named_parameters() if loss is not None else ():
                 gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 gradients[f"gradient of {name}"] = _global(model, name, gradient)
-            gradients["gradient norm"] = torch.as_tensor(model.grad_norm()).detach().double()
+            if loss is not None:
+                gradients["gradient norm"] = torch.as_tensor(model.grad_norm()).detach().double()
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.grad is not None:
                     parameter -= start.rate * parameter.grad
     model.eval()
+    inputs = {name: _cast(tensor, precision) for name, tensor in start.batches[0].items()}
     with torch.no_grad():
-        loss, _ = model(**{name: _cast(tensor, precision) for name, tensor in start.batches[0].items()})
-    losses["loss in evaluation mode"] = loss.double()
+        loss, _ = model(**inputs)
+        least = {name: tensor for name, tensor in inputs.items() if not module.INPUTS[name].optional}
+        _, outputs = model(**least)
+    if loss is not None:
+        losses["loss in evaluation mode"] = loss.double()
+    losses |= {f"output {name} in evaluation mode": tensor.double() for name, tensor in outputs.items()}
     parameters = {f"{name} after {len(start.batches)} steps": t for name, t in _state(module, model).items()}
     return Trace(losses, gradients, parameters)
 
@@ -222,6 +229,7 @@ def _errors(double: Trace, single: Trace, initial: Tensors, expected: _Expected)
     }
     every = {name: error for group in groups.values() for name, error in group.items()}
     return {
+        "trained": bool(expected.double.gradients),
         **{name: max(group.values(), default=0.0) for name, group in groups.items()},
         "worst": max(every, key=lambda name: every[name]),
         "float32_err": _largest(single, expected.double, floor),

@@ -19,7 +19,7 @@ from .graph import Graph, Model, Node, Segment, Series, Value
 
 
 def finish(model: Model, loss_span: Span | None) -> Model:
-    """The model without what it never uses, every value marked.
+    """The model without what it never uses, every value marked; without a loss nothing has a gradient.
 
     Raises E222 (a loss that depends on no weight) or E224 (a stored tensor that nothing reads, or a weight that the
     loss does not depend on).
@@ -27,17 +27,18 @@ def finish(model: Model, loss_span: Span | None) -> Model:
     flow = _Flow()
     known: dict[str, int] = {}
     flow.add_graph(model.graph, known, "")
-    reaches_loss = flow.sources_of([known[model.loss.name]])
-    returned = flow.sources_of([known[value.name] for value in (model.loss, *model.outputs)])
+    reaches_loss = None if model.loss is None else flow.sources_of([known[model.loss.name]])
+    returned = flow.sources_of([known[value.name] for value in model.returned])
     live = returned | flow.sources_of(flow.updated)
-    _check_read(flow, live, reaches_loss)
-    if not any(number in reaches_loss for number, kind, _ in flow.stored if kind == "weight"):
+    _check_read(flow, live, live if reaches_loss is None else reaches_loss)
+    weights = [number for number, kind, _ in flow.stored if kind == "weight"]
+    if reaches_loss is not None and reaches_loss.isdisjoint(weights):
         help = "declare a `weight` that it is computed from"
         raise fail("E222", "the loss depends on no weight: nothing can be trained", loss_span, help=help)
-    marking = _Marking(flow, live, flow.trained() - _detached(flow, live, returned), count(1))
+    trained = set() if reaches_loss is None else flow.trained() - _detached(flow, live, returned)
+    marking = _Marking(flow, live, trained, count(1))
     graph, _ = marking.graph(model.graph, known, "")
-    loss, *outputs = (marking.value(value, known) for value in (model.loss, *model.outputs))
-    return replace(model, graph=graph, loss=loss, outputs=tuple(outputs))
+    return model.with_returned(graph, [marking.value(value, known) for value in model.returned])
 
 
 def _detached(flow: _Flow, live: set[int], returned: set[int]) -> set[int]:

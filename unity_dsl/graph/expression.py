@@ -69,7 +69,8 @@ class Keeper:
 @dataclass
 class Draft:
     """A graph that is being built, `around` the one that a body stands in. `keeper` stores what is declared in it, if
-    it does not itself; names inside the paths of `shared` may be claimed. `modules` are what paths lie inside of.
+    it does not itself; names inside the paths of `shared` may be claimed. `modules` are what paths lie inside of,
+    `called` the paths of blocks in expressions.
     """
 
     names: Names
@@ -83,6 +84,7 @@ class Draft:
     modules: set[str] = field(default_factory=set)
     keeper: Keeper | None = None
     shared: set[str] = field(default_factory=set)
+    called: set[str] = field(default_factory=set)
 
     def graph(self) -> Graph:
         stored = tuple(self.inputs), tuple(self.weights), tuple(self.buffers)
@@ -242,7 +244,7 @@ def call(place: Place, expr: Call, targets: Sequence[str] = (), *, assigned: boo
     first target, elsewhere after the block. Raises E210 (unknown operator) and what `inline` and instantiating raise.
     """
     if expr.function in place.program.blocks:
-        path = targets[0] if assigned else place.scope.name_call(expr.function, place.draft.names)
+        path = targets[0] if assigned else place.scope.name_call(expr.function, place.draft.names, place.draft.called)
         return inline(place, expr, path, targets)
     attributes = {name: fold(value, place.scope.numbers) for name, value in expr.attributes}
     if expr.function == "split" and "split" not in place.program.library.operators:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from ..index.equations.instance import Instance
@@ -190,18 +190,28 @@ class Graph:
 
 @dataclass(frozen=True)
 class Model:
-    """A model at chosen parameters: its graph, what it minimises and what else it returns.
+    """A model at chosen parameters: its graph, what it minimises (None: it is for inference) and what else it returns.
 
     `output_names` are the names under which `outputs` are returned; a value keeps its own name in the graph.
     """
 
     name: str
     graph: Graph
-    loss: Value
+    loss: Value | None
     outputs: tuple[Value, ...]
     parameters: dict[str, int | float]
     output_names: tuple[str, ...] = ()
     span: Span | None = None
+
+    @property
+    def returned(self) -> tuple[Value, ...]:
+        """The loss, if there is one, and the outputs."""
+        return (*(() if self.loss is None else (self.loss,)), *self.outputs)
+
+    def with_returned(self, graph: Graph, returned: Sequence[Value]) -> Model:
+        """The same model over another graph, `returned` being what stands there for the loss and the outputs."""
+        first = 0 if self.loss is None else 1
+        return replace(self, graph=graph, loss=returned[0] if first else None, outputs=tuple(returned[first:]))
 
     def weights(self) -> Iterator[tuple[str, Weight]]:
         """Every weight under its full name, repeated ones once per iteration."""

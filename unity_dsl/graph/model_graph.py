@@ -71,12 +71,13 @@ def build_model(
                 outputs[name] = statement, tensor(place, statement.value, name)
             case _:
                 run(place, statement)
-    if not losses:
-        raise fail("E220", f"model `{declared.name}` has no loss", declared.span, help="end it with `loss VALUE`")
-    loss = _scalar(*losses[0])
+    if not losses and not outputs:
+        help = "end it with `loss VALUE` to train it, or with `output VALUE` to run it"
+        raise fail("E220", f"model `{declared.name}` has neither a loss nor an output", declared.span, help=help)
+    loss = _scalar(*losses[0]) if losses else None
     returned = tuple(value for _, value in outputs.values())
     model = Model(declared.name, draft.graph(), loss, returned, parameters, tuple(outputs), declared.span)
-    return finish(model, losses[0][0].span)
+    return finish(model, losses[0][0].span if losses else None)
 
 
 def _scalar(statement: Loss, value: Value) -> Value:

@@ -91,15 +91,18 @@ class Scope:
         self.check_free(name, span)
         self.tensors[name] = value
 
-    def name_call(self, block: str, names: Names) -> str:
-        """A path for a block's call that is not assigned: `norm`, then `norm_2`, …, and no name of this body's text."""
+    def name_call(self, block: str, names: Names, called: set[str]) -> str:
+        """A path for a block's call that is not assigned: `norm`, then `norm_2`, …, and no name of this body's text.
+
+        `called` are the paths of the other calls in the graph, this one's from now on.
+        """
         given = set(written(self.statements))
         word, number = block, 1
-        while self.prefix + word in names or word in given:
+        while (path := self.prefix + word) in names or path in called or word in given:
             number += 1
             word = f"{block}_{number}"
-        names.take(self.prefix + word)
-        return self.prefix + word
+        called.add(path)
+        return path
 
     def check_free(self, name: str, span: Span | None) -> None:
         """Raises E206 for the name of a parameter and for a word that programs cannot use."""

@@ -18,9 +18,8 @@ from .answer import Answer, NotProved, Obligation, Proved, Refuted
 from .decision.integer_arithmetic import Arithmetic, Question
 from .equality.form_equality import Comparison
 from .functions.definedness import has_value, partial_name
-from .normal_form.form import Form, Unsupported, refreshed_family, substitute
+from .normal_form.form import Unsupported, refreshed_family
 from .normal_form.guard import compare
-from .normal_form.polynomial import Var, of
 from .refutation.counterexample import Shrinking, outside_training
 from .refutation.numeric_run import SPARSE, Difference, IllShaped, Run, witness_sizes
 from .translation.operator_forms import Tensor
@@ -28,7 +27,7 @@ from .translation.rest_ranks import check_ranks, ranks_of
 from .translation.rule_forms import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
 from .translation.rule_results import by_results
 from .translation.size_assumptions import Claim
-from .translation.symbolic_sizes import Factors, Failed, shown
+from .translation.symbolic_sizes import Failed, shown
 
 WITNESSES = (0, 2, SPARSE, SPARSE + 1)
 """Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, and negative."""
@@ -180,66 +179,52 @@ class Prover:
             )
         ]
         for number, (first, second) in enumerate(zip(left, right, strict=True)):
-            mapping = self._same_shape(first, second)
+            first, second = self._same_shape(first, second)
             dims = ", ".join(" * ".join(shown(var.size) for var in dim) or "1" for dim in first.dims)
             axes = ", ".join(f"@{name}" for name, _ in first.devices) or "none"
             met.append(Obligation("same_layout", f"output {number}: device axes {axes}"))
             met.append(Obligation("same_shape", f"output {number} has shape [{dims}]", self._asked("same_shape")))
-            self._same_value(number, first, second, mapping)
+            self.outputs.append((first, second))
+            choices = first.choices(second)
+            for choice in choices:
+                self._same_value(number, first.chosen(choice), second.chosen(choice))
             terms = f"output {number}: {len(first.value)} terms"
             met.append(Obligation("same_value", terms, self._asked("same_value")))
-            self._defined(number, graph, first, second, mapping)
+            for choice in choices:
+                self._defined(number, graph, first.chosen(choice), second.chosen(choice))
             applied = f"output {number}: {len(second.domain)} quotients and partial functions on the right"
             met.append(Obligation("defined", applied, self._asked("same_value")))
         return tuple(met)
 
-    def _same_shape(self, left: Tensor, right: Tensor) -> dict[Var, Var]:
-        """The indices of the right side as those of the left. Raises Failed."""
+    def _same_shape(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        """Both sides in the same indices. Raises Failed."""
         if {name for name, _ in left.devices} != {name for name, _ in right.devices}:
             raise Failed("same_layout", "the two sides have other device axes")
         shapes = [[tuple(var.size for var in dim) for dim in tensor.dims] for tensor in (left, right)]
-        if shapes[0] != shapes[1] and not self._equal_shapes(*shapes):
+        if len(shapes[0]) != len(shapes[1]) or not all(map(self.arithmetic.equal_sizes, *shapes)):
             texts = [", ".join(" * ".join(map(shown, dim)) or "1" for dim in shape) for shape in shapes]
             raise Failed("same_shape", f"[{texts[0]}] on the left, [{texts[1]}] on the right")
         if (left.bound is None) != (right.bound is None):
             raise Failed("same_shape", "integers on one side only")
-        own = dict(left.devices)
-        mapping = {var: own[name] for name, var in right.devices}
-        for first, second in zip(left.dims, right.dims, strict=True):
-            mapping |= dict(zip(second, first, strict=True))
-        return mapping
+        return right.over(left)
 
-    def _equal_shapes(self, left: list[Factors], right: list[Factors]) -> bool:
-        return [len(dim) for dim in left] == [len(dim) for dim in right] and all(
-            self.arithmetic.certain(compare("==", a, b), obligation="same_shape")
-            for first, second in zip(left, right, strict=True)
-            for a, b in zip(first, second, strict=True)
-        )
-
-    def _same_value(self, output: int, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
-        renaming = {old: of(new) for old, new in mapping.items()}
-        entry = None if right.entry is None else right.entry.substitute(renaming)
-        other: Form = substitute(right.value, renaming)
-        renamed = replace(right, devices=left.devices, dims=left.dims, value=other, entry=entry)
-        self.outputs.append((left, renamed))
-        if left.entry is not None and entry is not None:
-            if not self.arithmetic.certain(compare("==", left.entry, entry), obligation="same_value"):
+    def _same_value(self, output: int, left: Tensor, right: Tensor) -> None:
+        if left.entry is not None and right.entry is not None:
+            if not self.arithmetic.certain(compare("==", left.entry, right.entry), obligation="same_value"):
                 raise Failed("same_value", f"output {output}: the integers are not known to be equal")
             return
-        if not Comparison(self.arithmetic).equal(left.value, other):
+        if not Comparison(self.arithmetic).equal(left.value, right.value):
             raise Failed("same_value", f"output {output}: the coefficients are not known to agree")
 
-    def _defined(self, output: int, graph: Graph, left: Tensor, right: Tensor, mapping: Mapping[Var, Var]) -> None:
+    def _defined(self, output: int, graph: Graph, left: Tensor, right: Tensor) -> None:
         """Every partial application on the right has a value wherever the left side has one. Raises Failed."""
-        renaming = {old: of(new) for old, new in mapping.items()}
         known = [partial.family for partial in left.domain]
         comparison = Comparison(self.arithmetic)
         functions = graph.functions
         for partial in right.domain:
-            renamed = partial.substitute(renaming)
-            if has_value(renamed.function, functions.signs, functions.laws.functions):
+            if has_value(partial.function, functions.signs, functions.laws.functions):
                 continue
-            if not any(comparison.member(known, refreshed_family(one.family)) for one in renamed.weaker):
+            if not any(comparison.member(known, refreshed_family(one.family)) for one in partial.weaker):
                 what = partial_name(partial.function)
                 raise Failed("defined", f"output {output}: {what} is not known to have a value where the left side has")
 

@@ -20,7 +20,7 @@ class Identities:
     def of(self, model: Model) -> Identity:
         """Equal for models that differ in names alone. What is computed twice counts twice."""
         known, every = self._graph(model.graph, {})
-        return known[model.loss.name], tuple(known[value.name] for value in model.outputs), every
+        return tuple(known[value.name] for value in model.returned), every
 
     def _number(self, *key: object) -> int:
         return self.numbers.setdefault(key, len(self.numbers))

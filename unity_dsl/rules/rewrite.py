@@ -31,7 +31,7 @@ def rewrite(model: Model, match: Match) -> Model | str:
     """The model after the match, or why there is none."""
     try:
         changed = _Rewriting(model, match).run()
-        finished = finish(changed, model.loss.span)
+        finished = finish(changed, None if model.loss is None else model.loss.span)
     except Refused as reason:
         return str(reason)
     except InputError as error:
@@ -129,7 +129,7 @@ class _Rewriting:
         segment = self._segment()
         leaves = {value.name for value in _leaving(segment)} if segment is not None else set()
         if not self.match.path:
-            leaves |= {value.name for value in (self.model.loss, *self.model.outputs)}
+            leaves |= {value.name for value in self.model.returned}
         if root.name in leaves and (found.name not in own or found.name in leaves):
             return False
         return found.name not in _inner_names(self.graph)
@@ -147,8 +147,7 @@ class _Rewriting:
 
     def _placed(self, changed: Graph, instead: Mapping[str, Value]) -> Model:
         if not self.match.path:
-            loss, *outputs = (instead.get(value.name, value) for value in (self.model.loss, *self.model.outputs))
-            return replace(self.model, graph=changed, loss=loss, outputs=tuple(outputs))
+            return self.model.with_returned(changed, [instead.get(v.name, v) for v in self.model.returned])
         return replace(self.model, graph=_within(self.model.graph, self.match.path, changed, instead))
 
 

@@ -88,10 +88,30 @@ def matching(pattern: str, every: Iterable[Place]) -> list[Place]:
                 f"`{pattern}` names some iterations of `{place.path}` and not others",
                 help=f"the iterations of a repeat are planned together: pin `{place.path}`",
             )
+    found = found or _printed(pattern, every)
     if not found:
         names = [place.path for place in every]
         raise fail("E306", f"the model has no weight or value called `{pattern}`", help=suggest(pattern, names))
     return found
+
+
+_CONVERTED = re.compile(r"_(?:[irp]|s\d+)+$")
+"""How the program ends the name of a value in another layout: `x_s0`, `x_rs1`."""
+
+
+def _printed(pattern: str, every: Iterable[Place]) -> list[Place]:
+    """The values that a program's model.py calls so: without the repeats around them, dots as underscores, one behind
+    what Python has another use for, a layout at the end. Raises E306 where one name stands for several.
+    """
+    words = dict.fromkeys((pattern, pattern.rstrip("_"), _CONVERTED.sub("", pattern)))
+    for word in words:
+        found = [place for place in every if any(fnmatchcase(name, word) for name in place.printed())]
+        if len(found) > 1 and not set("*?[") & set(word):
+            paths = ", ".join(f"`{place.path}`" for place in found)
+            raise fail("E306", f"`{pattern}` may be {paths}", help="pin one of them by its path")
+        if found:
+            return found
+    return []
 
 
 def _check(name: str, layout: Layout, place: Place, mesh: Mesh, library: Library) -> None:

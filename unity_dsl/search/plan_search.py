@@ -22,6 +22,7 @@ from .accounting.undivided_sizes import describe_refusals
 from .choices.conversion_prices import ConversionPrices
 from .choices.restriction import Place, Restriction, places
 from .exact_search.bounded_search import Optimum
+from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching, why_not_produced
 from .layout_problem.axis_placement import find_plan
 from .layout_problem.model_problem import Prices, prices_on
@@ -30,7 +31,7 @@ from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
 from .mesh_joining import joined_mesh
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
-from .strategies import RANDOM, STRATEGIES, random
+from .strategies import AUTO, RANDOM, STRATEGIES, random
 
 __all__ = ["RANDOM", "STRATEGIES", "random", "search"]
 
@@ -103,9 +104,10 @@ def _plan(
         return None
     problem, best = found
     assert best.plan is not None, "what is found has a plan"
-    graph = assemble(problem, best.plan, mesh, model.loss, model.outputs)
+    graph = assemble(problem, best.plan, mesh, model)
     cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
-    notes = (*_describe(best, graph, mesh), *describe_refusals(model, mesh, library))
+    searched = _describe(best, graph, mesh, bool(pins)) if strategy == AUTO else ()
+    notes = (*searched, *describe_gathered(pins, model, graph), *describe_refusals(model, mesh, library))
     return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
 
 
@@ -239,10 +241,11 @@ def _explained(
     return fail("E307", f"`{place.path}` cannot be {layout}: {why}", place.value.span)
 
 
-def _describe(best: Optimum, graph: PlannedGraph, mesh: Mesh) -> Sequence[str]:
-    """What a reader of the plan has to know: what is exact, and where a bound was met."""
+def _describe(best: Optimum, graph: PlannedGraph, mesh: Mesh, pinned: bool) -> Sequence[str]:
+    """What a reader of a searched plan has to know: what is exact, and where a bound was met."""
     if best.exact:
         found = "optimal for the additive cost, with at most two layouts besides the produced one of every value"
+        found += ", among the plans that keep the pins" if pinned else ""
     else:
         gap = 100 * (1 - best.bound / best.cost)
         found = f"not proved optimal: the tables grew too large; no plan is more than {gap:.2g} % cheaper"

@@ -92,7 +92,7 @@ NAMED = Notation(frozenset({"n", "k"})).binding([I, J])
         (of(I).scaled(2) + of("n") * of("k") - of(J), "2*i + k*n - j"),
         (of("n") * power_of(of("k"), -1), "n/k"),
         (power_of(of("n") * of("k"), -2).scaled(3), "3/(k^2*n^2)"),
-        (quotient(of(I) + of(J), 2) + ONE, "((i + j) // 2) + 1"),
+        (quotient(of(I) + of(J), number(2)) + ONE, "((i + j) // 2) + 1"),
         (of(Entry("ids", (of(I), of(J) + ONE), of("v"))), "ids[i, j + 1]"),
         (of(Entry("ids", (), of("v"))), "ids"),
     ],

@@ -36,7 +36,7 @@ def test_windows_cost_what_the_search_found(devices: int, library: Library) -> N
     assert found is not None
     problem, best = found
     assert best.plan is not None
-    graph = assemble(problem, best.plan, prices.mesh, model.loss, model.outputs)
+    graph = assemble(problem, best.plan, prices.mesh, model)
     nodes = [step for step in graph.steps if isinstance(step, PlannedNode)]
     assert any(layout.overlaps for node in nodes for layout in node.typed.arguments)
     cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)

@@ -43,6 +43,12 @@ def test_197_positions_are_divided_by_no_power_of_two(library: Library) -> None:
     assert "divides 197" in positions and "layer.attn.query.linear_1 (linear)" in positions and "more" in positions
 
 
+def test_sizes_that_nobody_would_divide_are_left_out(library: Library) -> None:
+    """Three channels of an image on two devices."""
+    model = build_model(parse_model(read_source(path("resnext50"))), library, preset="small")
+    assert not list(describe_refusals(model, Mesh((MeshAxis("a", 2),)), library))
+
+
 def test_where_every_size_is_divided_nothing_is_said(library: Library) -> None:
     assert not list(describe_refusals(example("llama3_8b", library), EIGHT, library))
     assert not list(describe_refusals(example("gpt2_xl", library), Mesh(()), library))

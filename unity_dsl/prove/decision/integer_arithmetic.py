@@ -1,24 +1,43 @@
 """Decides quantifier-free integer questions about indices and sizes with z3, within a step limit.
 
 Linear arithmetic, with an uninterpreted function for every integer tensor. A product of symbols is an unknown number of
-its own, which can only lose proofs. The limit counts z3's own steps, not seconds: the same answer on every run.
+its own, which can only lose proofs; what is true of all products, that multiples of a size are in order, is stated for
+those that occur (incremental linearization, Cimatti et al., TACAS 2017). A quotient by a product of sizes is the number
+that Euclidean division determines. The limit counts z3's own steps, not seconds: the same answer on every run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import combinations
 from math import lcm
 from typing import Any, TypeAlias
 
 from ..normal_form.form import Unsupported
-from ..normal_form.guard import Guard, Relation, settled, verdict
-from ..normal_form.polynomial import Coordinate, Entry, Poly, Quotient, Symbol, Var, symbol_key
+from ..normal_form.guard import Guard, Relation, guard, settled, verdict
+from ..normal_form.polynomial import (
+    Coordinate,
+    Entry,
+    Monomial,
+    Poly,
+    Quotient,
+    Symbol,
+    Var,
+    divided_monomial,
+    of,
+    product,
+    symbol_key,
+)
 
 STEPS = 2_000_000
 """z3's `rlimit` for one obligation, a few seconds at most."""
+MAX_PRODUCTS = 12
+"""Of more products in one question none is compared with another."""
+MAX_STEPS = 8
+"""How many multiples of a size are told apart."""
 
 Case: TypeAlias = "tuple[Guard, ...]"
 """Conditions that hold together."""
@@ -68,6 +87,16 @@ class Arithmetic:
         refuted = [z3.Not(z3.And([question.condition(g) for g in case])) for case in open_cases]
         told = Question(obligation, given, tuple(map(tuple, open_cases)), (), "", "")
         return self._impossible(question, [*map(question.condition, given), *refuted], told)
+
+    def equal_sizes(self, left: Sequence[Poly], right: Sequence[Poly]) -> bool:
+        """Whether two products of sizes are known to be the same number: factor by factor, or as a whole."""
+        if tuple(left) == tuple(right) or product(left) == product(right):
+            return True
+        if len(left) == len(right):
+            pairs = (guard(a - b, Relation.EQUAL) for a, b in zip(left, right, strict=True) if a != b)
+            if all(self.certain(pair, obligation="same_shape") for pair in pairs):
+                return True
+        return self.certain(guard(product(left) - product(right), Relation.EQUAL), obligation="same_shape")
 
     def contradictory(self, given: Iterable[Guard]) -> bool:
         return self.covered([], given)
@@ -132,7 +161,8 @@ class _Translation:
     def __init__(self) -> None:
         self.known: dict[str, Any] = {}
         self.facts: list[Any] = []
-        self.numbered = {"index": 0, "place": 0, "product": 0}
+        self.products: dict[Monomial, None] = {}
+        self.numbered = {"index": 0, "place": 0, "product": 0, "quotient": 0}
         self.has_functions = False
         self.has_division = False
 
@@ -180,6 +210,7 @@ class _Translation:
             raise Unsupported("a quotient of sizes as an index")
         name = "*".join(f"{symbol_key(symbol)}^{power}" for symbol, power in monomial)
         if name not in self.known:
+            self.products[monomial] = None
             plain = all(isinstance(symbol, str) for symbol, _ in monomial)
             self.known[name] = z3.Int(f"product.{_written(monomial)}" if plain else self.number_of("product"))
             if plain:
@@ -210,13 +241,60 @@ class _Translation:
                 self.facts += [value >= 0, value < self.poly(bound)]
             case Coordinate():
                 self.known[name] = z3.Int(self.number_of("place"))
-            case Quotient(numerator, denominator):
+            case Quotient(numerator, denominator) if denominator.constant is not None:
                 self.has_division = True
-                self.known[name] = self.poly(numerator) / denominator
+                self.known[name] = self.poly(numerator) / z3.IntVal(int(denominator.constant))
+            case Quotient(numerator, denominator):
+                # Euclidean division: the quotient is the whole number that leaves a rest in range.
+                self.known[name] = z3.Int(self.number_of("quotient"))
+                rest = self.poly(numerator) - self.poly(denominator * of(symbol))
+                self.facts += [rest >= 0, rest < self.poly(denominator)]
         return self.known[name]
 
     def ranges(self) -> list[Any]:
-        return self.facts
+        """What is known of the symbols that occur, and of products of them."""
+        products = tuple(self.products)
+        lemmas = [lemma for monomial in products for lemma in self._steps(monomial)]
+        if len(products) <= MAX_PRODUCTS:
+            lemmas += [lemma for pair in combinations(products, 2) for lemma in self._monotone(*pair)]
+        return [*self.facts, *lemmas]
+
+    def _steps(self, monomial: Monomial) -> Iterator[Any]:
+        """Of a product s a with a size s >= 1: it is at most -s, 0, s, at least 2 s as a is below 0, 0, 1, above."""
+        import z3
+
+        size = tuple(factor for factor in monomial if isinstance(factor[0], str))
+        rest = tuple(factor for factor in monomial if not isinstance(factor[0], str))
+        if not size or not rest or not (self._is_known(size) and self._is_known(rest)):
+            return
+        value, scale, multiple = self.monomial(monomial), self.monomial(size), self.monomial(rest)
+        ((symbol, power), *others) = rest
+        extent = symbol.size.constant if isinstance(symbol, Var) and power == 1 and not others else None
+        yield z3.Implies(multiple <= -1, value <= -scale)
+        for count in range(min(int(extent), MAX_STEPS) if extent is not None else 2):
+            yield z3.Implies(multiple == count, value == count * scale)
+            yield z3.Implies(multiple > count, value >= (count + 1) * scale)
+
+    def _monotone(self, first: Monomial, second: Monomial) -> Iterator[Any]:
+        """Of two products s a and s b with the same size s >= 1: s a >= s b + s where a > b, and so on."""
+        import z3
+
+        others = dict(second)
+        size = tuple((symbol, min(n, others.get(symbol, 0))) for symbol, n in first if isinstance(symbol, str))
+        size = tuple(factor for factor in size if factor[1] > 0)
+        left, right = (divided_monomial(monomial, size) for monomial in (first, second))
+        if not size or not all(self._is_known(part) for part in (size, left, right)):
+            return
+        value, other, scale = self.monomial(first), self.monomial(second), self.monomial(size)
+        above = self.monomial(left) if left else z3.IntVal(1)
+        below = self.monomial(right) if right else z3.IntVal(1)
+        yield z3.Implies(above == below, value == other)
+        yield z3.Implies(above > below, value >= other + scale)
+        yield z3.Implies(above < below, value + scale <= other)
+
+    def _is_known(self, monomial: Monomial) -> bool:
+        """Whether a monomial is a symbol, or a product that the question has anyway."""
+        return monomial in self.products or (sum(abs(power) for _, power in monomial) <= 1)
 
 
 def _written(monomial: tuple[tuple[Symbol, int], ...]) -> str:

@@ -246,7 +246,7 @@ def _solve(row: _Row, coordinates: tuple[tuple[Poly, ...], ...]) -> tuple[tuple[
         progress = False
         for equation, var, coefficient in _candidates(equations, bound):
             rest = equation - of(var).scaled(coefficient)
-            value = rest.scaled(-1 / coefficient) if abs(coefficient) == 1 else quotient(-rest, int(coefficient))
+            value = rest.scaled(-1 / coefficient) if abs(coefficient) == 1 else quotient(-rest, number(coefficient))
             put_in = {var: value}
             equations = [other.substitute(put_in) for other in equations]
             guards = [condition.substitute(put_in) for condition in guards] + list(within(value, var.size))

@@ -93,4 +93,4 @@ def _points(var: Var, guards: Sequence[Guard]) -> list[Poly]:
 
 def _at_least(value: Poly, divisor: Fraction) -> Poly:
     """value / divisor, rounded up."""
-    return value if divisor == 1 else quotient(value + number(divisor - 1), int(divisor))
+    return value if divisor == 1 else quotient(value + number(divisor - 1), number(divisor))

@@ -209,6 +209,23 @@ def free_variables(form: Form) -> frozenset[Var]:
     return frozenset(var for term in form for var in term.free)
 
 
+def positions(form: Form) -> Iterator[Poly]:
+    """Every index at which a tensor is read and every number that a guard compares, functions and sets included."""
+    for term in form:
+        yield from (condition.poly for condition in term.guards)
+        for factor, _ in term.factors:
+            match factor:
+                case Element(_, index):
+                    yield from index
+                case Function(_, arguments):
+                    for argument in arguments:
+                        yield from positions(argument)
+                case Extremum(families):
+                    for family in families:
+                        yield from (condition.poly for condition in family.guards)
+                        yield from positions(family.value)
+
+
 def is_infinite(form: Form) -> bool:
     """Whether infinity occurs in a form: facts about real numbers then say nothing of it."""
     return any(factor.infinite for term in form for factor, _ in term.factors)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 
-from .polynomial import ONE, ZERO, Entry, Monomial, Poly, Var, number, of, power_of
+from .polynomial import ONE, ZERO, Poly, Var, is_plainly_not_negative
 
 
 class Relation(StrEnum):
@@ -73,18 +72,14 @@ def within(index: Poly, size: Poly) -> tuple[Guard, Guard]:
 
 
 def verdict(condition: Guard) -> bool | None:
-    """Whether a condition holds, or fails, for all indices in range and all sizes >= 1; None where that is not plain.
-
-    Indices are put at the end of their range that makes the polynomial least; what is left is a polynomial in sizes,
-    which with every size s written as 1 + s' is at least 0 when no coefficient is negative.
-    """
+    """Whether a condition holds, or fails, for all indices in range and all sizes >= 1; None where it is not plain."""
     if condition.relation is Relation.NOT_NEGATIVE:
-        if _least_is_not_negative(condition.poly):
+        if is_plainly_not_negative(condition.poly):
             return True
-        return False if _least_is_not_negative(-condition.poly - ONE) else None
+        return False if is_plainly_not_negative(-condition.poly - ONE) else None
     if not condition.poly.terms:
         return condition.relation is Relation.EQUAL
-    positive = _least_is_not_negative(condition.poly - ONE) or _least_is_not_negative(-condition.poly - ONE)
+    positive = is_plainly_not_negative(condition.poly - ONE) or is_plainly_not_negative(-condition.poly - ONE)
     return condition.relation is Relation.UNEQUAL if positive else None
 
 
@@ -98,45 +93,3 @@ def settled(guards: Iterable[Guard]) -> tuple[Guard, ...] | None:
         if known is None:
             kept[condition] = None
     return tuple(sorted(kept, key=lambda condition: condition.key))
-
-
-def _least_is_not_negative(poly: Poly) -> bool:
-    least = ZERO
-    for monomial, coefficient in poly.terms:
-        sizes = tuple(factor for factor in monomial if isinstance(factor[0], str))
-        others = [factor for factor in monomial if not isinstance(factor[0], str)]
-        if any(power < 0 for _, power in monomial) or len(others) > 1:
-            return False
-        part = _shifted_term(sizes, coefficient)
-        for symbol, power in others:
-            if not isinstance(symbol, Var | Entry) or power != 1:
-                return False
-            if coefficient.numerator >= 0:
-                part = ZERO
-                continue
-            shifted = _shifted(symbol.size if isinstance(symbol, Var) else symbol.bound)
-            if shifted is None:
-                return False
-            part = part * (shifted - ONE)
-        least = least + part
-    return all(coefficient.numerator >= 0 for _, coefficient in least.terms)  # fractions compare slowly
-
-
-@lru_cache(maxsize=4096)
-def _shifted_term(sizes: Monomial, coefficient: Fraction) -> Poly:
-    """A product of sizes with every s written as 1 + s', which is at least 0."""
-    part = number(coefficient)
-    for symbol, power in sizes:
-        part = part * power_of(of(symbol) + ONE, power)
-    return part
-
-
-@lru_cache(maxsize=4096)
-def _shifted(size: Poly) -> Poly | None:
-    """A polynomial in sizes with every s written as 1 + s'; None with a quotient, which may be less than 1."""
-    total = ZERO
-    for monomial, coefficient in size.terms:
-        if not all(isinstance(symbol, str) and power > 0 for symbol, power in monomial):
-            return None
-        total = total + _shifted_term(monomial, coefficient)
-    return total

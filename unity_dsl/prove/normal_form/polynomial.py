@@ -41,14 +41,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Quotient:
-    """`numerator // denominator`, rounded down, where no exact division is known."""
+    """`numerator // denominator`, rounded down, where no exact division is known; the denominator is at least 1."""
 
     numerator: Poly
-    denominator: int
+    denominator: Poly
 
     @cached_property
     def key(self) -> str:
-        return f"~({self.numerator.key})//{self.denominator}"
+        return f"~({self.numerator.key})//({self.denominator.key})"
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,7 @@ class Poly:
                         yield from part.symbols()
                 elif isinstance(symbol, Quotient):
                     yield from symbol.numerator.symbols()
+                    yield from symbol.denominator.symbols()
 
     @cached_property
     def variables(self) -> frozenset[Var]:
@@ -177,7 +178,8 @@ class Poly:
             for symbol, power in monomial:
                 base = value if symbol == name else of(symbol)
                 if isinstance(symbol, Quotient):
-                    base = quotient(symbol.numerator.with_size(name, value), symbol.denominator)
+                    parts = (symbol.numerator.with_size(name, value), symbol.denominator.with_size(name, value))
+                    base = quotient(*parts)
                 part = part * power_of(base, power)
             total = total + part
         return total
@@ -185,16 +187,38 @@ class Poly:
     def divided(self, divisor: Poly) -> tuple[Poly, Poly]:
         """(quotient, rest) by a monomial: the terms that it divides exactly, and the others."""
         ((monomial, coefficient),) = divisor.terms
-        inverse = tuple((symbol, -power) for symbol, power in monomial)
         exact, rest = {}, {}
         for term, c in self.terms:
             powers = dict(term)
             whole = all(powers.get(symbol, 0) >= power for symbol, power in monomial)
             if whole and (c / coefficient).denominator == 1:
-                exact[_product(term, inverse)] = c / coefficient
+                exact[divided_monomial(term, monomial)] = c / coefficient
             else:
                 rest[term] = c
         return _poly(exact), _poly(rest)
+
+    def exactly_divided(self, divisor: Poly) -> Poly | None:
+        """The quotient where a divisor leaves no rest, else None: long division in graded lexicographic order."""
+        terms = (*self.terms, *divisor.terms)
+        symbols = sorted({symbol for monomial, _ in terms for symbol, _ in monomial}, key=symbol_key)
+
+        def leading(poly: Poly) -> tuple[Monomial, Fraction]:
+            def order(term: tuple[Monomial, Fraction]) -> tuple[int, ...]:
+                powers = dict(term[0])
+                return sum(powers.values()), *(powers.get(symbol, 0) for symbol in symbols)
+
+            return max(poly.terms, key=order)
+
+        first, scale = leading(divisor)
+        rest, whole = self, ZERO
+        while rest.terms:
+            monomial, coefficient = leading(rest)
+            part = divided_monomial(monomial, first)
+            if any(power < 0 for _, power in part):
+                return None
+            step = Poly(((part, coefficient / scale),))
+            whole, rest = whole + step, rest - step * divisor
+        return whole
 
     def inverse(self) -> Poly | None:
         """1 / this, where this is one product of sizes; every size is at least 1."""
@@ -210,6 +234,7 @@ def _inside(symbol: Symbol) -> Iterator[Symbol]:
             yield from part.symbols()
     elif isinstance(symbol, Quotient):
         yield from symbol.numerator.symbols()
+        yield from symbol.denominator.symbols()
 
 
 def _substituted(symbol: Symbol, mapping: Mapping[Var, Poly]) -> Poly:
@@ -229,6 +254,11 @@ def _poly(terms: Mapping[Monomial, Fraction]) -> Poly:
     if len(kept) < 2:
         return Poly(tuple(kept))
     return Poly(tuple(sorted(kept, key=lambda term: [(symbol_key(symbol), power) for symbol, power in term[0]])))
+
+
+def divided_monomial(left: Monomial, right: Monomial) -> Monomial:
+    """left / right, with negative powers where it does not divide."""
+    return _product(left, tuple((symbol, -power) for symbol, power in right))
 
 
 def _product(left: Monomial, right: Monomial) -> Monomial:
@@ -270,13 +300,72 @@ def power_of(base: Poly, power: int) -> Poly:
     return result
 
 
-def quotient(numerator: Poly, denominator: int) -> Poly:
-    """numerator // denominator: `(d * q + r) // d = q + r // d`."""
-    exact, rest = numerator.divided(number(denominator))
-    constant = rest.constant
-    if constant is not None and constant.denominator == 1:
-        return exact + number(int(constant) // denominator)
+def quotient(numerator: Poly, denominator: Poly) -> Poly:
+    """numerator // denominator, rounded down, of whole numbers, where the denominator is at least 1.
+
+    (d q + r) // d = q + r // d; r // d = 0 where 0 <= r < d is plain; (n // c + r) // d = (n + c r) // (c d).
+    """
+    if len(denominator.terms) != 1:
+        return of(Quotient(numerator, denominator))
+    exact, rest = numerator.divided(denominator)
+    if rest.constant is not None and denominator.constant is not None:
+        return exact + number(rest.constant // denominator.constant)
+    if is_plainly_not_negative(rest) and is_plainly_not_negative(denominator - ONE - rest):
+        return exact
+    for monomial, coefficient in rest.terms:
+        ((inner, power), *others) = monomial or ((None, 0),)
+        if isinstance(inner, Quotient) and not others and power == coefficient == 1:
+            remaining = rest - of(inner)
+            whole = quotient(inner.numerator + remaining * inner.denominator, inner.denominator * denominator)
+            return exact + whole
     return exact + of(Quotient(rest, denominator))
+
+
+def is_plainly_not_negative(poly: Poly) -> bool:
+    """Whether a polynomial is at least 0 for all indices in range and all sizes >= 1, as far as its terms tell.
+
+    Indices are put at the end of their range that makes it least; what is left is a polynomial in sizes, which with
+    every size s written as 1 + s' is at least 0 when no coefficient is negative.
+    """
+    least = ZERO
+    for monomial, coefficient in poly.terms:
+        sizes = tuple(factor for factor in monomial if isinstance(factor[0], str))
+        others = [factor for factor in monomial if not isinstance(factor[0], str)]
+        if any(power < 0 for _, power in monomial) or len(others) > 1:
+            return False
+        part = _shifted_term(sizes, coefficient)
+        for symbol, power in others:
+            if not isinstance(symbol, Var | Entry) or power != 1:
+                return False
+            if coefficient.numerator >= 0:
+                part = ZERO
+                continue
+            shifted = _shifted(symbol.size if isinstance(symbol, Var) else symbol.bound)
+            if shifted is None:
+                return False
+            part = part * (shifted - ONE)
+        least = least + part
+    return all(coefficient.numerator >= 0 for _, coefficient in least.terms)  # fractions compare slowly
+
+
+@lru_cache(maxsize=4096)
+def _shifted_term(sizes: Monomial, coefficient: Fraction) -> Poly:
+    """A product of sizes with every s written as 1 + s', which is at least 0."""
+    part = number(coefficient)
+    for symbol, power in sizes:
+        part = part * power_of(of(symbol) + ONE, power)
+    return part
+
+
+@lru_cache(maxsize=4096)
+def _shifted(size: Poly) -> Poly | None:
+    """A polynomial in sizes with every s written as 1 + s'; None with a quotient, which may be less than 1."""
+    total = ZERO
+    for monomial, coefficient in size.terms:
+        if not all(isinstance(symbol, str) and power > 0 for symbol, power in monomial):
+            return None
+        total = total + _shifted_term(monomial, coefficient)
+    return total
 
 
 def product(parts: Iterable[Poly]) -> Poly:

@@ -14,14 +14,14 @@ from time import perf_counter
 
 from ...index.equations.instance import Equation, Instance, Operand
 from ...index.library import Library
-from ...syntax.ast import ReductionKind
+from ...syntax.ast import Expr, Name, Read, ReductionKind
 from ..answer import Answer, NotProved, Obligation, Proved
 from ..decision.integer_arithmetic import Arithmetic
 from ..equality.form_equality import Comparison
 from ..functions.fact_laws import laws_of
 from ..functions.scalar_functions import Functions
 from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute, summed
-from ..normal_form.guard import compare
+from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import Poly, Var, exact_number, fresh, number, of, product
 from ..translation.operator_forms import Call, Tensor, input_tensor
 from ..translation.symbolic_sizes import Factors, Failed, Sizes
@@ -224,6 +224,14 @@ class OnDevice(Call):
 
     def length(self, name: str) -> Poly:
         return self.whole if name == self.divided else super().length(name)
+
+    def _factored(
+        self, read: Read, place: int, dim: tuple[Var, ...], index: Expr
+    ) -> tuple[tuple[Poly, ...], list[Guard]]:
+        own = self.instance.operand(read.tensor).dims[place]
+        if read.fill is None and index == Name(self.divided) and self.divided not in own:
+            raise Unsupported(f"`{read.tensor}`, whose slices have all positions that `{self.divided}` reads")
+        return super()._factored(read, place, dim, index)
 
     def define(self, equation: Equation) -> Tensor:
         result = super().define(equation)

@@ -82,7 +82,8 @@ class Notation:
             case Entry(tensor, index, _):
                 return self.read(tensor, index)
             case Quotient(numerator, denominator):
-                return f"(({self.poly(numerator)}) // {denominator})"
+                divisor = self.poly(denominator)
+                return f"(({self.poly(numerator)}) // {divisor if divisor.isalnum() else f'({divisor})'})"
 
     def read(self, tensor: str, index: Sequence[Poly]) -> str:
         """`x[i, (j k)]`; a tensor without dimensions by its name."""

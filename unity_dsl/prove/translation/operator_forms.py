@@ -7,8 +7,7 @@ the numbers. How far each axis runs is worked out again in symbols, from the ope
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce as fold
+from dataclasses import dataclass, replace
 
 from ...index.equations.instance import Equation, Instance, Operand
 from ...index.equations.term import COMPARISONS, dim_index, walk
@@ -31,7 +30,8 @@ from ..normal_form.form import (
     summed,
 )
 from ..normal_form.guard import Guard, compare, within
-from ..normal_form.polynomial import ONE, Entry, Poly, Var, fresh, number, of, product
+from ..normal_form.polynomial import ONE, Entry, Poly, Var, fresh, number, of, product, quotient
+from .mixed_radix import common_indices, digit_choices, digits, merged
 from .symbolic_sizes import Failed, Sizes, shown
 
 
@@ -58,10 +58,40 @@ class Tensor:
             found |= dict(zip(dim, part, strict=True))
         return {var: value for var, value in found.items() if value != of(var)}
 
+    def over(self, other: Tensor) -> tuple[Tensor, Tensor]:
+        """The other tensor and this one, of the same device axes and sizes, in the same indices. Raises Unsupported."""
+        own = dict(other.devices)
+        mapping = {var: of(own[name]) for name, var in self.devices}
+        dims = []
+        for first, second in zip(other.dims, self.dims, strict=True):
+            axes, places = common_indices(first, second)
+            dims.append(axes)
+            mapping |= places
+        mapping = {var: value for var, value in mapping.items() if value != of(var)}
+        left, right = (replace(tensor, devices=other.devices, dims=tuple(dims)) for tensor in (other, self))
+        return left._at(mapping), right._at(mapping)
 
-def merged(axes: tuple[Var, ...]) -> Poly:
-    """The position in a dimension from those of its factors, major first."""
-    return fold(lambda position, var: position * var.size + of(var), axes, number(0))
+    def choices(self, other: Tensor) -> list[dict[Var, Poly]]:
+        """Choices of indices that are made one by one where this tensor is compared with another."""
+        values = [form for tensor in (self, other) for form in (tensor.value, *tensor.applied)]
+        return list(digit_choices([var for dim in self.dims for var in dim], *values))
+
+    def chosen(self, choice: Mapping[Var, Poly]) -> Tensor:
+        """The tensor where some of its indices are these numbers."""
+        return self._at(choice) if choice else self
+
+    @property
+    def applied(self) -> tuple[Form, ...]:
+        """The partial applications of its domain."""
+        return tuple(partial.family.value for partial in self.domain)
+
+    def _at(self, mapping: Mapping[Var, Poly]) -> Tensor:
+        return replace(
+            self,
+            value=substitute(self.value, mapping),
+            entry=None if self.entry is None else self.entry.substitute(mapping),
+            domain=tuple(partial.substitute(mapping) for partial in self.domain),
+        )
 
 
 def index_value(poly: Poly) -> Form:
@@ -276,25 +306,29 @@ class Call:
     ) -> tuple[tuple[Poly, ...], list[Guard]]:
         sizes = tuple(var.size for var in dim)
         axes = self._bare(read, place, index)
-        if axes is not None and tuple(var.size for var in axes) == sizes:
-            return tuple(map(of, axes)), []
+        if axes is not None and product(var.size for var in axes) == product(sizes):
+            return digits(axes, sizes), []  # the position along axes of the dimension's size lies inside
         position = self._whole(index)
         if not sizes:
             return (), [compare("==", position, number(0))]
+        major, exact = position, True
         minor: list[Poly] = []
         for size in reversed(sizes[1:]):
-            position, rest = self._divided(position, size)
+            major, rest, known = self._divided(major, size)
             minor.insert(0, rest)
-        return (position, *minor), list(within(position, sizes[0]))
+            exact = exact and known
+        bounds = within(major, sizes[0]) if exact else within(position, product(sizes))
+        return (major, *minor), list(bounds)
 
-    def _divided(self, value: Poly, size: Poly) -> tuple[Poly, Poly]:
-        """Quotient and rest, where the rest is certain to lie in range."""
-        if len(size.terms) != 1:
+    def _divided(self, value: Poly, size: Poly) -> tuple[Poly, Poly, bool]:
+        """Quotient and rest, and whether the quotient is exact: what a block leaves is certain to lie in it."""
+        if size.inverse() is None:
             raise Unsupported(f"`{self.instance.name}`: a position in a dimension with a factor {shown(size)}")
         exact, rest = value.divided(size)
-        if not all(self.sizes.arithmetic.certain(condition) for condition in within(rest, size)):
-            raise Unsupported(f"`{self.instance.name}`: the position {shown(value)} in blocks of {shown(size)}")
-        return exact, rest
+        if all(self.sizes.arithmetic.certain(condition) for condition in within(rest, size)):
+            return exact, rest, True
+        whole = quotient(value, size)
+        return whole, value - size * whole, False
 
     # ------------------------------------------------------------------------------------------ whole numbers
 
@@ -349,8 +383,8 @@ class Call:
             return None
         if size == ONE:
             return value if function == "//" else number(0)
-        exact, rest = self._divided(value, size)
-        return exact if function == "//" else rest
+        whole, rest, _ = self._divided(value, size)
+        return whole if function == "//" else rest
 
 
 def _integer_arithmetic(function: str, parts: list[Poly]) -> Poly:

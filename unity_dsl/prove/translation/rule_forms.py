@@ -28,7 +28,7 @@ from ..normal_form.polynomial import ONE, Poly, Var, exact_number, fresh, number
 from .operator_forms import Call, Tensor, input_tensor
 from .rule_results import check_results
 from .size_assumptions import Claim
-from .symbolic_sizes import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, shown, valued
+from .symbolic_sizes import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, share, shown, valued
 
 Ranks = Mapping[str, int]
 Views = Mapping[int, Mapping[str, Factors]]
@@ -90,6 +90,8 @@ class Graph:
     def __post_init__(self) -> None:
         self.functions = Functions(laws_of(self.library), self.arithmetic)
         self.functions.applications.followed = True
+        names = (*used_names(self.rule, self.claim, self.ranks), *self.claim.names)
+        self.named = {name: self.claim.factors(Name(name)) for name in names}
         for tensor in self.rule.inputs:
             self.tensors[tensor.name] = self._input(tensor)
 
@@ -142,7 +144,7 @@ class Graph:
         site = _Site(call, decl, given, numbers, self.witness, pattern)
         sizes = Sizes(self.arithmetic, {f"@{name}": factors_of(self.claim.degree(p)) for name, p in degrees.items()})
         if pattern is not None:
-            self.views[id(pattern)] = view_axes(pattern, operands[0])
+            self.views[id(pattern)] = view_axes(pattern, operands[0], self.named)
         instance = site.instance(operands, None if pattern is None else self.views[id(pattern)])
         sizes.attributes |= site.attributes(instance)
         if pattern is None:
@@ -269,12 +271,12 @@ def _hidden(tensor: Tensor, output: Operand, devices: Mapping[str, str]) -> Tens
     return replace(tensor, devices=tensor.devices + own, dims=tensor.dims[len(names) :])
 
 
-def view_axes(view: GraphView, operand: Tensor) -> dict[str, Factors]:
+def view_axes(view: GraphView, operand: Tensor, named: Mapping[str, Factors]) -> dict[str, Factors]:
     """The axes that a view names, with their factors. Raises Failed."""
     if len(view.source) != len(operand.dims):
         raise Failed("same_shape", f"a view of {len(view.source)} dimensions of a tensor of {len(operand.dims)}")
     pairs = zip(view.source, operand.dims, strict=True)
-    return dict(entry for names, dim in pairs for entry in _pattern_axes(names, _sizes(dim)))
+    return dict(entry for names, dim in pairs for entry in _pattern_axes(names, _sizes(dim), named))
 
 
 def view_binding(view: GraphView, axes: Mapping[str, Factors], sizes: Mapping[str, int]) -> Binding:
@@ -287,20 +289,33 @@ def view_binding(view: GraphView, axes: Mapping[str, Factors], sizes: Mapping[st
     return Binding(dims(view.source), dims(view.target))
 
 
-def _pattern_axes(names: tuple[str | int, ...], factors: Factors) -> Iterator[tuple[str, Factors]]:
-    """The axes that a pattern names in one dimension, each with its factors. Raises Failed."""
+def _pattern_axes(
+    names: tuple[str | int, ...], factors: Factors, sizes: Mapping[str, Factors]
+) -> Iterator[tuple[str, Factors]]:
+    """The axes that a pattern names in one dimension, each with its factors. Raises Failed.
+
+    As many names as factors are these in their order. Else a name that is a size of the rule has that size, and one
+    other has what is left.
+    """
     named = [name for name in names if name != 1]
     if len(named) == 1 and isinstance(named[0], str):
         yield named[0], factors
         return
-    if len(named) != len(factors):
+    texts = [name for name in named if isinstance(name, str)]
+    if len(texts) != len(named):
+        raise Unsupported("a number in a view other than 1")
+    if len(named) == len(factors):
+        yield from ((name, (factor,)) for name, factor in zip(texts, factors, strict=True))
+        return
+    known = {name: sizes[name] for name in texts if name in sizes}
+    unknown = [name for name in texts if name not in known]
+    size, part = product(factors), product(product(own) for own in known.values())
+    rest = share(part, size) if len(unknown) <= 1 else None
+    if rest is None or (not unknown and rest != ONE):
         written = " ".join(map(str, names))
         raise Failed("divides", f"`({written})` is not known to divide {' * '.join(map(shown, factors)) or '1'}")
-    for name, factor in zip(named, factors, strict=True):
-        if isinstance(name, str):
-            yield name, (factor,)
-        else:
-            raise Unsupported("a number in a view other than 1")
+    yield from known.items()
+    yield from ((name, factors_of(rest)) for name in unknown)
 
 
 def _bind_ranges(sizes: Sizes, instance: Instance, operands: Sequence[Tensor]) -> None:

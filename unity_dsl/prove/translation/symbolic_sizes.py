@@ -37,9 +37,45 @@ def factors_of(size: Poly) -> Factors:
     return () if size == ONE else (size,)
 
 
-def _divides(factor: Poly, size: Poly) -> bool:
-    """Whether a factor divides a size exactly, at all sizes: it is the size, or a product that every term has."""
-    return factor == size or (len(factor.terms) == 1 and not size.divided(factor)[1].terms)
+def share(factor: Poly, size: Poly) -> Poly | None:
+    """What a factor leaves of a size, where it divides it in whole numbers at all sizes; else None."""
+    if factor == size:
+        return ONE
+    if len(factor.terms) == 1:
+        exact, rest = size.divided(factor)
+        return None if rest.terms else exact
+    whole = size.exactly_divided(factor)
+    return whole if whole is not None and whole.is_whole else None
+
+
+def _without(whole: Factors, part: Factors) -> Factors | None:
+    """The factors that are left when each of `part` is taken out of one, None where one divides none of them."""
+    left = list(whole)
+    for factor in part:
+        shares = ((place, share(factor, own)) for place, own in enumerate(left))
+        place, rest = next(((place, rest) for place, rest in shares if rest is not None), (-1, ONE))
+        if place < 0:
+            return None
+        left[place : place + 1] = factors_of(rest)
+    return tuple(left)
+
+
+def common_refinement(first: Factors, second: Factors) -> Factors | None:
+    """The factors of a dimension that is divided in both ways, None where one's blocks cross the other's.
+
+    (p * e) and (p, e) give (p, e). A position in a dimension is the same number under every refinement (mixed radix).
+    """
+    ends = [product(factors[place:]) for factors in (first, second) for place in range(len(factors))]
+    found: list[Poly] = []
+    known = ONE
+    while ends := [end for end in dict.fromkeys(ends) if end != known]:
+        least = next((end for end in ends if all(share(end, other) is not None for other in ends)), None)
+        factor = None if least is None else share(known, least)
+        if least is None or factor is None:
+            return None
+        found.insert(0, factor)
+        known = least
+    return tuple(found)
 
 
 def shown(size: Poly) -> str:
@@ -70,7 +106,7 @@ def _symbol(symbol: Symbol, sizes: Mapping[str, int]) -> Fraction:
         case str():
             return Fraction(sizes[symbol])
         case Quotient(numerator, denominator):
-            return Fraction(exactly(numerator, sizes) // denominator)
+            return Fraction(exactly(numerator, sizes) // exactly(denominator, sizes))
     raise TypeError(f"{symbol} is no size")
 
 
@@ -99,17 +135,17 @@ class Sizes:
     # ------------------------------------------------------------------------------------------ operands
 
     def bind(self, axis: str, factors: Factors, what: str) -> None:
-        """An axis has these factors. Raises Failed where it is known to have others."""
+        """An axis has these factors, or is of their product. Raises Failed where it is known to be of another size.
+
+        Of two ways to divide it the finer one is kept.
+        """
         known = self.dims.setdefault(axis, factors)
-        if known != factors and not self._equal(known, factors):
+        if known == factors:
+            return
+        if not self.arithmetic.equal_sizes(known, factors):
             sizes = [" * ".join(map(shown, side)) or "1" for side in (known, factors)]
             raise Failed("same_shape", f"{what}: `{axis}` has size {sizes[0]} and {sizes[1]}")
-
-    def _equal(self, left: Factors, right: Factors) -> bool:
-        return len(left) == len(right) and all(
-            self.arithmetic.certain(compare("==", a, b), obligation="same_shape")
-            for a, b in zip(left, right, strict=True)
-        )
+        self.dims[axis] = common_refinement(known, factors) or known
 
     def bind_operands(self, instance: Instance, dims: Sequence[Sequence[Factors]]) -> None:
         """Axes of an instance from its operands' symbolic dimensions; those of a dimension of several come last."""
@@ -135,7 +171,7 @@ class Sizes:
         unknown = [axis for axis in axes if axis not in self.dims]
         if len(unknown) == 1:
             self.dims[unknown[0]] = self._quotient(factors, known, unknown[0])
-        elif unknown or known != factors:
+        elif unknown or not self.arithmetic.equal_sizes(known, factors):
             names = " * ".join(map(shown, factors)) or "1"
             raise Failed("same_shape", f"{what}: a dimension of size {names} is used as {len(axes)} axes")
 
@@ -188,15 +224,15 @@ class Sizes:
 
     def _quotient(self, whole: Factors, part: Factors, name: str) -> Factors:
         """The factors that are left of a dimension. Raises Failed where the part is none of them."""
-        left = list(whole)
-        sizes = [" * ".join(map(shown, side)) or "1" for side in (part, whole)]
-        for factor in part:
-            place = next((place for place, own in enumerate(left) if _divides(factor, own)), None)
-            if place is None:
-                raise Failed("divides", f"{sizes[0]} is not known to divide {sizes[1]} (for `{name}`)")
-            left[place : place + 1] = () if left[place] == factor else factors_of(left[place].divided(factor)[0])
-        self.divisions.append(f"{sizes[0]} divides {sizes[1]}")
-        return tuple(left)
+        texts = [" * ".join(map(shown, side)) or "1" for side in (part, whole)]
+        left = _without(whole, part)
+        if left is None:
+            rest = share(product(part), product(whole))
+            if rest is None:
+                raise Failed("divides", f"{texts[0]} is not known to divide {texts[1]} (for `{name}`)")
+            left = factors_of(rest)
+        self.divisions.append(f"{texts[0]} divides {texts[1]}")
+        return left
 
     def _comparison(self, operator: OperatorDecl, condition: Expr) -> Guard | None:
         """A condition over sizes; None where it is one of numbers, which the instance was checked against."""
@@ -256,5 +292,5 @@ def arithmetic_value(function: str, parts: Sequence[Poly]) -> Poly:
             if not rest.terms:
                 return exact
             if right.constant is not None and right.constant > 0:
-                return quotient(left, int(right.constant))
+                return quotient(left, right)
     raise Unsupported(f"sizes with `{function}`")

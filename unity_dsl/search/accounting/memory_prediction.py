@@ -41,7 +41,8 @@ def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
 
     parameters = sum(held(weight.value.name) for weight in graph.graph.weights)
     buffers = sum(held(buffer.value.name) for buffer in graph.graph.buffers)
-    total = Memory(parameters, buffers, parameters, MOMENTS * parameters)
+    trained = sum(held(weight.value.name) for weight in graph.graph.weights if weight.value.needs_gradient)
+    total = Memory(parameters, buffers, trained, MOMENTS * trained)
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             for run in step.runs:

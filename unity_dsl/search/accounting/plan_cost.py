@@ -16,9 +16,9 @@ from ..layout_problem.variable_meaning import Meaning
 _NOTHING = Cost()
 
 
-def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionPrices, loss: Value) -> Cost:
-    """Seconds of one step; what each device holds is left out. `loss` is read whole at the end."""
-    return _graph_cost(graph, meaning, prices, [(loss, invariant(prices.mesh))])
+def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionPrices, loss: Value | None) -> Cost:
+    """Seconds of one step; what each device holds is left out. `loss`, if any, is read whole at the end."""
+    return _graph_cost(graph, meaning, prices, [] if loss is None else [(loss, invariant(prices.mesh))])
 
 
 def _graph_cost(
@@ -47,7 +47,8 @@ def _graph_cost(
                 found = _graph_cost(run.body, body, prices, step.border.leaves(segment))
                 total = _sum(total, found, run.count * segment.probability)
     for stored in graph.graph.weights:
-        total = _sum(total, _update_cost(graph.values[stored.value.name], mesh, machine))
+        if stored.value.needs_gradient:
+            total = _sum(total, _update_cost(graph.values[stored.value.name], mesh, machine))
     for name, planned in graph.values.items():
         if name not in meaning.free:
             seconds = _conversion_seconds(planned, reads.get(name, set()), prices)

@@ -18,10 +18,11 @@ _NAMED = 3
 
 
 def describe_refusals(model: Model, mesh: Mesh, library: Library) -> Iterator[str]:
-    """One sentence for each size, not below the number of devices, that no mesh axis divides.
+    """One sentence for each size that no mesh axis divides, and of which every device would have two positions or more.
 
     Told are axes of contractions and windows that could be divided, by the values that these make.
     """
+    least = 2 * mesh.size
     found: dict[int, list[str]] = {}
     for place in places(model):
         if place.node is None or not place.node.instance.equations:
@@ -30,7 +31,7 @@ def describe_refusals(model: Model, mesh: Mesh, library: Library) -> Iterator[st
         if lowering_class(instance) in _HEAVY:
             for axis, entry in classify(instance, library).items():
                 size = instance.sizes[axis]
-                if entry.kind is not AxisKind.BLOCKED and size >= mesh.size > 1 and _whole(size, mesh):
+                if entry.kind is not AxisKind.BLOCKED and size >= least > 2 and _whole(size, mesh):
                     found.setdefault(size, []).append(f"`{axis}` of {place.path} ({instance.name})")
     degrees = ", ".join(map(str, sorted(set(mesh.degrees))))
     for size, axes in found.items():

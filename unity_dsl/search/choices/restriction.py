@@ -27,7 +27,8 @@ class Restriction:
 class Place:
     """A value of a model by its path; `segments` are the repeats around it, outermost first.
 
-    `node` makes it, if a node does; `stored` tells of weights and buffers, `given` of inputs.
+    `node` makes it, if a node does; `stored` tells of weights and buffers, `given` of inputs. `carried` is the path
+    under which the body of a repeat finds it.
     """
 
     path: str
@@ -36,6 +37,15 @@ class Place:
     node: Node | None = None
     stored: bool = False
     given: bool = False
+    carried: str = ""
+
+    def printed(self) -> Iterator[str]:
+        """The names under which the program that is written shows the value: those of its class, with `_` for dots."""
+        around = self.path.removesuffix(self.value.name)
+        for name in (self.value.name, self.value.name.replace(".", "_")):
+            yield from (name, around + name)
+        if self.carried:
+            yield self.carried
 
     def names(self) -> Iterator[str]:
         """The path with every choice of iterations: `layer.0.w`, `layer.1.w`, …"""
@@ -80,5 +90,6 @@ def _places(graph: Graph, prefix: str, segments: tuple[Segment, ...]) -> Iterato
             yield Place(inner + series.part.name, series.part, (*segments, step))
         # An entry is no place of its own: it is what came in at first, and the exit of the iteration before then.
         yield from _places(step.body, inner, (*segments, step))
+        carried = {result.name: inner + entry.name for result, entry in zip(step.results, step.entry, strict=True)}
         for value in step.makes:
-            yield Place(prefix + value.name, value, segments)
+            yield Place(prefix + value.name, value, segments, carried=carried.get(value.name, ""))

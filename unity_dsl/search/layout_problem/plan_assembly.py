@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...graph.graph import Node, Segment, Value
+from ...graph.graph import Model, Node, Segment, Value
 from ...graph.layout import Layout, Mesh, invariant
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from ..choices.layout_space import Conversions, Space
@@ -28,10 +28,10 @@ class Asked:
     leaves: bool = False
 
 
-def assemble(problem: Problem, solved: Solved, mesh: Mesh, loss: Value, outputs: Sequence[Value]) -> PlannedGraph:
+def assemble(problem: Problem, solved: Solved, mesh: Mesh, model: Model) -> PlannedGraph:
     """The plan that the values of the variables stand for."""
-    wanted = {loss.name: Asked((invariant(mesh),))}
-    for output in outputs:
+    wanted = {} if model.loss is None else {model.loss.name: Asked((invariant(mesh),))}
+    for output in model.outputs:
         wanted[output.name] = replace(wanted.get(output.name, Asked(())), leaves=True)
     return _assemble(problem, problem.meaning, solved, mesh, {}, wanted)
 

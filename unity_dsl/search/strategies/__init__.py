@@ -13,11 +13,14 @@ from .data_parallel import data_parallel
 from .random import random
 from .single import single
 
-__all__ = ["RANDOM", "STRATEGIES", "Strategy", "random"]
+__all__ = ["AUTO", "RANDOM", "STRATEGIES", "Strategy", "random"]
 
 Strategy = Callable[[Model, Mesh, Library], Restriction]
 
-STRATEGIES: dict[str, Strategy] = {"auto": auto, "data_parallel": data_parallel, "single": single}
+AUTO = "auto"
+"""The strategy that searches the whole space: of the others' plans nothing says that they are the cheapest."""
+
+STRATEGIES: dict[str, Strategy] = {AUTO: auto, "data_parallel": data_parallel, "single": single}
 
 RANDOM = "random"
 """The name of the strategy that draws its plan: `random`, or `random:7` with a seed."""

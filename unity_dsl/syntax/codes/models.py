@@ -104,8 +104,9 @@ MODELS: dict[str, Code] = {
         "that the tensor's integers do not reach.",
     ),
     "E220": Code(
-        "a model without a loss",
-        "A model states what training minimises: `loss cross_entropy(logits, target)`.",
+        "a model that returns nothing",
+        "A model states what training minimises, `loss cross_entropy(logits, target)`, or what it is run for, "
+        "`output logits`, or both. One without a loss is for inference: it has no gradients and no train.py.",
     ),
     "E221": Code("a second loss", "One number is minimised. Several terms are added: `loss a + 0.4 * b`."),
     "E222": Code("a loss that cannot be minimised", "It is one float of shape [] that depends on a weight."),

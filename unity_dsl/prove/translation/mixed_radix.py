@@ -1,0 +1,92 @@
+"""Positions in a dimension as the digits of its factors (mixed radix), under one way to divide it or another.
+
+A dimension of size p * e may be the pair (p, e) to one operator and one factor to the next: position i there is block
+i // e and remainder i % e here. Where the factors of one are products of the other's, no division is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import reduce as fold
+
+from ..normal_form.form import Form, Unsupported, positions
+from ..normal_form.polynomial import Poly, Var, fresh, number, of, product, quotient
+from .symbolic_sizes import common_refinement, shown
+
+MAX_CHOICES = 16
+
+
+def merged(axes: tuple[Var, ...]) -> Poly:
+    """The position in a dimension from those of its factors, major first."""
+    return fold(lambda position, var: position * var.size + of(var), axes, number(0))
+
+
+def digits(axes: tuple[Var, ...], sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
+    """The position along axes in a dimension of the same size that has other factors, factor by factor.
+
+    Raises Unsupported for blocks of a size that is a sum.
+    """
+    found: list[Poly] = []
+    left = list(axes)
+    for size in reversed(sizes):
+        run: list[Var] = []
+        while left and product(var.size for var in run) != size:
+            run.insert(0, left.pop())
+        if product(var.size for var in run) != size:
+            return blocks(merged(axes), sizes)
+        found.insert(0, merged(tuple(run)))
+    return tuple(found)
+
+
+def blocks(position: Poly, sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
+    """A position inside a dimension by Euclidean division. Raises Unsupported for blocks of a size that is a sum."""
+    if not sizes:
+        return ()
+    found: list[Poly] = []
+    for size in reversed(sizes[1:]):
+        if size.inverse() is None:
+            raise Unsupported(f"a position in a dimension with a factor {shown(size)}")
+        whole = quotient(position, size)
+        found.insert(0, position - size * whole)
+        position = whole
+    return (position, *found)
+
+
+def digit_choices(indices: Iterable[Var], *forms: Form) -> Iterator[dict[Var, Poly]]:
+    """Every choice of those indices of few positions that multiply a size: in `t * c + i` with t < 2, t is 0 or 1.
+
+    At most `MAX_CHOICES`; further indices stay.
+    """
+    multiplied = {
+        symbol
+        for form in forms
+        for poly in positions(form)
+        for monomial, _ in poly.terms
+        for symbol, _ in (monomial if len(monomial) > 1 else ())
+    }
+    found: list[dict[Var, Poly]] = [{}]
+    for var in indices:
+        if var in multiplied and var.size.constant is not None:
+            values = range(int(var.size.constant))
+            if len(found) * len(values) > MAX_CHOICES:
+                break
+            found = [{**choice, var: number(value)} for choice in found for value in values]
+    yield from found
+
+
+def common_indices(left: tuple[Var, ...], right: tuple[Var, ...]) -> tuple[tuple[Var, ...], dict[Var, Poly]]:
+    """Indices of a dimension that two tensors divide in their own ways, and what the indices of both are in them.
+
+    The sizes are known to have the same product. Raises Unsupported.
+    """
+    sizes = [tuple(var.size for var in axes) for axes in (left, right)]
+    if sizes[0] != sizes[1] and product(sizes[0]) == product(sizes[1]):
+        finer = common_refinement(*sizes)
+        axes = left if finer is None or finer == sizes[0] else tuple(map(fresh, finer))
+        places = (
+            {var: of(var) for var in left} if axes is left else dict(zip(left, digits(axes, sizes[0]), strict=True))
+        )
+        return axes, places | dict(zip(right, digits(axes, sizes[1]), strict=True))
+    if len(left) == len(right):
+        return left, dict(zip(right, map(of, left), strict=True))
+    return left, dict(zip(right, blocks(merged(left), sizes[1]), strict=True))
