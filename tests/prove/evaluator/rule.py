@@ -131,7 +131,7 @@ class Instance:
             tuple((self.sizes.degree(name),) for name in names) + tensor.dims
             for names, tensor in zip(exposed, operands, strict=True)
         ]
-        factors = None if view is None else _view_factors(view, own[0])
+        factors = None if view is None else _view_factors(view, own[0], self.sizes)
         framed = frame(
             decl,
             [tuple(prod(size for _, size in dim) for dim in dims) for dims in own],
@@ -285,8 +285,8 @@ def _local(tensor: Tensor, where: Mapping[str, int], exposed: Sequence[str]) -> 
     return element
 
 
-def _view_factors(view: GraphView, dims: Sequence[Dim]) -> dict[str, Dim]:
-    """The factors of the axes that a view names. Raises NoMeaning where a dimension does not have as many."""
+def _view_factors(view: GraphView, dims: Sequence[Dim], sizes: Sizes) -> dict[str, Dim]:
+    """The factors of the axes that a view names. Raises NoMeaning where they do not make up a dimension."""
     if len(view.source) != len(dims):
         raise NoMeaning("a view of another rank")
     found: dict[str, Dim] = {}
@@ -299,13 +299,23 @@ def _view_factors(view: GraphView, dims: Sequence[Dim]) -> dict[str, Dim]:
         elif len(named) == len(dim):
             parts = [(factor,) for factor in dim]
         else:
-            raise NoMeaning("a view of other factors")
+            parts = _shares(named, prod(size for _, size in dim), sizes)
         if not all(isinstance(name, str) and name not in found for name in named):
             raise NoMeaning("a view that names an axis twice, or a number")
         found |= dict(zip(map(str, named), parts, strict=True))
     if not {str(name) for names in view.target for name in names if name != 1} <= set(found):
         raise NoMeaning("a view that makes axes of nothing")
     return found
+
+
+def _shares(names: Sequence[str | int], size: int, sizes: Sizes) -> list[Dim]:
+    """A name that is a size of the rule has that size, and one other has what is left."""
+    known = {name: sizes.factors(Name(name)) for name in names if isinstance(name, str) and name in sizes.numbers}
+    rest, over = divmod(size, prod(factor for dim in known.values() for _, factor in dim))
+    unknown = [name for name in names if name not in known]
+    if over or len(unknown) > 1 or not unknown and rest != 1:
+        raise NoMeaning("a view of other factors")
+    return [known[name] if name in known else ((f"{size}/{rest}", rest),) for name in names]  # type: ignore[index]
 
 
 def _pattern(view: GraphView, factors: Mapping[str, Dim]) -> Pattern:

@@ -171,14 +171,15 @@ def _check(sizes: Sizes) -> None:
 def drawn(rule: RuleDecl, seed: int, far: Sequence[int] = (), max_rank: int = 3) -> Sizes | None:
     """Sizes that meet the conditions, or None where none are found: odd seeds have sizes of 1, even ones have not.
 
-    Pairwise different where that can be. With `far` one or two of them, by chance, are of these.
+    Pairwise different where that can be, or, at every second pair of seeds, as small as can be. With `far` one or two of them, by chance, are of these.
     """
     random = Random(f"{rule.name} {seed}")
     groups, free = rest_groups(rule), [name for name in size_names(rule) if name not in aliases(rule)]
-    for attempt in range(120):
+    for attempt in range(200):
         ranks = {group: random.randint(0, max_rank) for group in groups}
         names = [*free, *(name for group in groups for name in group_names(group, ranks))]
-        numbers = dict(zip(names, _numbers(random, len(names), 1 + (seed % 2 == 0), attempt), strict=True))
+        turn = attempt if seed % 4 < 2 else attempt + 40
+        numbers = dict(zip(names, _numbers(random, len(names), 1 + (seed % 2 == 0), turn), strict=True))
         if far and names and attempt < 60:
             numbers |= {random.choice(names): random.choice(far) for _ in range(1 + (random.random() < 0.3))}
         try:
@@ -191,8 +192,8 @@ def drawn(rule: RuleDecl, seed: int, far: Sequence[int] = (), max_rank: int = 3)
     return None
 
 
-def _numbers(random: Random, how_many: int, lowest: int, attempt: int) -> Sequence[int]:
-    if attempt < 40 and how_many <= 8:
+def _numbers(random: Random, how_many: int, lowest: int, turn: int) -> Sequence[int]:
+    if turn < 40 and how_many <= 8:
         return random.sample(range(lowest, lowest + max(how_many, 2)), how_many)
-    top = lowest + (2 if attempt < 80 else 12)
+    top = lowest + (1 if turn < 55 else 2 if turn < 100 else 12)
     return [random.randint(lowest, top) for _ in range(how_many)]

@@ -94,7 +94,7 @@ def test_far_positions_large_values_and_what_has_no_value(rule: str, truth: Trut
         "rule f(x: [m])\n  partition[p; dim=0](x) => partition[p; dim=0](x)\n",
         "rule f(x: [p * n], y: [n])\n  partition[p; dim=0](x) + y => y + partition[p; dim=0](x)\n",
         "rule f(x: [m])\n  slice(x; dim=0, start=k / 2, stop=k / 2 + 1) => x\n",
-        "rule f(x: [a * b])\n  x[(a b c)] -> [a, b, c] => x\n",
+        "rule f(x: [a * b])\n  x[(a c d)] -> [a, c, d] => x\n",
     ],
     ids=["sizes", "degree", "layout", "position", "factors"],
 )
