@@ -64,7 +64,7 @@ def drawn_sides(kind: str, random: Random) -> tuple[str, str]:
     left, right = random.choice(SCHEMES[kind])
     known: dict[str, str] = {}
     if random.random() < IN_CONTEXT:
-        context = random.choice(CONTEXTS)
+        context = random.choice(CONTEXTS.split(" | "))
         left, right = context.replace("{_}", left), context.replace("{_}", right)
     left, right = filled(left, random, known), filled(right, random, known)
     if random.random() < SWAPPED:
@@ -75,7 +75,23 @@ def drawn_sides(kind: str, random: Random) -> tuple[str, str]:
 
 
 RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
-_TOKEN = re.compile(r"(?<=[ \[(])(?:<=|>=|==|!=|<|>|//|%|\d+(?:\.\d+)?|[+*-]|max(?=\()|min(?=\()|sum(?=\()|-inf|x(?=\[n\]))(?=[ \[\]),(])")
+_TOKEN = re.compile(
+    r"(?<=[ \[(])"
+    r"(?:<=|>=|==|!=|<|>|//|%|\d+(?:\.\d+)?|[+*-]|max(?=\()|min(?=\()|sum(?=\()|-inf|x(?=\[n\]))"
+    r"(?=[ \[\]),(])"
+)
+OTHERS = {
+    "//": ("%",),
+    "%": ("//",),
+    "+": ("-",),
+    "-": ("+",),
+    "*": ("+",),
+    "max": ("min", "sum"),
+    "min": ("max",),
+    "sum": ("max",),
+    "-inf": ("inf", "0"),
+    "x": ("y",),
+}
 
 
 def changed(text: str, random: Random) -> str:
@@ -92,11 +108,7 @@ def _other(token: str, random: Random) -> str:
         return random.choice([other for other in RELATIONS if other != token])
     if token[0].isdigit():
         return random.choice([str(int(token) + 1), str(max(int(token) - 1, 0))]) if token.isdigit() else "0.25"
-    others = {
-        "//": ["%"], "%": ["//"], "+": ["-"], "-": ["+"], "*": ["+"], "max": ["min", "sum"], "min": ["max"],
-        "sum": ["max"], "-inf": ["inf", "0"], "x": ["y"],
-    }  # fmt: skip
-    return random.choice(others.get(token, [token]))
+    return random.choice(OTHERS[token])
 
 
 def _case(kind: str, name: str, left: str, right: str, random: Random) -> Case:
@@ -116,7 +128,8 @@ def _case(kind: str, name: str, left: str, right: str, random: Random) -> Case:
     given = ", ".join(f"{tensor}: {_sized(TENSORS[tensor], own)}" for tensor in used)
     condition = f"\n  where {where}" if where else ""
     operands = ", ".join(used)
-    return Case(kind, name, declarations, f"rule {name}({given}){condition}\n  {name}_l({operands}) => {name}_r({operands})\n")
+    rule = f"rule {name}({given}){condition}\n  {name}_l({operands}) => {name}_r({operands})\n"
+    return Case(kind, name, declarations, rule)
 
 
 def _sized(dims: str, own: dict[str, str]) -> str:

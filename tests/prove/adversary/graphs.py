@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from random import Random
 
-ELEMENTWISE = "relu|exp|tanh|spike|neg|log|sqrt|square|causal_mask|far_mask|running|backwards|placed|softmax|share|2 *|sigmoid"
-SAME = "{dim=0|dim=1}"
+UNARY = (
+    "relu|exp|tanh|spike|neg|log|sqrt|square|causal_mask|far_mask|running|backwards|placed|softmax|share|2 *|sigmoid"
+)
 
 GRAPHS: Mapping[str, Sequence[str]] = {
     "devices": (
@@ -40,7 +41,8 @@ GRAPHS: Mapping[str, Sequence[str]] = {
         "(x: [p * m, k]) => combine[p; dim=0]({F}(deal[p; dim=0](x))) => {F}(x)",
         "(x: [p * m, k], y: [p * m, k]) => reduce[p](running(partition[p; dim=0](x) * deal[p; dim=0](y))) => "
         "reduce[p](running(partition[p; dim=0](x * y)))",
-        "(x: [m, p * k], w: [o, p * k]) => linear(x, w) => reduce[p](linear({partition|deal}[p; dim=1](x), {partition|deal}'[p; dim=1](w)))",
+        "(x: [m, p * k], w: [o, p * k]) => linear(x, w) => "
+        "reduce[p](linear({partition|deal}[p; dim=1](x), {partition|deal}'[p; dim=1](w)))",
         "(x: [m, p * k], w: [p * o, p * k]) => linear(x, w) => "
         "combine[p; dim={0|1|1}](linear({replicate[p](x)|partition[p; dim=0](x)}, partition[p; dim={0|0|1}](w)))",
         "(x: [p * m], y: [q * m]) where p == q => partition[p; dim=0](x), partition[q; dim=0](y) => "
@@ -49,8 +51,10 @@ GRAPHS: Mapping[str, Sequence[str]] = {
         "(x: [p * m]) => halo[p; dim=0, before={0|1}, after=0](x) => partition[p; dim=0](x)",
     ),
     "graphs": (
-        "(x: [s + {1|20|64|70}, t]) => {F}(slice(x; dim=0, start=s, stop=s + 1)) => slice({F}(x); dim=0, start=s, stop=s + 1)",
-        "(x: [s, t + {1|20|64|70}]) => {F}(slice(x; dim=1, start=t, stop=t + 1)) => slice({F}(x); dim=1, start=t, stop=t + 1)",
+        "(x: [s + {1|20|64|70}, t]) => {F}(slice(x; dim=0, start=s, stop=s + 1)) => "
+        "slice({F}(x); dim=0, start=s, stop=s + 1)",
+        "(x: [s, t + {1|20|64|70}]) => {F}(slice(x; dim=1, start=t, stop=t + 1)) => "
+        "slice({F}(x); dim=1, start=t, stop=t + 1)",
         "(x: [m, k], y: [l, k]) => {F}(concat(x, y; dim=0)) => concat({F}(x), {F}(y); dim=0)",
         "(x: [k, m], y: [k, l]) => {F}(concat(x, y; dim=1)) => concat({F}(x), {F}(y); dim=1)",
         "(x: [k, m], y: [k, l]) => {G}(concat({F}(x), y; dim=1)) => {maximum|+|*}({G}({F}(x)), {G}(y))",
@@ -69,9 +73,11 @@ GRAPHS: Mapping[str, Sequence[str]] = {
         "(x: [m, k], y: [m, k]) => (x + y) / {F}(x) => x / {F}(x) + y / {F}(x)",
         "(x: [m, k]) => {G}({F}(x)) => {G}({F}(backwards(x)))",
         "(x: [m, k]) => {G}(x) => {G}({H}(x))",
-        "(x: [m, k]) => {best|reduce_max}({relu|exp|neg|square}(x)[a, b] -> [{a|a, b}]) => {relu|exp|neg|square}'({best|reduce_max}'(x[a, b] -> [{a|a, b}]))",
+        "(x: [m, k]) => {best|reduce_max}({relu|exp|neg|square}(x)[a, b] -> [{a|a, b}]) => "
+        "{relu|exp|neg|square}'({best|reduce_max}'(x[a, b] -> [{a|a, b}]))",
         "(x: [m, k], y: [k, l]) => matmul({F}(x), y) => {F}(matmul(x, y))",
-        "(x: [m, k]) => scale({F}(x); factor={0|1 / 3|2|0.1|-1}) => {F}(scale(x; factor={0|1 / 3|0.3333333333333333|2|0.1|-1}'))",
+        "(x: [m, k]) => scale({F}(x); factor={0|1 / 3|2|0.1|-1}) => "
+        "{F}(scale(x; factor={0|1 / 3|0.3333333333333333|2|0.1|-1}'))",
         "(x: [m, k]) => shift(shift({F}(x); by={1|100000000000000000}); by=-{1|100000000000000000}) => {F}(x)",
         "(x: [m, k]) => clamp({F}(x); lo=0, hi={6|100|1000}) => relu({F}(x))",
         "(x: [m, k]) => minimum(relu({F}(x)), {F}(x)) => {F}(x)",
@@ -80,15 +86,18 @@ GRAPHS: Mapping[str, Sequence[str]] = {
         "(x: [m, k]) => softmax({H}(x) + {1|x}) => softmax({H}(x))",
     ),
     "gathers": (
-        "(i: int<v>[n], j: int<v>[k], w: [v, d]) => embedding(concat(i, j; dim=0), w) => concat(embedding(i, w), embedding(j, w); dim=0)",
+        "(i: int<v>[n], j: int<v>[k], w: [v, d]) => embedding(concat(i, j; dim=0), w) => "
+        "concat(embedding(i, w), embedding(j, w); dim=0)",
         "(i: int<v>[n], w: [v, d]) => {F}(embedding(i, w)) => embedding(i, {F}(w))",
         "(i: int<v>[n], w: [v, d], y: [v, d]) => embedding(i, w {+|*|-} y) => embedding(i, w) {+|*|-} embedding(i, y)",
         "(i: int<v>[n], w: [v, d], u: [d, e]) => matmul(embedding(i, w), u) => embedding(i, matmul(w, u))",
         "(i: int<v>[n, l], w: [v, d]) => embedding_bag(i, {F}(w)) => {F}(embedding_bag(i, w))",
-        "(i: int<v>[n, l], w: [v, d], y: [v, d]) => embedding_bag(i, w + y) => embedding_bag(i, w) + embedding_bag(i, y)",
+        "(i: int<v>[n, l], w: [v, d], y: [v, d]) => embedding_bag(i, w + y) => "
+        "embedding_bag(i, w) + embedding_bag(i, y)",
         "(x: [v], i: int<v>[n], y: [n]) => scatter_add(x, i, y; dim=0) => x + scatter_add(0 * x, i, y; dim=0)",
         "(x: [v], i: int<v>[n], y: [n]) => gather(scatter_add(0 * x, i, y; dim=0), i; dim=0) => y",
-        "(x: [v], i: int<v>[n], y: [n], z: [n]) => scatter_add(scatter_add(x, i, y; dim=0), i, z; dim=0) => scatter_add(x, i, y {+|*} z; dim=0)",
+        "(x: [v], i: int<v>[n], y: [n], z: [n]) => scatter_add(scatter_add(x, i, y; dim=0), i, z; dim=0) => "
+        "scatter_add(x, i, y {+|*} z; dim=0)",
         "(x: [v], i: int<v>[n], y: [n]) => {F}(gather(x, i; dim=0)) * y => gather({F}(x), i; dim=0) * y",
         "(x: [v], i: int<v>[n], y: [n]) => scatter_add(x, i, {F}(y); dim=0) => {F}(scatter_add(x, i, y; dim=0))",
         "(i: int<v>[n], w: [v, d]) => matmul(one_hot(i), {F}(w)) => embedding(i, {F}(w))",
@@ -96,11 +105,12 @@ GRAPHS: Mapping[str, Sequence[str]] = {
         "(i: int<v>[n], w: [v, d]) => reduce_sum(embedding(i, w)[a, b] -> [b]) => reduce_sum(w[a, b] -> [b])",
         "(x: [n, c], t: int<c>[n]) => cross_entropy({H}(x), t) => cross_entropy(x, t)",
         "(x: [n, c], t: int<c>[n]) => cross_entropy(log_softmax({H}(x)), t) => cross_entropy({H}(x), t)",
-        "(i: int<v>[n], j: int<v>[n], w: [v, d]) => embedding(i, w) {+|*} embedding(j, w) => embedding(j, w) {+|*} embedding(i, w)",
+        "(i: int<v>[n], j: int<v>[n], w: [v, d]) => embedding(i, w) {+|*} embedding(j, w) => "
+        "embedding(j, w) {+|*} embedding(i, w)",
     ),
 }
 OWN = {
-    "F": ELEMENTWISE,
+    "F": UNARY,
     "H": "causal_mask|far_mask|spike|log|sqrt|exp|relu|neg|reciprocal",
     "G": "best|rowmax|sum_rows",
     "D": "dim=0|dim=1",

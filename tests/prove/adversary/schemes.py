@@ -144,9 +144,14 @@ SCHEMES: Mapping[str, Sequence[Pair]] = {
         ("sum(m) ({V} - {F})", "(sum(m) {V}) - |m| * {F}"),
         ("sum(m) ({V} + {W})", "(sum(m) {V}) + (sum(m) {W})"),
         ("sum(m) [{H}] * {F}", "(sum(m) [{H}]) * {F}"),
-        ("(sum(m) select({H}, {W}, 0)) / (sum(m) select({H}, 1, 0)) * (sum(m) select({H}, 1, 0))", "sum(m) [{H}] * {W}"),
-        ("sum(m) select({H}, exp({W} - (max(m) select({H}, {W}, -inf))), 0)",
-         "exp(-(max(m) select({H}, {W}, -inf))) * (sum(m) select({H}, exp({W}), 0))"),
+        (
+            "(sum(m) select({H}, {W}, 0)) / (sum(m) select({H}, 1, 0)) * (sum(m) select({H}, 1, 0))",
+            "sum(m) [{H}] * {W}",
+        ),
+        (
+            "sum(m) select({H}, exp({W} - (max(m) select({H}, {W}, -inf))), 0)",
+            "exp(-(max(m) select({H}, {W}, -inf))) * (sum(m) select({H}, exp({W}), 0))",
+        ),
         ("sum(m) exp({V} - {F})", "exp(-{F}) * (sum(m) exp({V}))"),
         ("log(sum(m) exp({V} - {F})) + {F}", "log(sum(m) exp({V}))"),
         ("log(sum(m) exp({V} - {I})) + {I}", "log(sum(m) exp({V}))"),
@@ -306,11 +311,10 @@ SCHEMES: Mapping[str, Sequence[Pair]] = {
     ),
 }
 
-CONTEXTS: Sequence[str] = (
-    "{_}", "{_}", "{_}", "{_}",
-    "exp({_})", "relu({_})", "-({_})", "({_}) * {F}", "({_}) + {F}", "tanh({_})", "[({_}) > {c}]", "[({_}) == {c}]",
-    "select({G}, {_}, {F})", "select(({_}) > {c}, {F}, {F1})", "maximum({_}, {F})", "({_}) * ({_})", "({_}) - ({_})",
-    "sum(m) w[m] * ({_})", "exp(-({_}))", "({_}) / {P}", "[{G}] * ({_})", "0 * ({_})", "select({G}, {_}, -inf)",
-    "({_}) + {I}", "abs({_})", "sqrt(exp({_}))", "sigmoid({_})",
+CONTEXTS = (
+    "{_} | {_} | {_} | {_} | exp({_}) | relu({_}) | -({_}) | ({_}) * {F} | ({_}) + {F} | tanh({_}) | "
+    "[({_}) > {c}] | [({_}) == {c}] | select({G}, {_}, {F}) | select(({_}) > {c}, {F}, {F1}) | maximum({_}, {F}) | "
+    "({_}) * ({_}) | ({_}) - ({_}) | sum(m) w[m] * ({_}) | exp(-({_})) | ({_}) / {P} | [{G}] * ({_}) | 0 * ({_}) | "
+    "select({G}, {_}, -inf) | ({_}) + {I} | abs({_}) | sqrt(exp({_})) | sigmoid({_})"
 )
 """What both sides are put into."""

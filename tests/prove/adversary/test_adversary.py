@@ -20,11 +20,7 @@ SEED = int(os.environ.get("UNITY_ADVERSARY_SEED", "1"))
 
 
 def tried(total: int, seed: int, *, witness: bool) -> list[Verdict]:
-    return [
-        one
-        for kind, count in shares(total).items()
-        for one in judged(kind, range(count), seed, witness=witness)
-    ]
+    return [one for kind, count in shares(total).items() for one in judged(kind, range(count), seed, witness=witness)]
 
 
 @pytest.mark.parametrize("witness", [True, False], ids=["with numbers", "without numbers"])

@@ -128,7 +128,7 @@ def _word(rule: RuleDecl, library: Library, *, witness: bool) -> tuple[Word, Ans
         return Word.SILENT, None, f"no answer in {PATIENCE:g} CPU seconds"
     except InputError as error:
         return Word.REFUSED, None, str(error)
-    except Exception as error:  # noqa: BLE001 (a crash of the prover is what is looked for)
+    except Exception as error:
         return Word.CRASHED, None, f"{type(error).__name__}: {error}"
     if isinstance(answer, Proved):
         return Word.PROVED, answer, ""

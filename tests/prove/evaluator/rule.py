@@ -143,7 +143,7 @@ class Instance:
         run = self._operation(decl, framed, [*zip(operands, exposed, strict=True)], mapped, call.result)
         known = {f"@{name}": (self.sizes.degree(degree),) for name, degree in degrees.items()}
         dims = self._result_dims(decl, framed, own, known, view, factors, call.result)
-        copied = parallel or view is not None and isinstance(decl.statements[0].value, Read)
+        copied = parallel or (view is not None and isinstance(decl.statements[0].value, Read))
         moved = operands[0].integer_range if copied else framed.ranges[call.result]
         devices = (*mapped, *((name, self.sizes.degree(name)[1]) for name in made))
         return Tensor(devices, dims[len(made) :], run, moved)
@@ -313,7 +313,7 @@ def _shares(names: Sequence[str | int], size: int, sizes: Sizes) -> list[Dim]:
     known = {name: sizes.factors(Name(name)) for name in names if isinstance(name, str) and name in sizes.numbers}
     rest, over = divmod(size, prod(factor for dim in known.values() for _, factor in dim))
     unknown = [name for name in names if name not in known]
-    if over or len(unknown) > 1 or not unknown and rest != 1:
+    if over or len(unknown) > 1 or (not unknown and rest != 1):
         raise NoMeaning("a view of other factors")
     return [known[name] if name in known else ((f"{size}/{rest}", rest),) for name in names]  # type: ignore[index]
 

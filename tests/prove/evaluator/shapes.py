@@ -69,9 +69,7 @@ def frame(
         group: tuple(f"{group}.{place}" for place in range(solver.rank(group))) for group in _groups(decl, pattern)
     }
     if pattern is None:
-        inputs = tuple(
-            solver.bind(tensor, shape, rests) for tensor, shape in _by_broadcast(decl.inputs, shapes)
-        )
+        inputs = tuple(solver.bind(tensor, shape, rests) for tensor, shape in _by_broadcast(decl.inputs, shapes))
         inputs = tuple(inputs[place] for place in _back(decl.inputs))
     else:
         inputs = (solver.bind_pattern(pattern, shapes[0], rests),)
@@ -93,9 +91,7 @@ def frame(
     )
 
 
-def _by_broadcast(
-    tensors: Sequence[TensorDecl], shapes: Sequence[Shape]
-) -> list[tuple[TensorDecl, Shape]]:
+def _by_broadcast(tensors: Sequence[TensorDecl], shapes: Sequence[Shape]) -> list[tuple[TensorDecl, Shape]]:
     """Tensors that do not broadcast first: they fix the sizes that the others must fit."""
     return [(tensors[place], shapes[place]) for place in _order(tensors)]
 
@@ -139,9 +135,7 @@ def tensor_axes(tensor: TensorDecl, rests: Mapping[str, tuple[str, ...]]) -> lis
         else:
             found.append(
                 tuple(
-                    axis
-                    for dim in dims
-                    for axis in (rests[dim.name] if dim.rest else (axis_of(dim.name, dim.device),))
+                    axis for dim in dims for axis in (rests[dim.name] if dim.rest else (axis_of(dim.name, dim.device),))
                 )
             )
     return found
@@ -428,4 +422,3 @@ def _ranked(expr: Expr) -> Iterator[str]:
         case Apply(_, arguments):
             for argument in arguments:
                 yield from _ranked(argument)
-

@@ -104,9 +104,7 @@ def judge(rule: RuleDecl, library: Declarations, instances: int = 14, seed: int 
     return Judged(Truth.ILL_SHAPED if without else Truth.UNTRIED, untried or "no sizes meet the conditions")
 
 
-def _at(
-    rule: RuleDecl, library: Declarations, sizes: Sizes, seed: int, numbers: Mentioned
-) -> tuple[Found | None, int]:
+def _at(rule: RuleDecl, library: Declarations, sizes: Sizes, seed: int, numbers: Mentioned) -> tuple[Found | None, int]:
     def source(given: RuleInput, bound: int | None) -> Elements:
         if bound is not None:
             return Integers(given.name, seed, bound)

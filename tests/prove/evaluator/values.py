@@ -264,7 +264,7 @@ def agree(left: Value, right: Value) -> bool:
     """Whether both have a value, the same as far as sharp intervals tell."""
     if left is None or right is None or left is UNKNOWN or right is UNKNOWN:
         return False
-    if isinstance(left, Interval) and not left.sharp or isinstance(right, Interval) and not right.sharp:
+    if (isinstance(left, Interval) and not left.sharp) or (isinstance(right, Interval) and not right.sharp):
         return False
     return order(left, right) in (0, None)
 
