@@ -145,7 +145,7 @@ SCHEMES: Mapping[str, Sequence[Pair]] = {
         ("sum(m) ({V} + {W})", "(sum(m) {V}) + (sum(m) {W})"),
         ("sum(m) [{H}] * {F}", "(sum(m) [{H}]) * {F}"),
         (
-            "(sum(m) select({H}, {W}, 0)) / (sum(m) select({H}, 1, 0)) * (sum(m) select({H}, 1, 0))",
+            "(sum(m) select({H}, {W}, 0)) / (sum(m) [{H}]) * (sum(m) [{H}])",
             "sum(m) [{H}] * {W}",
         ),
         (

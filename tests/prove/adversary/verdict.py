@@ -73,7 +73,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """One rule: its text, the truth, the prover's word, what is wrong with that, if anything, and CPU seconds of both."""
+    """One rule: the truth, the prover's word, what is wrong with that, if anything, and CPU seconds of both."""
 
     kind: str
     name: str

@@ -315,7 +315,7 @@ def _shares(names: Sequence[str | int], size: int, sizes: Sizes) -> list[Dim]:
     unknown = [name for name in names if name not in known]
     if over or len(unknown) > 1 or (not unknown and rest != 1):
         raise NoMeaning("a view of other factors")
-    return [known[name] if name in known else ((f"{size}/{rest}", rest),) for name in names]  # type: ignore[index]
+    return [known.get(str(name), ((f"{size}/{rest}", rest),)) for name in names]
 
 
 def _pattern(view: GraphView, factors: Mapping[str, Dim]) -> Pattern:

@@ -171,7 +171,8 @@ def _check(sizes: Sizes) -> None:
 def drawn(rule: RuleDecl, seed: int, far: Sequence[int] = (), max_rank: int = 3) -> Sizes | None:
     """Sizes that meet the conditions, or None where none are found: odd seeds have sizes of 1, even ones have not.
 
-    Pairwise different where that can be, or, at every second pair of seeds, as small as can be. With `far` one or two of them, by chance, are of these.
+    Pairwise different where that can be, or, at every second pair of seeds, as small as can be. With `far` one or two
+    of them, by chance, are of these.
     """
     random = Random(f"{rule.name} {seed}")
     groups, free = rest_groups(rule), [name for name in size_names(rule) if name not in aliases(rule)]

@@ -1,4 +1,4 @@
-"""The evaluator's operators against the reference evaluation in NumPy's float64, at small shapes of every declaration."""
+"""The evaluator's operators against the reference evaluation in float64, at small shapes of every declaration."""
 
 from __future__ import annotations
 

@@ -147,8 +147,8 @@ def positions(tensor: Tensor, seed: int, whole: Sequence[int]) -> Iterator[Place
         yield from product(*map(range, extents))
         return
     random = Random(seed)
-    for turn in range(POSITIONS):
-        yield tuple(_position(extent, turn, random, whole) for extent in extents)
+    for number in range(POSITIONS):
+        yield tuple(_position(extent, number, random, whole) for extent in extents)
 
 
 def _position(extent: int, turn: int, random: Random, whole: Sequence[int]) -> int:

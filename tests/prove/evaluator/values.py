@@ -1,7 +1,7 @@
 """Numbers of the independent evaluator: exact rationals, intervals where a function has no rational, infinities.
 
-A value is an int or a Fraction, an `Interval` of reals, an infinity (float), None where there is no value, or `UNKNOWN`,
-which may be any of these: a comparison of intervals that overlap, or what nobody has said the value of.
+A value is an int or a Fraction, an `Interval` of reals, an infinity (float), None where there is no value, or
+`UNKNOWN`, which may be any of these: a comparison of intervals that overlap, or what is too large to compute.
 """
 
 from __future__ import annotations
