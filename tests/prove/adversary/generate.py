@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 
 from .graphs import GRAPHS, graph_rule
-from .holes import filled
-from .schemes import CONTEXTS, SCHEMES
+from .holes import HOLE, filled
+from .schemes import CONTEXTS, SCHEMES, Pair
 
 TENSORS = {"x": "[n]", "y": "[n]", "w": "[m]", "t": "[v]", "i": "int<v>[n]", "j": "int<v>[m]"}
 SIZES: Sequence[tuple[dict[str, str], str]] = (
@@ -30,8 +30,8 @@ SIZES: Sequence[tuple[dict[str, str], str]] = (
     ({}, "m + 1 < n"),
 )
 """Sizes of the operators in those of the rule, and its conditions: both decide what far positions there are."""
-CHANGED, SWAPPED, IN_CONTEXT = 0.25, 0.3, 0.4
-"""How often a side is changed in one place, the sides are swapped, and put into a context."""
+NESTED, CHANGED, SWAPPED, IN_CONTEXT = 0.2, 0.25, 0.3, 0.4
+"""How often a pair stands in a hole of another, a side is changed in one place, sides are swapped, or in a context."""
 
 KINDS = (*SCHEMES, *GRAPHS)
 
@@ -63,6 +63,8 @@ def drawn_sides(kind: str, random: Random) -> tuple[str, str]:
     """Two expressions of positions n of the result."""
     left, right = random.choice(SCHEMES[kind])
     known: dict[str, str] = {}
+    if random.random() < NESTED:
+        left, right = _nested(left, right, random.choice(SCHEMES[random.choice(list(SCHEMES))]), random)
     if random.random() < IN_CONTEXT:
         context = random.choice(CONTEXTS.split(" | "))
         left, right = context.replace("{_}", left), context.replace("{_}", right)
@@ -72,6 +74,15 @@ def drawn_sides(kind: str, random: Random) -> tuple[str, str]:
     if random.random() < CHANGED:
         right = changed(right, random)
     return left, right
+
+
+def _nested(left: str, right: str, inner: Pair, random: Random) -> tuple[str, str]:
+    """The sides of another pair in place of a hole of both sides."""
+    holes = [match[0] for match in HOLE.finditer(left) if match[1] in "FEIUP" and match[0] in right]
+    if not holes:
+        return left, right
+    hole = random.choice(holes)
+    return left.replace(hole, f"({inner[0]})"), right.replace(hole, f"({inner[1]})")
 
 
 RELATIONS = ("<", "<=", ">", ">=", "==", "!=")

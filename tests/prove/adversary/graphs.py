@@ -85,6 +85,30 @@ GRAPHS: Mapping[str, Sequence[str]] = {
         "(x: [m, k]) => exp(log_softmax({H}(x))) => softmax({H}(x))",
         "(x: [m, k]) => softmax({H}(x) + {1|x}) => softmax({H}(x))",
     ),
+    "sizes": (
+        "(x: [c, k]) => {R}(scale(x; factor={E})) => scale({R}(x); factor={E})",
+        "(x: [c, k]) => {R}(scale(exp(x); factor={E})) => scale(exp(x); factor={E})",
+        "(x: [c, k], y: [c, k]) => {maximum|minimum}(scale(x; factor={E}), scale(y; factor={E})) => "
+        "scale({maximum|minimum}(x, y); factor={E})",
+        "(x: [c, k]) => {G}(scale(x; factor={E})) => scale({G}(x); factor={E})",
+        "(x: [c, k]) => {softmax|log_softmax}(shift(x; by={E})) => {softmax|log_softmax}(x)",
+        "(x: [c, k]) => shift({R}(x); by={E}) => {R}(shift(x; by={E}))",
+        "(x: [c, k]) => scale(scale(x; factor={E}); factor=1 / 3) => scale(scale(x; factor=1 / 3); factor={E})",
+        "(x: [c, k]) => sqrt(scale(square(x); factor={E})) => scale(abs(x); factor={E})",
+        "(x: [c, k]) => relu(shift(relu(x); by={E})) => shift(relu(x); by={E})",
+        "(x: [c, k]){| where c >= 2| where c >= 3} => concat(slice(x; dim=0, start=0, stop=c // {2|3}), "
+        "slice(x; dim=0, start=c // {2|3}, stop=c); dim=0) => x",
+        "(x: [c, k]){| where c >= 4} => {F}(slice(x; dim=0, start=c // {2|3|4}, stop=c)) => "
+        "slice({F}(x); dim=0, start=c // {2|3|4}, stop=c)",
+        "(x: [c]){| where c % 2 == 0| where c % 3 == 0} => slice(x; dim=0, start=0, stop=c // {2|3} * {2|3}) => x",
+        "(x: [a * (4 + ({100|50|8} - c) // {200|60|3})], y: [c]) => y, placed(x)[(i j)] -> [i, j] => "
+        "y, {relu|abs|neg|}(placed(x)[(i j)] -> [i, j])",
+        "(x: [a * ({2 + c // 3|4 + (60 - c) // 90}), k], y: [c]) => y, {F}(x[(i j), k] -> [i, j, k]) => "
+        "y, {F}(x)[(i j), k] -> [i, j, k]",
+        "(x: [c, k]) => backwards(slice(x; dim=1, start=0, stop=k)) => backwards(x)",
+        "(x: [c + {1|64}, k]) => {F}(slice(x; dim=0, start={0|1}, stop=c + {0|1})) => "
+        "slice({F}(x); dim=0, start={0|1}, stop=c + {0|1})",
+    ),
     "gathers": (
         "(i: int<v>[n], j: int<v>[k], w: [v, d]) => embedding(concat(i, j; dim=0), w) => "
         "concat(embedding(i, w), embedding(j, w); dim=0)",
@@ -113,6 +137,9 @@ OWN = {
     "F": UNARY,
     "H": "causal_mask|far_mask|spike|log|sqrt|exp|relu|neg|reciprocal",
     "G": "best|rowmax|sum_rows",
+    "R": "relu|abs|softplus|tanh|neg|spike",
+    "E": "c|c - 1|c - 2|60 - c|c // 3|c // 3 - 1|(50 - c) // 60|(50 - c) // 60 + 1|c % 3|c % 3 - 1|c * c - c"
+    "|c * c - 2 * c|(c + 1) // c|c // (c + 1)|(c - 100) // 7|(2 * c - 1) // c|1 - c // 65",
     "D": "dim=0|dim=1",
 }
 _CHOICE = re.compile(r"\{([^{}]*)\}('*)")

@@ -141,7 +141,7 @@ class Instance:
             None if view is None or factors is None else _pattern(view, factors),
         )
         run = self._operation(decl, framed, [*zip(operands, exposed, strict=True)], mapped, call.result)
-        known = {f"@{name}": (self.sizes.degree(degree),) for name, degree in degrees.items()}
+        known: dict[str, Dim] = {f"@{name}": (self.sizes.degree(degree),) for name, degree in degrees.items()}
         dims = self._result_dims(decl, framed, own, known, view, factors, call.result)
         copied = parallel or (view is not None and isinstance(decl.statements[0].value, Read))
         moved = operands[0].integer_range if copied else framed.ranges[call.result]

@@ -168,11 +168,13 @@ def _check(sizes: Sizes) -> None:
             whole(given.integer_range, sizes.numbers)
 
 
-def drawn(rule: RuleDecl, seed: int, far: Sequence[int] = (), max_rank: int = 3) -> Sizes | None:
+def drawn(
+    rule: RuleDecl, seed: int, far: Sequence[int] = (), *, wanted: bool = False, max_rank: int = 3
+) -> Sizes | None:
     """Sizes that meet the conditions, or None where none are found: odd seeds have sizes of 1, even ones have not.
 
-    Pairwise different where that can be, or, at every second pair of seeds, as small as can be. With `far` one or two
-    of them, by chance, are of these.
+    Pairwise different where that can be, or, at every second pair of seeds, as small as can be. One or two of them,
+    by chance, are of the sizes `far` if that is `wanted`, or if the conditions are not met otherwise.
     """
     random = Random(f"{rule.name} {seed}")
     groups, free = rest_groups(rule), [name for name in size_names(rule) if name not in aliases(rule)]
@@ -181,7 +183,7 @@ def drawn(rule: RuleDecl, seed: int, far: Sequence[int] = (), max_rank: int = 3)
         names = [*free, *(name for group in groups for name in group_names(group, ranks))]
         turn = attempt if seed % 4 < 2 else attempt + 40
         numbers = dict(zip(names, _numbers(random, len(names), 1 + (seed % 2 == 0), turn), strict=True))
-        if far and names and attempt < 60:
+        if far and names and (attempt < 60 if wanted else attempt > 150):
             numbers |= {random.choice(names): random.choice(far) for _ in range(1 + (random.random() < 0.3))}
         try:
             _determine(rule, numbers)

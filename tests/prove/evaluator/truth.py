@@ -38,7 +38,7 @@ class Truth(StrEnum):
     DIFFERS = "differs"
     ILL_SHAPED = "ill-shaped"
     UNTRIED = "untried"
-    """Nowhere had the left side a value that could be compared."""
+    """No sizes were found that meet the conditions, or nowhere had the left side a value that could be compared."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def judge(rule: RuleDecl, library: Declarations, instances: int = 14, seed: int 
     far = tuple(sorted({*FAR, *(c + step for c in numbers.whole if 5 <= c <= 3000 for step in (-1, 0, 1, 2, 7))}))
     compared, tried, without, untried = 0, 0, 0, ""
     for attempt in range(seed, seed + instances):
-        sizes = drawn(rule, attempt, far if attempt % 2 else ())
+        sizes = drawn(rule, attempt, far, wanted=attempt % 2 == 1)
         if sizes is None:
             without += 1
             if without == MISSES:
@@ -101,7 +101,7 @@ def judge(rule: RuleDecl, library: Declarations, instances: int = 14, seed: int 
         compared, tried = compared + agreed, tried + (agreed > 0)
     if compared:
         return Judged(Truth.EQUAL, "", compared, tried)
-    return Judged(Truth.ILL_SHAPED if without else Truth.UNTRIED, untried or "no sizes meet the conditions")
+    return Judged(Truth.UNTRIED, untried or "no sizes meet the conditions")
 
 
 def _at(rule: RuleDecl, library: Declarations, sizes: Sizes, seed: int, numbers: Mentioned) -> tuple[Found | None, int]:

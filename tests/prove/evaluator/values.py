@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from mpmath import libmp
 from mpmath.libmp import libmpi
@@ -48,7 +48,7 @@ class Interval:
         return bool(libmp.mpf_le(width, libmp.mpf_mul(SHARP, size, 53, "d")))
 
     def __str__(self) -> str:
-        return libmp.to_str(libmp.mpf_shift(libmp.mpf_add(self.low, self.high, 60), -1), 12)
+        return str(libmp.to_str(libmp.mpf_shift(libmp.mpf_add(self.low, self.high, 60), -1), 12))
 
 
 class Unknown:
@@ -67,7 +67,7 @@ def number_text(value: Value) -> str:
     return "no value" if value is None else str(value)
 
 
-def is_exact(value: Value) -> bool:
+def is_exact(value: Value) -> TypeGuard[Exact]:
     return isinstance(value, int | Fraction)
 
 
@@ -182,7 +182,8 @@ def over(left: Value, right: Value) -> Value:
         return left * of
     if isinstance(left, Interval) or isinstance(right, Interval):
         return made(libmpi.mpi_div(interval(left), interval(right), PRECISION), "/", origin(left), origin(right))
-    return Fraction(left) / right  # type: ignore[arg-type]
+    assert is_exact(left) and is_exact(right)
+    return Fraction(left) / right
 
 
 def floored(left: Value, right: Value) -> Value:
@@ -190,7 +191,7 @@ def floored(left: Value, right: Value) -> Value:
     if left is None or right is None or (is_exact(right) and right == 0):
         return None
     if is_exact(left) and is_exact(right):
-        return left // right  # type: ignore[operator]
+        return left // right
     return UNKNOWN
 
 
@@ -199,7 +200,7 @@ def remainder(left: Value, right: Value) -> Value:
     if left is None or right is None or (is_exact(right) and right == 0):
         return None
     if is_exact(left) and is_exact(right):
-        return left % right  # type: ignore[operator]
+        return left % right
     return UNKNOWN
 
 
