@@ -66,6 +66,22 @@ def stale_certificate(folder: Path) -> None:
     path.write_text(path.read_text().replace("linear(linear(x, w), v) =>", "relu(linear(linear(x, w), v)) =>"))
 
 
+def pipe(folder: Path, name: str) -> None:
+    """A pipe into which nobody writes: to open it for reading would wait for ever."""
+    (folder / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(folder / name)
+
+
+def functions(folder: Path, count: int, definition: str) -> None:
+    """Functions of which each is defined by the one before, and an operator made of the last."""
+    lines = ["fn f0(x) = 2 * x", "  derivative x: 2"]
+    for number in range(1, count):
+        lines += [f"fn f{number}(x) = {definition.format(f'f{number - 1}(x)')}", "  derivative x: 1"]
+    lines += ["op last(x: [b..]) -> y: [b..]", f"  y[b..] = f{count - 1}(x[b..])"]
+    (folder / "my_ops").mkdir()
+    (folder / "my_ops" / "functions.uop").write_text("\n".join(lines) + "\n")
+
+
 GENERATED: dict[str, Callable[[Path], object]] = {
     "binary_file": lambda folder: (folder / "model.udl").write_bytes(bytes(range(256)) * 8),
     "not_utf8": lambda folder: (folder / "model.udl").write_bytes("# modèle\n".encode("latin-1") + MODEL.encode()),
@@ -74,8 +90,24 @@ GENERATED: dict[str, Callable[[Path], object]] = {
     "nesting_10000_deep_operator": deep_operator,
     "repeats_1000_deep": deep_repeat,
     "certificate_stale": stale_certificate,
+    "pipe_as_model": lambda folder: pipe(folder, "model.udl"),
+    "pipe_as_machine": lambda folder: pipe(folder, "machine.toml"),
+    "pipe_as_rules": lambda folder: pipe(folder, "laws.rules"),
+    "pipe_as_operators": lambda folder: pipe(folder, "my_ops/mine.uop"),
+    "pipe_as_plan": lambda folder: pipe(folder, "out/plan.json"),
+    "machine_nested_deeply": lambda folder: (folder / "machine.toml").write_text("a = " + "[" * 9999 + "]" * 9999),
+    "functions_that_double": lambda folder: functions(folder, 40, "{0} + {0}"),
+    "functions_nested_2000_deep": lambda folder: functions(folder, 2000, "1 + {0}"),
+    "name_that_is_not_utf8": lambda folder: shutil.copy(folder / "model.udl", os.fsdecode(b"caf\xe9.udl")),
 }
 """Inputs that are too large or too odd to be kept as files."""
+
+ODD_WORDS = {
+    "seed_of_5000_digits": "1" * 5000,
+    "name_of_5000_letters": "x" * 5000,
+    "name_that_is_not_utf8": os.fsdecode(b"caf\xe9.udl"),
+}
+"""What `@` stands for in a command."""
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -97,7 +129,8 @@ def test_bad_input_is_told_in_one_diagnostic(
     if case.name in GENERATED:
         GENERATED[case.name](workplace)
     before = contents(workplace)
-    program, *arguments = shlex.split((case / "command").read_text())
+    command = (case / "command").read_text().replace("@", ODD_WORDS.get(case.name, "@"))
+    program, *arguments = shlex.split(command)
     assert program == "unityc"
 
     assert run(arguments) == 2

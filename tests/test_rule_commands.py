@@ -162,9 +162,9 @@ def test_an_interruption_is_not_taken_for_an_answer() -> None:
     program = """
 import os, signal, sys, threading
 from unity_dsl.console import keep_interruptions
-from unity_dsl.prove import arithmetic
-from unity_dsl.prove.guard import compare
-from unity_dsl.prove.poly import Entry, number, of
+from unity_dsl.prove.decision import integer_arithmetic as arithmetic
+from unity_dsl.prove.normal_form.guard import compare
+from unity_dsl.prove.normal_form.polynomial import Entry, number, of
 import z3
 
 class Hard(arithmetic._Translation):

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 import click
 
 from . import __version__
-from .console import keep_interruptions, replace_file, show_diagnostic, show_lines
+from .console import (
+    keep_interruptions,
+    print_anything,
+    replace_file,
+    show_diagnostic,
+    show_lines,
+    show_usage_error,
+)
 
 if TYPE_CHECKING:
     from .emit.program_check import CheckReport
@@ -29,6 +36,7 @@ DEBUG = "UNITY_DEBUG"
 def main() -> None:
     """Console entry: run, then exit with the code."""
     keep_interruptions()
+    print_anything()
     code = run(sys.argv[1:])
     gc.freeze()  # Everything ends here: without this, Python would first look for cycles among all objects.
     sys.exit(code)
@@ -46,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
         show_diagnostic(error.diagnostic)
         return 2
     except click.ClickException as error:
-        error.show()
+        show_usage_error(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("unityc: interrupted", err=True)
@@ -58,7 +66,9 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
-        text = " ".join(f"{type(error).__name__}: {error}".split())
+        from .syntax.render import shortened
+
+        text = shortened(f"{type(error).__name__}: {error}")
         click.echo(f"unityc: internal error: {text}\nhelp: this is a fault of unityc; {DEBUG}=1 shows where", err=True)
         return 1
     return code or 0
@@ -213,7 +223,7 @@ def parse_mesh(text: str | None) -> tuple[int, ...] | None:
 @click.argument("out", type=click.Path(path_type=Path), metavar="OUT")
 @click.option("--ranks", "-n", type=int, metavar="N", help="World size; by default that of the program.")
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True, help="SGD steps to compare.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of weights and data.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of weights and data.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: bool) -> None:
     """Run the program in OUT on local ranks and compare it with its model on one device.
@@ -279,7 +289,7 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one."""
     from .index.cost.explanation import describe_function, describe_operator, describe_parallel
     from .index.declarations.loading import load_library
-    from .prove.equality.fact_proofs import fact_lines
+    from .prove.functions.fact_proofs import fact_lines
     from .rules.sharding_table import statuses
     from .rules.sharding_theorems import ShardingTheorems
     from .syntax.codes import CODES

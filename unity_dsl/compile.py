@@ -13,7 +13,7 @@ from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
 from .machine.machine import machine_source, read_machine
 from .machine.mesh import build_mesh
-from .search.layout_pins import parse_pin
+from .search.layout_pins import parse_pins
 from .search.plan_search import search
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
@@ -65,7 +65,7 @@ def compile_model(request: Request) -> Compilation:
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
     model = build_model(parse_model(sources.model), library, request.settings, request.preset)
-    plan = search(model, mesh, machine, library, request.strategy, dict(map(parse_pin, request.pins)), rules)
+    plan = search(model, mesh, machine, library, request.strategy, parse_pins(request.pins), rules)
     return Compilation(plan, library, sources, rules)
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from io import StringIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,16 @@ def show_diagnostic(diagnostic: Diagnostic) -> None:
     click.echo(text, err=True)
 
 
+def show_usage_error(error: click.ClickException) -> None:
+    """What is wrong with the command line on stderr, arguments of thousands of letters in part."""
+    from .syntax.render import shortened
+
+    text = StringIO()
+    error.show(text)
+    for line in text.getvalue().splitlines():
+        click.echo(shortened(line), err=True)
+
+
 def _coloured(text: str) -> str:
     text = re.sub(r"\berror\[E\d+\]", lambda part: click.style(part[0], fg="red", bold=True), text)
     text = re.sub(r"\bwarning\[W\d+\]", lambda part: click.style(part[0], fg="yellow", bold=True), text)
@@ -59,6 +70,13 @@ def keep_interruptions() -> None:
             later.start()
 
     sys.unraisablehook = send_again
+
+
+def print_anything() -> None:
+    """Escape what a terminal's encoding has no bytes for: micro signs in ASCII, file names that are not UTF-8."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def replace_file(path: Path, text: str) -> None:

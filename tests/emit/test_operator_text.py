@@ -378,7 +378,7 @@ def test_text_is_what_a_person_would_write(library: Library) -> None:
     assert text(by_name["embedding"], library) == "result0 = arg1[arg0]"
     assert text(by_name["slice"], library) == "result0 = arg0[:, 2:5]"
     assert text(by_name["concat"], library) == "result0 = F.pad(arg0, (0, 0, 0, 5)) + F.pad(arg1, (0, 0, 3, 0))"
-    assert text(by_name["rearrange"], library) == "result0 = arg0.reshape(2, 3, 4, 3).transpose(-2, -1)"
+    assert text(by_name["rearrange"], library) == "result0 = arg0.unflatten(1, (3, 4)).transpose(-2, -1)"
     assert text(by_name["reduce_mean"], library) == "result0 = arg0.sum(1).transpose(-2, -1) / 3"
     assert text(by_name["strided"], library) == "result0 = arg0[1::2]"
 

@@ -172,10 +172,12 @@ def test_comments_and_docstrings_of_any_text() -> None:
 
 def test_names() -> None:
     names = Names(("taken",))
-    given = ("x", "x", "taken", "lambda", "print", "torch", "a.b", "__init__", "match")
+    given = ("x", "x", "taken", "lambda", "print", "torch", "a.b", "__init__", "match", "_", "_", "__1")
     expected = ["x", "x_2", "taken_2", "lambda_", "print_", "torch_", "a_b", "init___", "match_"]
+    expected += ["name_", "name__2", "name1_"]
     assert [names.fresh(name) for name in given] == expected
     assert class_name("encoder.my_layer") == "EncoderMyLayer"
+    assert [class_name(name) for name in ("_", "_1", "__.__2")] == ["Body", "Body1", "Body2"]
 
 
 def test_attributes_are_those_of_modules() -> None:
@@ -204,7 +206,24 @@ def test_long_statements_are_broken_at_their_brackets() -> None:
 # ---------------------------------------------------------------------------------------------- behaviour
 
 
-@pytest.fixture(params=[SMALL, AWKWARD], ids=["small", "awkward"])
+UNDERSCORES = """
+model _[__ = 4]
+  input ____: f32[__, 8]
+  input target: f32[__, 8]
+  weight _: f32[8, 8] ~ normal(0.3)
+  buffer __1: f32[8] ~ zeros
+  ___ = linear(____, _) + __1
+  repeat 2 as _1
+    weight __2: f32[8, 8] ~ normal(0.3)
+    ___ = tanh(___)
+    ___ = linear(___, __2)
+  _3 = tanh(___)
+  loss mse(_3, target)
+  output _3 as _
+"""
+
+
+@pytest.fixture(params=[SMALL, AWKWARD, UNDERSCORES], ids=["small", "awkward", "underscores"])
 def program(request: pytest.FixtureRequest, library: Library, tmp_path: Path) -> tuple[Model, Path]:
     model = model_of(request.param, library)
     return model, write(batch_plan(model, mesh_of(), library), library, tmp_path / "program")
@@ -302,6 +321,22 @@ def test_dropout_is_a_function_of_seed_and_step(library: Library, tmp_path: Path
         assert loss(0, 0) == loss(0, 0) != loss(0, 1) != loss(1, 0)
         running.eval()
         assert loss(0, 0) == loss(5, 7)
+
+
+def test_a_dropout_of_probability_zero_draws_nothing(library: Library) -> None:
+    text = """
+model m[p = 0]
+  input x: f32[4, 8]
+  weight w: f32[8, 8] ~ normal(0.3)
+  y = dropout(linear(x, w); p = p)
+  loss mse(y, x)
+"""
+    for written, drawn in (("p = 0", False), ("p = 0.0", False), ("p = 0.25", True)):
+        emitted = write_down(
+            batch_plan(model_of(text.replace("p = 0", written, 1), library), mesh_of(), library), library
+        )
+        assert ("def uniform" in render_model(emitted)) is drawn
+        assert ("self.training" in "".join(emitted.module.lines)) is drawn
 
 
 def test_inputs_are_checked(library: Library, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ CASES = Path(__file__).parent.parent / "cases"
 
 @cache
 def library() -> Library:
-    """The shipped declarations and those of tests/cases/extra.uop."""
-    return load_library([CASES / "extra.uop"])
+    """The shipped declarations and those of tests/cases/*.uop."""
+    return load_library([CASES / "extra.uop", CASES / "infinite.uop"])
 
 
 @cache

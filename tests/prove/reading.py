@@ -39,7 +39,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
 }
-WORD = re.compile(r"\s*(//|<=|>=|==|!=|\d+(?:\.\d+)?(?:e[+-]?\d+)?|@?[A-Za-z_][\w.]*|\S)")
+WORD = re.compile(r"\s*(\(\w+&\w+\)|//|<=|>=|==|!=|\d+(?:\.\d+)?(?:e[+-]?\d+)?|@?[A-Za-z_][\w.]*|\S)")
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Folders are expectations: what stands in proved/ is proved, what stands in refuted/ is not."""
+"""Folders are expectations: what stands in proved/ is proved, what stands in refuted/ and false/ is not."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .cases import library, rules_of
 
 PROVED = rules_of("proved")
 REFUTED = rules_of("refuted")
+FALSE = rules_of("false")
 UNSHOWN = {
     "device_axes_exchanged": "same_layout",
     "contradictory_conditions": "inhabited",
@@ -28,7 +29,7 @@ UNSHOWN = {
 
 def test_both_folders_hold_rules() -> None:
     assert len(PROVED) > 60 and len(REFUTED) > 20
-    names = [rule.name for rule in (*PROVED, *REFUTED)]
+    names = [rule.name for rule in (*PROVED, *REFUTED, *FALSE)]
     assert len(names) == len(set(names))
 
 
@@ -51,6 +52,17 @@ def test_a_wrong_rule_is_not_proved(rule: RuleDecl) -> None:
     found = answer.counterexample
     assert not abs(found.left - found.right) < 1e-9
     assert all(size >= 1 for size in found.sizes.values())
+
+
+@pytest.mark.parametrize("rule", (*FALSE, *REFUTED), ids=lambda rule: rule.name)
+def test_no_wrong_rule_is_proved_by_the_calculus_alone(rule: RuleDecl) -> None:
+    """Numbers contradict many a wrong proof at once; here there are none."""
+    assert isinstance(prove_rule(rule, library(), numbers=False), NotProved)
+
+
+@pytest.mark.parametrize("rule", FALSE, ids=lambda rule: rule.name)
+def test_a_rule_that_is_false_far_out_is_not_proved(rule: RuleDecl) -> None:
+    assert not isinstance(prove_rule(rule, library(), shrink=False), Proved)
 
 
 def test_answers_are_the_same_on_every_run() -> None:

@@ -183,8 +183,12 @@ class Space:
         start = self.start(names[0], stride) if divided == names[:1] != [] else ""
         if not divided or start:
             shape = [self.local[name] for name in names]
-            inner = f"torch.arange({prod(shape)}, device={self.device})"
-            inner = inner if len(shape) == 1 else f"{inner}.reshape({', '.join(map(str, shape)) or '()'})"
+            alike = next((text for text, operand in self.variables.values() if self._lies_over(operand, names)), None)
+            if alike is not None and len(shape) > 1:
+                inner = f"torch.arange({alike}.numel(), device={self.device}).reshape({alike}.shape)"
+            else:
+                inner = f"torch.arange({prod(shape)}, device={self.device})"
+                inner = inner if len(shape) == 1 else f"{inner}.reshape({', '.join(map(str, shape)) or '()'})"
             offset = f" + {start}" if start else ""
             places = Piece(inner + offset, tuple(names), Sort.INT, Binding.SUM if start else Binding.ATOM)
         else:
@@ -194,6 +198,11 @@ class Space:
                 here = self.position(name)
                 places = here if places.value == 0 else self.arithmetic("+", [scaled, here])
         return Piece(self.random(places.code), places.axes, Sort.RANDOM)
+
+    def _lies_over(self, operand: Operand, names: Sequence[str]) -> bool:
+        """Whether a tensor has these axes alone, a dimension each, in this order."""
+        halos = any((operand.name, dim) in self.windows for dim in range(len(operand.dims)))
+        return list(operand.dims) == [(name,) for name in names] and not halos
 
     # ------------------------------------------------------------------------------------------ functions
 

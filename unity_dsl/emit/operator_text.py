@@ -21,7 +21,7 @@ from .program_names import Names
 from .read_text import read_piece
 from .reduction_text import Sum, reduced
 from .slice_text import Cut, global_positions
-from .torch_expression import INTEGER, Piece, Sort, align, number, permute, reshape
+from .torch_expression import INTEGER, Piece, Sort, align, merge, number, permute
 
 
 class Collectives(Protocol):
@@ -224,12 +224,20 @@ class _Equations:
         held = held or not divided
         if (axis, held) not in self.positions:
             if held:
-                code = f"torch.arange({self.typed.local_sizes[axis]}, device={self.space.device})"
+                code = f"torch.arange({self.extent(axis)}, device={self.space.device})"
             else:
                 inner = self.position(axis, held=True)
                 code = global_positions(inner.code, self._cuts(axis), self.place.library)
             self.positions[axis, held] = Piece(self.keep(axis, code), (axis,), Sort.INT)
         return self.positions[axis, held]
+
+    def extent(self, axis: str) -> str:
+        """The local size of an axis: that of an operand's dimension where one is the axis alone, else the number."""
+        for name, (text, operand) in self.space.variables.items():
+            for dim, axes in enumerate(operand.dims):
+                if axes == (axis,) and (name, dim) not in self.space.windows:
+                    return f"{text}.size({dim})"
+        return str(self.typed.local_sizes[axis])
 
     def _cuts(self, axis: str) -> list[Cut]:
         """How an axis is cut, major first: declared op, degree, extent that it cuts, text of this device's index."""
@@ -298,7 +306,8 @@ class _Equations:
         """The text of an equation's value in the target's local shape."""
         local, space = self.typed.local_sizes, self.space
         sizes = [local[axis] for axis in target.axes]
-        shape = [prod(local[axis] for axis in dim) for dim in target.dims]
+        groups = [[local[axis] for axis in dim] for dim in target.dims]
+        shape = list(map(prod, groups))
         if piece.sort is Sort.NUMBER:
             size = "".join(f"{extent}, " for extent in shape)
             return f"torch.full(({size}), {piece.code}, dtype={space.dtype}, device={space.device})"
@@ -309,8 +318,8 @@ class _Equations:
             piece = align(piece, target.axes, leading=True)
             piece = Piece(f"{piece.atom}.expand({', '.join(map(str, sizes))})", target.axes, piece.sort)
         piece = permute(piece, target.axes)
-        if shape != sizes:
-            piece = reshape(piece, shape, tuple(map(str, shape)))
+        if any(len(dim) != 1 for dim in target.dims):
+            piece = merge(piece, groups)
         return piece.code
 
     # ------------------------------------------------------------------------------------------ reductions

@@ -10,11 +10,16 @@ from pathlib import Path
 from secrets import token_hex
 
 from .. import __version__
+from ..graph.graph import Model
+from ..graph.model_graph import build_model
 from ..graph.plan import Plan
 from ..index.library import Library
 from ..syntax.diagnostic import InputError, fail
+from ..syntax.parse_model import parse_model
+from ..syntax.read import read_bytes
 from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
 from .program_text import render_model, render_parallel, write_down
+from .smaller_sizes import SmallerSizes, find_smaller_sizes
 from .theorem_list import list_declared, list_theorems
 from .train_files import render_checkpoint, render_data, render_train
 
@@ -26,7 +31,7 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
 
     One device needs no parallel.py, and what has no loss nothing to train it with.
     """
-    text = write_down(plan, library)
+    text = write_down(plan, library, _smaller_sizes(plan, library, sources, choices))
     files = {
         "__init__.py": _PACKAGE.format(model=plan.model.name),
         "model.py": render_model(text),
@@ -36,6 +41,20 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
     }
     theorems, declared = list_theorems(plan, library), list_declared(plan)
     return {**files, NAME: render_plan_file(plan, sources, choices, files, theorems, declared, __version__)}
+
+
+def _smaller_sizes(plan: Plan, library: Library, sources: Sources, choices: Choices) -> SmallerSizes:
+    file = parse_model(sources.model)
+
+    def again(name: str, size: int) -> Model:
+        return build_model(file, library, {**choices.settings, name: size}, choices.preset)
+
+    def comparable(other: Plan) -> object:
+        text = write_down(other, library)
+        modules = [(part.name, part.parameters, part.lines) for part in (*text.program.modules, text.module)]
+        return modules, text.signature, render_parallel(text)
+
+    return find_smaller_sizes(plan, file, library, again, comparable)
 
 
 def write_program(
@@ -75,9 +94,11 @@ def edited_files(out: Path) -> list[str]:
 def _differs(path: Path, recorded: str) -> bool:
     """Whether a file is there and is not what was written. A file the user removed may be written again."""
     try:
-        return digest(path.read_bytes()) != recorded
+        return digest(read_bytes(path)) != recorded
     except FileNotFoundError:
         return False
+    except OSError:
+        return True
 
 
 def _earlier_files(files: Mapping[str, str], out: Path, force: bool) -> set[str]:

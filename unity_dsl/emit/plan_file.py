@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from ..graph.layout_typing import Along, Configuration, Linearly, Role
 from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ..syntax.diagnostic import fail
+from ..syntax.read import read_bytes
 from ..syntax.span import Source
 
 FORMAT = 1
@@ -158,7 +159,7 @@ def load_plan_file(out: Path) -> PlanFile:
     """
     path = out / NAME
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise fail("E404", f"{path} is not text: {error.reason}", help=_COMPILE_AGAIN) from None
     except OSError as error:

@@ -20,7 +20,7 @@ from ..index.library import Library
 from ..machine.machine import read_machine
 from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules
-from ..search.layout_pins import parse_pin
+from ..search.layout_pins import parse_pins
 from ..search.plan_search import search
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
@@ -99,8 +99,9 @@ def compare(
     program: Path, reference: Path, ranks: int, steps: int = 3, seed: int = 0, pool: RankPool | None = None
 ) -> Mapping[str, Any]:
     """Errors of a program on its ranks against a single-device one. Raises E406 where either cannot be run."""
-    if not (program / "model.py").is_file():
-        raise fail("E406", f"{program} has no model.py", help="compile the model again")
+    for path in (program / "model.py", program / "parallel.py"):
+        if not path.is_file() and (path.name == "model.py" or path.exists()):
+            raise fail("E406", f"{program} has no file {path.name}", help="compile the model again")
     try:
         if pool is not None:
             results = pool.run(run_rank, str(program), str(reference), steps, seed, ranks=ranks)
@@ -128,4 +129,4 @@ def plan_again(record: PlanFile, devices: int, strategy: str, pins: tuple[str, .
     mesh = build_mesh(machine, devices, None)
     texts = () if strategy == "single" else record.sources.rules
     rules = [rule for source in texts for rule in accept_rules(source, library)]
-    return search(model, mesh, machine, library, strategy, dict(map(parse_pin, pins)), rules), library
+    return search(model, mesh, machine, library, strategy, parse_pins(pins), rules), library

@@ -9,7 +9,7 @@ from keyword import iskeyword, issoftkeyword
 
 PROGRAM_NAMES = frozenset({
     "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
-    "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
+    "MESH", "SMALLER", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
     "uniform", "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
     "ParameterSpec", "Block", "name", "spec", "annotations",
 })  # fmt: skip
@@ -59,7 +59,8 @@ class Names:
         """`wanted` where it is free and no word of Python's, else the nearest name that is: `x_`, `x_2`, …"""
         stem = checked(wanted).replace(".", "_")
         if iskeyword(stem) or issoftkeyword(stem) or stem in _TAKEN or stem.startswith("__"):
-            stem = f"{stem.lstrip('_') or 'name'}_"
+            word = stem.lstrip("_")
+            stem = f"{'' if word[:1].isalpha() else 'name'}{word}_"
         name, number = stem, 1
         while name in self._used:
             number += 1
@@ -71,7 +72,8 @@ class Names:
 def class_name(word: str) -> str:
     """`my_layer` as a class: `MyLayer`."""
     parts = checked(word).replace(".", "_").split("_")
-    return "".join(part[:1].upper() + part[1:] for part in parts if part) or "Body"
+    name = "".join(part[:1].upper() + part[1:] for part in parts if part)
+    return name if name[:1].isalpha() else f"Body{name}"
 
 
 def comment_text(text: str) -> str:

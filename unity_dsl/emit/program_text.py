@@ -21,6 +21,7 @@ from .conversion_text import Collectives
 from .forward_text import ForwardText, ModuleText, Program, Repeat, Stored, computed_from
 from .program_names import STATE, Names, docstring_text, is_plain_attribute, path
 from .slice_text import global_positions
+from .smaller_sizes import NONE, SmallerSizes
 from .source_lines import broken, statement
 
 _DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64"}
@@ -29,7 +30,7 @@ _DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float
 @dataclass(frozen=True)
 class ProgramText:
     """The parts of a program's two files, before they are laid out by the templates. `optional` are inputs of the loss
-    alone.
+    alone; `smaller` says which dimensions of inputs may be smaller outside training.
     """
 
     plan: Plan
@@ -37,6 +38,7 @@ class ProgramText:
     module: ModuleText
     signature: list[str]
     optional: tuple[str, ...] = ()
+    smaller: SmallerSizes = NONE
 
 
 def render_model(text: ProgramText) -> str:
@@ -55,6 +57,7 @@ def render_model(text: ProgramText) -> str:
         hash=_hash(plan),
         dtype=_DTYPES[_dtype(plan.model)],
         several=len(text.optional) > 1,
+        smaller=json.dumps(dict(text.smaller.steps)) if text.smaller.steps else "",
         trained=plan.model.loss is not None,
         optional=bool(text.optional),
         constants=list(_constants(text)),
@@ -99,7 +102,7 @@ def render_collectives(title: str, collectives: Collectives) -> str:
     )
 
 
-def write_down(plan: Plan, library: Library) -> ProgramText:
+def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> ProgramText:
     """Walk the plan once: every line of the forward, and everything it needs."""
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
@@ -109,8 +112,11 @@ def write_down(plan: Plan, library: Library) -> ProgramText:
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
     variables = {name: names.fresh(name) for name in inputs}
     optional = _optional(plan.model)
+    sizes = names.fresh("sizes") if smaller.steps else ""
+    if sizes:
+        module.lines.append(f"{sizes} = None if self.training else {{}}  # of this call")
     forward = ForwardText(program, graph, module, names, {}, "self")
-    _start(forward, {name: value for name, value in inputs.items() if name not in optional}, variables)
+    _start(forward, {name: value for name, value in inputs.items() if name not in optional}, variables, sizes)
     whole = invariant(mesh)
     outputs = [(value, whole) for value in plan.model.outputs]
     loss = [] if plan.model.loss is None else [(plan.model.loss, whole)]
@@ -119,7 +125,7 @@ def write_down(plan: Plan, library: Library) -> ProgramText:
         module.lines += statement(f"{returned} = {_outputs(plan.model, forward.compute(outputs))}")
         missing = " and ".join(f"{variables[name]} is None" for name in optional)
         module.lines += [f"if {missing}:  # there is no loss", f"    return None, {returned}"]
-        _start(forward, {name: inputs[name] for name in optional}, variables)
+        _start(forward, {name: inputs[name] for name in optional}, variables, sizes)
         (minimised,) = forward.write(loss)
     else:
         made = forward.write([*loss, *outputs])
@@ -129,7 +135,7 @@ def write_down(plan: Plan, library: Library) -> ProgramText:
     if _has_sync(program):
         module.lines[:0] = ["self.sync.accumulating, self.sync.bucket_bytes = self.accumulating, self.bucket_bytes"]
     signature = _signature(variables, optional, plan.model, module)
-    return ProgramText(plan, program, module, signature, optional)
+    return ProgramText(plan, program, module, signature, optional, smaller)
 
 
 def _optional(model: Model) -> tuple[str, ...]:
@@ -145,12 +151,16 @@ def _outputs(model: Model, variables: Sequence[str]) -> str:
     return f"{{{', '.join(f'{json.dumps(name)}: {variable}' for name, variable in pairs)}}}"
 
 
-def _start(forward: ForwardText, inputs: Mapping[str, Value], variables: Mapping[str, str]) -> None:
-    """Every rank has the whole batch: an input is one logical tensor, from which its planned layout is made."""
+def _start(forward: ForwardText, inputs: Mapping[str, Value], variables: Mapping[str, str], sizes: str) -> None:
+    """Every rank has the whole batch: an input is one logical tensor, from which its planned layout is made.
+
+    `sizes` is the variable of the sizes that this call has, if they may differ.
+    """
     whole = invariant(forward.program.mesh)
     for name, value in inputs.items():
         variable = variables[name]
-        forward.module.lines += statement(f"{variable} = checked({json.dumps(name)}, {variable})")
+        given = f", {sizes}" if sizes else ""
+        forward.module.lines += statement(f"{variable} = checked({json.dumps(name)}, {variable}{given})")
         forward.add(value, variable, whole)
         produced = forward.planned.values[name].produced
         if produced != whole:
@@ -226,8 +236,7 @@ def _hash(plan: Plan) -> str:
 
 def _constants(text: ProgramText) -> Iterator[str]:
     inputs = [given.value for given in text.plan.graph.graph.inputs]
-    specs = [f"{json.dumps(value.name)}: {_tensor_spec(value, value.name in text.optional)}" for value in inputs]
-    yield _dict("INPUTS", specs, "TensorSpec")
+    yield _dict("INPUTS", [f"{json.dumps(value.name)}: {_tensor_spec(value, text)}" for value in inputs], "TensorSpec")
     for module in [*text.program.modules, text.module]:
         for trained in (True, False):
             own = list(_entries(module, trained))
@@ -241,9 +250,12 @@ def _dict(name: str, entries: Sequence[str], kind: str) -> str:
     return "\n".join([head, *lines, "}"]) if lines else f"{head}}}"
 
 
-def _tensor_spec(value: Value, optional: bool) -> str:
+def _tensor_spec(value: Value, text: ProgramText) -> str:
     limit = f", {value.integer_range}" if value.integer_range is not None else ""
-    limit += ", optional=True" if optional else ""
+    limit += ", optional=True" if value.name in text.optional else ""
+    if value.name in text.smaller.dimensions:
+        names = (json.dumps(name) if name is not None else "None" for name in text.smaller.dimensions[value.name])
+        limit += f", sizes={_tuple(list(names))}"
     return f'TensorSpec({_tuple(map(str, value.shape))}, "{_DTYPES[value.dtype]}"{limit})'
 
 

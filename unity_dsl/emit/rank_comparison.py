@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,7 +69,7 @@ def run_rank(rank: int, ranks: int, program: str, reference: str, steps: int, se
 @contextmanager
 def load_program(folder: Path) -> Iterator[ModuleType]:
     """The program's model.py as a module, gone from the interpreter afterwards so that the next one is read anew."""
-    name = f"unity_program_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
+    name = f"unity_program_{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
     spec = spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
     assert spec is not None and spec.loader is not None
     package = module_from_spec(spec)

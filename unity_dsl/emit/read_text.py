@@ -10,7 +10,7 @@ from ..graph.halo import HaloWindow
 from ..index.equations.term import affine, dim_axes, interval
 from ..syntax.ast import Expr, Number, Read
 from .index_space import Space
-from .torch_expression import Binding, Piece, Sort, align, infix, number, permute, reshape, union
+from .torch_expression import Binding, Piece, Sort, align, infix, number, permute, split, union
 
 
 @dataclass(frozen=True)
@@ -151,16 +151,16 @@ def _split(space: Space, piece: Piece, indices: Sequence[_Index], held: Sequence
     """Merged dimensions as one per axis, and those without axes dropped."""
     if all(not isinstance(index, _Plain) or len(index.axes) == 1 for index in indices):
         return piece, list(indices)
-    shape: list[int] = []
+    groups: list[list[int]] = []
     found: list[_Index] = []
     for index, extent in zip(indices, held, strict=True):
         if isinstance(index, _Plain):
-            shape += [space.local[axis] for axis in index.axes]
+            groups.append([space.local[axis] for axis in index.axes])
             found += [_Plain((axis,)) for axis in index.axes]
         else:
-            shape.append(extent)
+            groups.append([extent])
             found.append(index)
-    return reshape(piece, shape, tuple(map(str, range(len(shape))))), found
+    return split(piece, groups), found
 
 
 def _sliced(space: Space, piece: Piece, indices: Sequence[_Index], fill: Expr | None) -> Piece:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
+from math import prod
 
 INTEGER = "torch.int64"
 """The type in which an operator that returns integers computes; its terms then count as floats of that type."""
@@ -113,6 +114,36 @@ def permute(piece: Piece, axes: Sequence[str]) -> Piece:
 def reshape(piece: Piece, shape: Sequence[int], axes: Sequence[str]) -> Piece:
     """The same elements in another shape, whose dimensions are `axes`."""
     return Piece(f"{piece.atom}.reshape({', '.join(map(str, shape)) or '()'})", tuple(axes), piece.sort)
+
+
+_REGROUPED = 2
+"""So many dimensions are split or merged one by one, which does not name the sizes of the others."""
+
+
+def split(piece: Piece, groups: Sequence[Sequence[int]]) -> Piece:
+    """Every dimension as several of these sizes, major first, or as none, if it has length 1; axes are numbers."""
+    text, rank = piece.atom, sum(map(len, groups))
+    changed = [place for place, sizes in enumerate(groups) if len(sizes) != 1]
+    if len(changed) > _REGROUPED:
+        return reshape(piece, [size for sizes in groups for size in sizes], tuple(map(str, range(rank))))
+    for place in reversed(changed):
+        sizes = groups[place]
+        text += f".unflatten({place}, ({', '.join(map(str, sizes))}))" if sizes else f".squeeze({place})"
+    return Piece(text, tuple(map(str, range(rank))), piece.sort)
+
+
+def merge(piece: Piece, groups: Sequence[Sequence[int]]) -> Piece:
+    """The opposite: consecutive dimensions of these sizes as one, none as one of length 1."""
+    changed = [place for place, sizes in enumerate(groups) if len(sizes) != 1]
+    axes = tuple(map(str, range(len(groups))))
+    if len(changed) > _REGROUPED:
+        return reshape(piece, [prod(sizes) for sizes in groups], axes)
+    text = piece.atom
+    for place in changed:
+        last = place + len(groups[place]) - 1
+        end = "" if place == len(groups) - 1 else f", {last}"
+        text += f".flatten({place}{end})" if groups[place] else f".unsqueeze({place})"
+    return Piece(text, axes, piece.sort)
 
 
 def infix(symbol: str, binding: Binding, left: Piece, right: Piece, sort: Sort, order: Sequence[str]) -> Piece:

@@ -19,6 +19,9 @@ from .model_parameters import evaluate as evaluate_parameters
 from .name_scope import Names, Scope
 from .view_pattern import bind, lost_axes
 
+MOST_PARTS = 1_000
+"""Of a split: each is an operator and has a name."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -70,7 +73,7 @@ class Keeper:
 class Draft:
     """A graph that is being built, `around` the one that a body stands in. `keeper` stores what is declared in it, if
     it does not itself; names inside the paths of `shared` may be claimed. `modules` are what paths lie inside of,
-    `called` the paths of blocks in expressions.
+    `called` the paths of blocks in expressions, `iterations` how often repeats execute it.
     """
 
     names: Names
@@ -83,6 +86,7 @@ class Draft:
     paths: dict[str, Span | None] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
     keeper: Keeper | None = None
+    iterations: int = 1
     shared: set[str] = field(default_factory=set)
     called: set[str] = field(default_factory=set)
 
@@ -345,6 +349,9 @@ def _split(place: Place, expr: Call, targets: Sequence[str]) -> tuple[Value, ...
     operand = tensor(place, expr.arguments[0])
     dim = fold(given["dim"], place.scope.numbers)
     parts = whole(given["parts"], place.scope.numbers, "`parts`")
+    if parts > MOST_PARTS:
+        message = f"`split` into {parts} parts, {MOST_PARTS} is the limit"
+        raise fail("E226", message, given["parts"].span or expr.span, help="`scan` goes over positions")
     rank = len(operand.shape)
     if dim != int(dim) or not -rank <= dim < rank:
         raise fail("E214", f"`split`: dim = {dim} is not one of the {rank} dimensions of `{operand.name}`", expr.span)

@@ -16,6 +16,9 @@ from .graph import Graph, Segment, Series, Value, type_text
 from .model_parameters import LARGEST, fold, whole
 from .name_scope import Names, Scope
 
+MOST_ITERATIONS = 10_000
+"""Of a body by all repeats around it: each is a module of the program, with tensors of its own."""
+
 Run = Callable[[Place, ModelStatement], None]
 """Adds a statement to the graph of a place."""
 
@@ -43,13 +46,13 @@ class _Body:
     entry: dict[str, Value]
 
 
-def _open(place: Place, statement: Nested, keeper: Keeper | None, carried: Sequence[Assign]) -> _Body:
+def _open(place: Place, statement: Nested, keeper: Keeper | None, carried: Sequence[Assign], iterations: int) -> _Body:
     outer = place.scope
     initial = {
         target: value for assign in carried for target in assign.targets if (value := outer.find(target)) is not None
     }
     seen = {value.name for word, value in outer.visible().items() if word not in initial}
-    draft = Draft(Names(place.program.written, seen), place.draft, keeper=keeper)
+    draft = Draft(Names(place.program.written, seen), place.draft, keeper=keeper, iterations=iterations)
     scope = Scope(outer.numbers, outer.declared, parent=outer, block=outer.block, statements=statement.body)
     entry = {word: replace(value, name=draft.names.after(word)) for word, value in initial.items()}
     scope.tensors |= entry
@@ -91,11 +94,16 @@ def _segment(name: str, count: int) -> Segment:
 
 def _repeat(place: Place, statement: Repeat, run: Run) -> None:
     count = whole(statement.count, place.scope.numbers, "the number of iterations")
+    iterations = place.draft.iterations * count
+    if iterations > MOST_ITERATIONS:
+        message = f"`{statement.name}` is executed {iterations} times, {MOST_ITERATIONS} is the limit"
+        help = "every iteration has weights and a module of its own; `scan` goes over positions"
+        raise fail("E226", message, statement.count.span or statement.span, help=help)
     name = place.scope.prefix + statement.name
     place.draft.claim(name, statement.span)
     keeper = place.draft.keeper
     inside = None if keeper is None else replace(keeper, repeat=statement.name)
-    body = _open(place, statement, inside, list(assignments(statement.body)))
+    body = _open(place, statement, inside, list(assignments(statement.body)), iterations)
     for inner in statement.body:
         run(body.place, inner)
     _close(place, statement, body, _segment(name, count))
@@ -116,7 +124,7 @@ def _cond(place: Place, statement: Cond, run: Run) -> None:
     keeper = place.draft.keeper
     place.draft.claim(name, statement.span, shared=keeper is not None)
     inside = None if keeper is None else replace(keeper, prefix=f"{keeper.prefix}{name}.")
-    body = _open(place, statement, inside, list(assignments(statement.body)))
+    body = _open(place, statement, inside, list(assignments(statement.body)), place.draft.iterations)
     for inner in statement.body:
         run(body.place, inner)
     segment = replace(_segment(name, 1), predicate=predicate, probability=probability)
@@ -142,7 +150,7 @@ def _scan(place: Place, statement: Scan, run: Run) -> None:
     collects = [inner for inner in statement.body if isinstance(inner, Collect)]
     own = {id(inner.value) for inner in collects}
     carried = [assign for assign in assignments(statement.body) if id(assign.value) not in own]
-    body = _open(place, statement, keeper, carried)
+    body = _open(place, statement, keeper, carried, place.draft.iterations)
     sliced = [
         Series(value, _slice(body.place, part, value, dim), dim)
         for (part, value), dim in zip(wholes, dims, strict=True)

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, prod
 
 from ..syntax.ast import Apply, Expr, ModelDecl, Name, Number, Parameter, Preset
+from ..syntax.ast.expressions import LARGEST_INTEGER
 from ..syntax.diagnostic import Label, fail, suggest
 from ..syntax.span import Span
 
 Numeric = int | float
 Setting = str | int | float
 
-LARGEST = 2**63 - 1
+LARGEST = LARGEST_INTEGER
 """Sizes and element counts are 64-bit in every program that is emitted."""
 
 

@@ -77,7 +77,9 @@ def read_machine(source: Source) -> Machine:
     """The machine that a toml text describes. Raises E304, with the line of the faulty key."""
     try:
         table = tomllib.loads(source.text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise fail("E304", "not a machine: its tables are nested too deeply", Span(source, 0, 0)) from None
+    except ValueError as error:  # of tomllib, or of Python for a number with thousands of digits
         raise fail("E304", f"not a toml file: {error}", Span(source, 0, 0)) from None
     reader = _Reader(source, table, "")
     reader.only(_TOP_KEYS)

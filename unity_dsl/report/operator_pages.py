@@ -12,7 +12,7 @@ from ..index.cost.explanation import derived
 from ..index.cost.lowering_class import lowering_class
 from ..index.instantiation.representative import representative
 from ..index.library import Library
-from ..prove.equality.fact_proofs import fact_lines
+from ..prove.functions.fact_proofs import fact_lines
 from ..rules.sharding_table import statuses
 from ..rules.sharding_theorems import ShardingTheorems
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl

@@ -22,6 +22,7 @@ from ..prove.version import PROVER, solver_version
 from ..syntax.ast import Apply
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_rules import GraphCall, GraphView, RuleDecl
+from ..syntax.read import read_bytes
 
 FORMAT = 1
 SUFFIX = ".certificates.json"
@@ -214,8 +215,7 @@ def known_certificates(path: Path) -> dict[str, Certificate]:
 def read_certificates(path: Path) -> dict[str, Certificate]:
     """The certificates of a file, by rule. Raises E543 where it is not there, E544 where it is damaged."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_bytes(path, MAX_BYTES + 1)
     except OSError as error:
         reason = error.strerror or "unreadable"
         raise fail("E543", f"no certificates in {path}: {reason[0].lower()}{reason[1:]}", help=AGAIN) from None

@@ -20,6 +20,20 @@ _KINDS: dict[str, Kind] = {"I": Invariant(), "R": Replicate(), "P": Partial()}
 _CUT = re.compile(r"(?:S(?P<dim>\d{1,3})|(?P<by>[A-Za-z_]\w*)\((?P<of>\d{1,3})\))")
 
 
+def parse_pins(texts: Iterable[str]) -> dict[str, Pin]:
+    """Pins by name. Raises E305, also for a name with two layouts."""
+    pins: dict[str, Pin] = {}
+    for text in texts:
+        name, pin = parse_pin(text)
+        if pins.setdefault(name, pin) != pin:
+            first, second = (",".join(map(str, found)) for found in (pins[name], pin))
+            raise fail("E305", f"`{name}` is pinned twice, to {first} and to {second}", help=_ONE_PIN)
+    return pins
+
+
+_ONE_PIN = "give each tensor one pin"
+
+
 def parse_pin(text: str) -> tuple[str, Pin]:
     """`name=S0,I`: a weight or value (a glob) and its kinds: I, R, P, S<dim> or <parallel op>(<dim>). Raises E305."""
     name, equals, kinds = text.partition("=")
@@ -51,10 +65,15 @@ def apply_pins(
     """The restriction with pins on top. Raises E305 to E308 for pins that name nothing or cannot be."""
     storage, produced = dict(restriction.storage), dict(restriction.produced)
     every = list(places(model))
+    pinned: dict[str, tuple[str, Layout]] = {}
     for name, pin in pins.items():
         layout = _layout(name, pin, mesh)
         for place in matching(name, every):
             _check(name, layout, place, mesh, library)
+            other, earlier = pinned.setdefault(place.path, (name, layout))
+            if earlier != layout:
+                message = f"`{place.path}` is pinned twice, to {earlier} by `{other}` and to {layout} by `{name}`"
+                raise fail("E305", message, place.value.span, help=_ONE_PIN)
             (storage if place.stored else produced)[place.path] = layout
     return Restriction(restriction.configurations, storage, produced)
 

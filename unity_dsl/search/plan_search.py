@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -38,6 +39,7 @@ __all__ = ["RANDOM", "STRATEGIES", "random", "search"]
 
 SEARCHED = 8
 """Of the models that rules make, those whose layouts are searched: the best on one device."""
+_SEED = re.compile(r"[0-9]{1,18}")
 _GAIN = 1e-9
 """Of the cost: by so much a changed model must be cheaper than the given one."""
 
@@ -63,7 +65,10 @@ def search(
     seed = _seed(strategy)
     if strategy not in STRATEGIES and seed is None:
         known = (*STRATEGIES, RANDOM)
-        hint = suggest(strategy, known) or f"there are {', '.join(known)}; `{RANDOM}:7` draws by the seed 7"
+        hint = (
+            suggest(strategy, known)
+            or f"there are {', '.join(known)}; `{RANDOM}:7` draws by the seed 7 (at most 18 digits)"
+        )
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
     mesh, pins, notes = _searchable(mesh, pins)
     if seed is not None:
@@ -114,7 +119,7 @@ def _plan(
 def _seed(strategy: str) -> int | None:
     """The seed of `random:7`, 0 where none is given; None for any other strategy."""
     name, colon, digits = strategy.partition(":")
-    if name != RANDOM or (colon and not (digits.isascii() and digits.isdigit())):
+    if name != RANDOM or (colon and not _SEED.fullmatch(digits)):
         return None
     return int(digits) if colon else 0
 

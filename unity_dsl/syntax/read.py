@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 from .diagnostic import fail
@@ -15,10 +17,21 @@ def read_source(path: Path) -> Source:
 
     Raises E001 (cannot be read), E002 (not UTF-8 text), E003 (nothing but white space), E004 (more than 1 MiB).
     """
-    data = _read_bytes(path)
+    try:
+        data = read_bytes(path, MAX_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise fail("E001", f"cannot read `{printable(path)}`: {reason[0].lower()}{reason[1:]}") from None
     if len(data) > MAX_BYTES:
-        raise fail("E004", f"`{path}` is larger than {MAX_BYTES >> 20} MiB", help="is this the file you meant?")
-    return decode(str(path), data)
+        raise fail(
+            "E004", f"`{printable(path)}` is larger than {MAX_BYTES >> 20} MiB", help="is this the file you meant?"
+        )
+    return decode(printable(path), data)
+
+
+def printable(path: Path) -> str:
+    """A path as text that can be shown and stored: control characters and bytes that are not UTF-8 are escaped."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in str(path))
 
 
 def decode(name: str, data: bytes) -> Source:
@@ -38,12 +51,15 @@ def decode(name: str, data: bytes) -> Source:
     return Source(name, text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """The first `most` bytes of a file, or all. Raises OSError, also for pipes and devices, which may never end."""
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise fail("E001", f"cannot read `{path}`: {reason[0].lower()}{reason[1:]}") from None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except ValueError as error:  # a zero character in the path
-        raise fail("E001", f"cannot read {str(path)!r}: {error}") from None
+        raise OSError(str(error)) from None
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(descriptor)
+        raise OSError(0, "Is a directory" if stat.S_ISDIR(kind) else "Is not a regular file")
+    with open(descriptor, "rb") as file:
+        return file.read() if most is None else file.read(most)

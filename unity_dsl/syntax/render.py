@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from unicodedata import combining, east_asian_width
 
 from .diagnostic import Diagnostic
@@ -9,6 +10,8 @@ from .span import Span
 
 TAB = 4
 LONGEST = 120  # characters of a line that are shown
+LONGEST_WORD = 200  # of a message: a path may be long, a name of thousands of letters is shown in part
+LONGEST_TEXT = 800
 
 
 def render(diagnostic: Diagnostic) -> str:
@@ -21,17 +24,28 @@ def render(diagnostic: Diagnostic) -> str:
     """
     place = f"{diagnostic.span}: " if diagnostic.span else ""
     kind = "warning" if diagnostic.code.startswith("W") else "error"
-    lines = [f"{place}{kind}[{diagnostic.code}]: {diagnostic.message}"]
+    lines = [f"{place}{kind}[{diagnostic.code}]: {shortened(diagnostic.message)}"]
     if diagnostic.span:
-        lines += _excerpt(diagnostic.span, diagnostic.label)
+        lines += _excerpt(diagnostic.span, shortened(diagnostic.label))
     elif diagnostic.label:
-        lines.append(f"  |  {diagnostic.label}")
+        lines.append(f"  |  {shortened(diagnostic.label)}")
     for note in diagnostic.notes:
-        lines.append(f"{note.span}: note: {note.text}")
+        lines.append(f"{note.span}: note: {shortened(note.text)}")
         lines += _excerpt(note.span, "")
-    lines += [f"help: {line}" for line in diagnostic.help.splitlines() if line]
+    lines += [f"help: {shortened(line)}" for line in diagnostic.help.splitlines() if line]
     lines.append(f"help: unityc explain {diagnostic.code}")
     return "\n".join(lines)
+
+
+def shortened(text: str) -> str:
+    """A message as one line that fits a screen: the middle of long words, and then of all of it, is left out."""
+    shown = _display(" ".join(text.splitlines()))
+    words = re.sub(rf"\S{{{LONGEST_WORD},}}", lambda word: _without_middle(word[0], LONGEST_WORD // 2), shown)
+    return _without_middle(words, LONGEST_TEXT)
+
+
+def _without_middle(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"
 
 
 def _excerpt(span: Span, label: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from lark import Token, Tree
 
 from .ast import Apply, Expr, Name, Number
+from .ast.expressions import LARGEST_INTEGER
 from .diagnostic import Label, fail
 from .grammar import Node
 from .span import Source, Span
@@ -56,6 +57,9 @@ class Builder:
         value = int(token) if token.isdigit() else float(token)
         if abs(value) == float("inf"):
             raise fail("E019", f"`{token}` is too large", self.at(token), help="infinity is written `inf`")
+        if isinstance(value, int) and value > LARGEST_INTEGER:
+            help = f"as a real number it is written `{float(value)!r}`"
+            raise fail("E019", f"`{token}` does not fit 64 bits", self.at(token), help=help)
         return -value if negative else value
 
     def distinct(self, names: Iterable[Token], what: str) -> None:

@@ -142,3 +142,23 @@ def test_a_dimension_given_by_a_name_is_not_proved_for_the_witness_alone(size: s
 def test_a_size_of_one_at_the_witness_does_not_broadcast_for_all_sizes() -> None:
     text = "rule f(x: [a - b, k], y: [c, k])\n  where a > b, a < b + 4\n  x + y => y + x\n"
     assert isinstance(answer(text), NotProved)
+
+
+def test_equal_products_of_four_names_have_all_their_solutions_and_no_others() -> None:
+    """Euler's four number theorem, by brute force: a b = c d exactly where the four are products of four numbers."""
+    rule = rule_of("rule f(x: [a, b], y: [c, d])\n  where a * b == c * d\n  x, y => x, y\n")
+    claim = claim_of(rule)
+    assert claim.conditions == () and set(claim.names) == set("abcd")
+    names = used_names(rule, claim, {})
+    found = {
+        tuple(claim.written(dict(zip(names, values, strict=True)))[name] for name in "abcd")
+        for values in product(range(1, 7), repeat=4)
+    }
+    expected = {values for values in product(range(1, 7), repeat=4) if values[0] * values[1] == values[2] * values[3]}
+    assert expected <= found
+    assert all(a * b == c * d for a, b, c, d in found)
+
+
+def test_what_two_products_share_cancels() -> None:
+    claim = claim_of(rule_of("rule f(x: [a, c], y: [b, c])\n  where a * c == c * b\n  x, y => x, y\n"))
+    assert claim.conditions == () and claim.names == {"a": (of("b"),)}

@@ -58,8 +58,8 @@ def random_part(rng: np.random.Generator, count: int, *, body: bool = False, rep
     return Part(tuple(costs), names, tuple(tensors), repeats, *borders)
 
 
-def sets_held(root: int, most: int) -> Iterator[tuple[int, ...]]:
-    others = [layout for layout in range(LAYOUTS) if layout != root]
+def sets_held(root: int, most: int, count: int = LAYOUTS) -> Iterator[tuple[int, ...]]:
+    others = [layout for layout in range(count) if layout != root]
     for size in range(most + 1):
         yield from combinations(others, size)
 
@@ -68,7 +68,7 @@ def tensor_cost(tensor: Tensor, values: tuple[int, ...], most: int) -> float:
     root = int(tensor.produced.layouts[values[tensor.produced.variable]])
     needed = {int(read.layouts[values[read.variable]]) for read in tensor.reads} | set(tensor.fixed)
     best = np.inf
-    for held in sets_held(root, most):
+    for held in sets_held(root, most, len(tensor.direct)):
         if needed <= {root, *held}:
             left = 0.0 if tensor.leaving is None else min(tensor.leaving[layout] for layout in (root, *held))
             best = min(best, span(tensor, root, held) + left)

@@ -10,7 +10,9 @@ import pytest
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.exact_search.variable_contraction import contract
 from unity_dsl.search.folded_solver.exact_minimum import Solved
-from unity_dsl.search.folded_solver.problem_part import Part, Port, Tensor, everything
+from unity_dsl.search.folded_solver.lower_bounds import bound_part
+from unity_dsl.search.folded_solver.materialised_layouts import two_hops
+from unity_dsl.search.folded_solver.problem_part import Part, Port, Repeat, Tensor, everything
 
 from .test_bounded_search import assignments, least, own_cost, random_part, some_domain
 
@@ -75,3 +77,22 @@ def test_what_hangs_on_one_other_is_part_of_its_cost() -> None:
         for c in range(LAYOUTS)
     ]
     assert optimise(part, everything(part)).cost == pytest.approx(min(totals))
+
+
+def test_a_contracted_price_between_tensors_of_other_layouts_is_bounded() -> None:
+    """In a body, a chain from a carried tensor to one with fewer layouts: their numbers do not fit each other."""
+    rng = np.random.default_rng(2)
+    few = 2
+    entry, exit_, left = (
+        Port(number, np.arange(count), count) for number, count in ((0, LAYOUTS), (1, LAYOUTS), (2, few))
+    )
+    asked, made = Port(3, np.arange(LAYOUTS), LAYOUTS), Port(3, rng.integers(0, few, LAYOUTS), few)
+    prices, after = (two_hops(np.where(np.eye(n), 0.0, rng.random((n, n)))) for n in (LAYOUTS, few))
+    tensors = (Tensor("entry", entry, (asked,), prices, prices), Tensor("made", made, (left,), after, after))
+    costs = (np.zeros(LAYOUTS), rng.random(LAYOUTS), np.zeros(few), rng.random(LAYOUTS))
+    body = Part(costs, ("entry", "exit", "left", "node"), tensors, (), (entry,), (exit_,), (left,))
+    x, y, z = (Port(number, np.arange(count), count) for number, count in ((0, LAYOUTS), (1, LAYOUTS), (2, few)))
+    outside = (rng.random(LAYOUTS), np.zeros(LAYOUTS), rng.random(few))
+    whole = Part(outside, ("x", "y", "z"), (), (Repeat("r", 3, body, (x,), (y,), (z,)),))
+    contracted = contract(whole, everything(whole))
+    assert bound_part(contracted.part, contracted.domains, sweeps=4).least <= least(whole, 2) * (1 + 1e-9)

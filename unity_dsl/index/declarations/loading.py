@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -129,7 +130,7 @@ def _is_of(declaration: FunctionDecl | OperatorDecl, sources: Collection[str]) -
 
 def _files(base: Path) -> Iterator[Path]:
     """The `.uop` files of a directory; anything else stands for itself, so that a wrong path is reported when read."""
-    return iter(sorted(base.glob("*.uop"))) if base.is_dir() else iter((base,))
+    return iter(sorted(base.glob("*.uop"))) if os.path.isdir(base) else iter((base,))
 
 
 def _by_name(declarations: Iterable[Declaration]) -> dict[str, Declaration]:

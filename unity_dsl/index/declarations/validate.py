@@ -33,6 +33,7 @@ from ..equations.where_conditions import defined_sizes, keys, leaves
 from ..evaluation.extern import check_extern
 from ..evaluation.native_calls import ARRAY_CALLS, NUMPY_CALLS, TORCH_CALLS, TRAINING, check_native, check_steps
 from ..instantiation.instantiate import parallel_operator
+from .definition_size import check_definition, check_size
 
 Functions = Mapping[str, FunctionDecl]
 Slots = tuple[tuple[str, bool], ...]
@@ -58,10 +59,12 @@ def check_function(function: FunctionDecl, functions: Functions) -> None:
     if function.definition is not None:
         _check_parameters(function.definition, function)
         _check_scalar(function.definition, functions)
-        _check_acyclic(function, functions, ())
+        check_definition(function, functions)
     elif function.numpy is None or function.torch is None:
         help = "give a definition, `fn f(x) = …`, or both a `torch:` and a `numpy:` line"
         raise fail("E110", f"nothing says how to compute `{function.name}`", function.span, help=help)
+    for _, derivative in function.derivatives:
+        check_size(derivative, functions)
     for line, allowed in ((function.torch, TORCH_CALLS), (function.numpy, NUMPY_CALLS)):
         if line is not None:
             check_native(line, allowed, function.parameters, ())
@@ -73,6 +76,7 @@ def _check_fact(fact: FactDecl, function: FunctionDecl, functions: Functions) ->
     """Its names stand for any real numbers; those of its conditions occur in what is claimed."""
     for expr in (fact.claim, *fact.conditions):
         _check_scalar(expr, functions)
+        check_size(expr, functions)
         for node in walk(expr):
             if isinstance(node, Number) and isinf(node.value):
                 raise fail("E111", "a fact is about real numbers", node.span, help="`inf` is none")
@@ -102,15 +106,6 @@ def _check_scalar(expr: Expr, functions: Functions) -> None:
                 check_apply(node, functions)
             case _:
                 raise fail("E111", "an element function reads no tensor and reduces nothing", node.span)
-
-
-def _check_acyclic(function: FunctionDecl, functions: Functions, above: tuple[str, ...]) -> None:
-    if function.name in above:
-        way = " -> ".join((*above[above.index(function.name) :], function.name))
-        raise fail("E111", f"`{function.name}` is defined by itself: {way}", function.span)
-    for node in walk(function.definition) if function.definition is not None else ():
-        if isinstance(node, Apply) and node.function in functions:
-            _check_acyclic(functions[node.function], functions, (*above, function.name))
 
 
 def check_apply(node: Apply, functions: Functions) -> None:
@@ -293,6 +288,7 @@ class _Body:
             self.check_left(statement, outputs.get(statement.target))
             left = {name.name for name in statement.index}
             self.value(statement.value, left)
+            check_size(statement.value, self.functions)
             for name in statement.index:
                 if statement.target not in outputs:
                     self.require_size(name, statement.value)

@@ -6,7 +6,9 @@ integers; a term such as `1 - p` at p = 0.1 stays as it is, so that it can be sh
 
 from __future__ import annotations
 
-from ...syntax.ast import Apply, Expr, Number, Select
+import operator
+
+from ...syntax.ast import Apply, Expr, Number, Select, Uniform
 from .term import COMPARISONS, call, rewrite
 
 ZERO = Number(0)
@@ -16,6 +18,29 @@ ONE = Number(1)
 def simplify(expr: Expr) -> Expr:
     """An equal term, over the reals, without neutral elements and double signs."""
     return rewrite(expr, _step)
+
+
+def decide_draws(expr: Expr) -> Expr:
+    """The term without random numbers that are compared with a number outside of [0, 1), in which they lie.
+
+    So a dropout of probability 0 draws none. A term in which all of them matter stays as it is.
+    """
+    found = rewrite(expr, _decided)
+    return expr if found == expr else simplify(found)
+
+
+def _decided(node: Expr) -> Expr:
+    match node:
+        case Apply(function, (Uniform(), Number(bound))) if function in _DECIDED:
+            if bound <= 0 or bound >= 1:
+                return Number(int(_DECIDED[function](0.5, bound)))
+        case Select(Number(holds), then, otherwise):
+            return then if holds else otherwise
+    return node
+
+
+_DECIDED = {">=": operator.ge, "<": operator.lt}
+"""Comparisons that are the same for all of [0, 1) where the bound is not inside it."""
 
 
 def _step(node: Expr) -> Expr:

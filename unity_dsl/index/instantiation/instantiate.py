@@ -19,10 +19,11 @@ from ...syntax.ast import (
     Statement,
     TensorDecl,
 )
+from ...syntax.ast.expressions import LARGEST_INTEGER
 from ...syntax.span import Span
 from ..equations.instance import Dim, Equation, Instance, Operand
 from ..equations.reduction_cut import Cutter
-from ..equations.term import axis_name, interval, reads, rewrite
+from ..equations.term import axis_name, interval, reads, rewrite, walk
 from ..equations.where_conditions import Value
 from .call_frame import Frame, Site, frame, zip_axes
 from .merged_dimensions import merged_dims, unmerge
@@ -129,6 +130,8 @@ def _build(site: Site, names: Frame, binding: Binding | None) -> Instance:
     merged = None if binding is None else dims_of(binding.target)
     equations = _equations(site, names, inputs, operator.statements, sizes, local, merged)
     evaluation = _equations(site, names, inputs, operator.evaluation, sizes, local, merged)
+    if [(e.target, e.value) for e in evaluation] == [(e.target, e.value) for e in equations]:
+        evaluation = ()
     targets = {equation.target.name: equation.target for equation in equations}
     instance = Instance(
         operator,
@@ -202,12 +205,16 @@ def _equations(
 
 
 def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: Mapping[str, Operand]) -> None:
-    """Every read lies inside its tensor at every position of the equation's axes, unless it has a fill."""
+    """Every read lies inside its tensor at every position of the equation's axes, unless it has a fill.
+
+    Divisors are not zero, and whole numbers fit 64 bits, wherever they are computed.
+    """
+    for node in walk(equation.value):
+        if isinstance(node, Apply) and node.function in ("+", "-", "*", "neg", "//", "%"):
+            _check_arithmetic(site, instance, node)
     for read in reads(equation.value):
         for index, dim in zip(read.index, operands[read.tensor].dims, strict=True):
             _check_parts(site, instance, read, index, dim)
-        if read.fill is not None:
-            continue
         shape = instance.shape(operands[read.tensor])
         for position, (index, size) in enumerate(zip(read.index, shape, strict=True)):
             try:
@@ -216,11 +223,24 @@ def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: 
                 raise site.fault(
                     "E131", f"the index of `{read.tensor}` has no bounds: {reason}", at=index.span or read.span
                 ) from None
-            if low < 0 or high >= size:
+            if read.fill is None and (low < 0 or high >= size):
                 text = f"`{index.span.text}`" if index.span is not None else f"of dimension {position}"
                 message = f"`{read.tensor}` is read outside its {size} positions: the index {text} runs {low}..{high}"
                 help = f"write `{read.tensor}[… else 0]` if values outside are wanted"
                 raise site.fault("E128", message, help=help, at=index.span or read.span)
+
+
+def _check_arithmetic(site: Site, instance: Instance, node: Apply) -> None:
+    """Raises E131 for arithmetic of indices and sizes that divides by zero or leaves 64 bits."""
+    try:
+        low, high = interval(node.arguments[1] if node.function in ("//", "%") else node, instance.sizes)
+    except ValueError:
+        return  # Not of indices and sizes alone: what is read is a number of the tensor's type.
+    text = node.span.text if node.span is not None else node.function
+    if node.function in ("//", "%") and low <= 0 <= high:
+        raise site.fault("E131", f"`{text}` divides by a number between {low} and {high}", at=node.span)
+    if low < -LARGEST_INTEGER or high > LARGEST_INTEGER:
+        raise site.fault("E131", f"`{text}` does not fit 64 bits: it is between {low} and {high}", at=node.span)
 
 
 def _check_parts(site: Site, instance: Instance, read: Read, index: Expr, dim: Dim) -> None:

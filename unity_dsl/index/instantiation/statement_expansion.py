@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ...syntax.ast import Expr, Name, Number, OperatorDecl, Read, Reduce, Size, Statement, TensorDecl, Uniform
 from ...syntax.diagnostic import fail
 from ..equations.instance import Dim, Operand
+from ..equations.rewriting import decide_draws
 from ..equations.term import (
     call,
     children,
@@ -52,7 +53,7 @@ class Scope:
         axes = tuple(axis for name, rest in left for axis in self._axes(name, rest))
         bound = self._output(statement.target)
         dims = tuple((axis,) for axis in axes) if bound is None else merged_dims(bound, tuple((a,) for a in axes))
-        value = self.expand(statement.value)
+        value = decide_draws(self.expand(statement.value))
         integer_range = None if merged is None else self._copied_range(value)
         if bound is not None and bound.integer_range is not None:
             integer_range = self.sizes[bound.integer_range]

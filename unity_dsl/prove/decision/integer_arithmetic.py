@@ -17,7 +17,7 @@ from math import lcm
 from typing import Any, TypeAlias
 
 from ..normal_form.form import Unsupported
-from ..normal_form.guard import Guard, Relation, guard, settled, verdict
+from ..normal_form.guard import Guard, Relation, guard, settled
 from ..normal_form.polynomial import (
     Coordinate,
     Entry,
@@ -78,7 +78,7 @@ class Arithmetic:
         given = tuple(given)
         if settled(given) is None:
             return True
-        open_cases = [[g for g in case if g not in given and verdict(g) is not True] for case in cases]
+        open_cases = [[g for g in case if g not in given and g.verdict is not True] for case in cases]
         if any(not case for case in open_cases):
             return True
         import z3

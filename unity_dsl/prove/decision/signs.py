@@ -1,13 +1,13 @@
 """Signs of forms: positive, not negative or unknown, wherever they have a value.
 
-A sum of numbers that are not negative is not negative, and positive with one that is; an even power is not negative;
-a sum over an axis has a term at least, since every size is; the greatest of a set is as great as each. What is known of
-a function are its facts, `exp(a) > 0`.
+Of finite forms only: exp(a) > 0 for every number a, but not at minus infinity. A sum of numbers that are not negative
+is not negative, and positive with one that is; an even power is not negative; a sum over an axis has a term at least,
+since every size is; the greatest of a set is as great as each. What is known of a function are its facts, `exp(a) > 0`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from math import lcm
@@ -23,12 +23,12 @@ from ..normal_form.form import (
     Term,
     Unsupported,
     add,
-    is_infinite,
-    multiply,
+    is_finite,
     refreshed_family,
     scale,
 )
-from ..normal_form.guard import Relation, guard
+from ..normal_form.form_products import multiply
+from ..normal_form.guard import Guard, Relation, guard
 from ..normal_form.polynomial import ONE, Poly, number
 from .integer_arithmetic import Arithmetic
 
@@ -56,7 +56,7 @@ class Signs:
 
     def form(self, form: Form) -> Sign:
         """The sign of a form; that of zero is `NOT_NEGATIVE`."""
-        if is_infinite(form):
+        if not is_finite(form):
             return Sign.UNKNOWN
         found = [self._term(term) for term in form]
         if Sign.UNKNOWN not in found or len(form) > MAX_SUM:
@@ -78,7 +78,7 @@ class Signs:
         inner = sets[0][0]
         others = replace(term, factors=tuple(entry for entry in term.factors if entry[0] is not inner))
         sign = Sign.POSITIVE if others == Term(ONE) else self.form((others,))
-        return inner if sign is Sign.POSITIVE or (sign is Sign.NOT_NEGATIVE and has_element(inner.families)) else None
+        return inner if sign is Sign.POSITIVE or (sign is Sign.NOT_NEGATIVE and not inner.infinities) else None
 
     def _set(self, families: Sequence[Family]) -> Sign:
         """The greatest is as great as each, and as the mean of all. Some element must be there."""
@@ -98,24 +98,32 @@ class Signs:
             found = Sign.NOT_NEGATIVE
         for factor, power in term.factors:
             if found is not Sign.UNKNOWN:
-                found = min(found, self.power(factor, power))
+                found = min(found, self.power(factor, power, term.guards))
         return found
 
-    def power(self, factor: Atom, power: int) -> Sign:
-        """The sign of an atom to a power."""
-        own = self.atom(factor)
+    def power(self, factor: Atom, power: int, given: tuple[Guard, ...] = ()) -> Sign:
+        """The sign of an atom to a power, where the given conditions hold."""
+        own = self.atom(factor, given)
         return Sign.NOT_NEGATIVE if power % 2 == 0 and own is Sign.UNKNOWN else own
 
-    def atom(self, factor: Atom) -> Sign:
+    def atom(self, factor: Atom, given: tuple[Guard, ...] = ()) -> Sign:
         match factor:
+            case Element("#", (position,)):
+                return Sign.NOT_NEGATIVE if self._not_negative(position, given) else Sign.UNKNOWN
             case Element(tensor):
-                # `#` is an index, a random number is at least 0.
-                known = tensor == "#" or tensor.startswith("uniform<")
-                return Sign.NOT_NEGATIVE if known else self.elements.get(tensor, Sign.UNKNOWN)
+                random = tensor.startswith("uniform<")  # at least 0
+                return Sign.NOT_NEGATIVE if random else self.elements.get(tensor, Sign.UNKNOWN)
             case Function():
                 return self.of_function(factor)
             case Extremum(families):
                 return self._set(families)
+
+    def _not_negative(self, position: Poly, given: tuple[Guard, ...]) -> bool:
+        """Whether a whole number in value position is known to be at least 0: a quotient of sizes need not be."""
+        try:
+            return self.arithmetic.certain(guard(position, Relation.NOT_NEGATIVE), given)
+        except Unsupported:
+            return False
 
     def coefficient(self, value: Poly) -> Sign:
         """The sign of a number in front of a term, a polynomial in sizes."""
@@ -133,11 +141,6 @@ class Signs:
             except Unsupported:
                 return Sign.UNKNOWN
         return Sign.UNKNOWN
-
-
-def has_element(families: Iterable[Family]) -> bool:
-    """Whether a set is known not to be empty: every axis has a position, so only guards can empty it."""
-    return any(not family.guards for family in families)
 
 
 def put_in_set(form: Form, position: int, inner: Extremum) -> list[Family]:

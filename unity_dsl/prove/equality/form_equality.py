@@ -38,11 +38,14 @@ from ..normal_form.form import (
 from ..normal_form.guard import Guard, Relation, guard, settled, within
 from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
 from .factor_order import arranged
+from .images import Images
 from .index_unification import changes_of_index
 from .witness_points import witness_points
 
 MAX_ORDERS = 24
 MAX_DEPTH = 12
+_RENAMED = 10**12
+"""Numbers of indices from which on they stand for others in what is kept."""
 
 
 @dataclass
@@ -71,11 +74,17 @@ class Comparison:
     arithmetic: Arithmetic
     classes: list[_Class] = field(default_factory=list)
     depth: int = 0
+    placed: dict[tuple[Atom, tuple[Guard, ...]], tuple[str, tuple[Poly, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.images = Images.under(self.arithmetic.conditions)
 
     def equal(self, left: Form, right: Form, given: tuple[Guard, ...] = ()) -> bool:
         """Whether two forms are equal wherever the given conditions hold. Raises Unsupported."""
         if left == right:
             return True
+        if self.images.differ(left, right):
+            return False
         if self.depth > MAX_DEPTH:
             raise Unsupported(f"functions nested more than {MAX_DEPTH} deep")
         self.depth += 1
@@ -106,8 +115,27 @@ class Comparison:
         return _Row(term.coefficient, term.bound, term.guards, tuple(sorted(places, key=lambda place: place[0])))
 
     def _place(self, factor: Atom, given: tuple[Guard, ...]) -> tuple[str, tuple[Poly, ...]]:
+        """The auxiliary tensor of an atom and where the atom stands in it, wherever the given conditions hold.
+
+        Kept by the atom and the conditions that matter to it up to the names of indices: of an atom that occurs in
+        many terms the class is looked for once.
+        """
         if isinstance(factor, Element):
             return factor.tensor, factor.index
+        given = _connected(factor.free, given)
+        variables = factor.free | {var for condition in given for var in condition.variables}
+        ordered = sorted(variables, key=lambda var: var.number)
+        own = [Var(_RENAMED + position, var.size) for position, var in enumerate(ordered)]
+        there = {var: of(new) for var, new in zip(ordered, own, strict=True)}
+        renamed = factor.substitute(there)
+        known = tuple(sorted((condition.substitute(there) for condition in given), key=lambda g: g.key))
+        if (renamed, known) not in self.placed:
+            self.placed[renamed, known] = self._classified(renamed, known)
+        name, index = self.placed[renamed, known]
+        back = {new: of(var) for var, new in zip(ordered, own, strict=True)}
+        return name, tuple(part.substitute(back) for part in index)
+
+    def _classified(self, factor: Function | Extremum, given: tuple[Guard, ...]) -> tuple[str, tuple[Poly, ...]]:
         for known in self.classes:
             index = self._instance(known, factor, given)
             if index is not None:
@@ -212,6 +240,18 @@ def _collected(
         for monomial, factor in coefficient.terms:
             parts.setdefault((left_over, monomial), []).append((factor, guards))
     return list(parts.values())
+
+
+def _connected(variables: frozenset[Var], given: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """The conditions that these indices, or indices tied to them, occur in, and those on sizes alone."""
+    reached = set(variables)
+    while True:
+        tied = [condition for condition in given if not condition.variables.isdisjoint(reached)]
+        more = {var for condition in tied for var in condition.variables} | reached
+        if len(more) == len(reached):
+            break
+        reached = more
+    return tuple(c for c in given if not c.variables or not c.variables.isdisjoint(reached))
 
 
 def _same_head(left: Function | Extremum, right: Function | Extremum) -> bool:

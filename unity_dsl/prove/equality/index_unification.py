@@ -12,6 +12,8 @@ from ..normal_form.form import Atom, Element, Extremum, Form, Function, Term
 from ..normal_form.polynomial import ZERO, Entry, Poly, Var, of
 
 MAX_GUESSES = 12
+MAX_LAID = 200
+"""So many ways to lay reads over each other are gone through; many of them are the same change of index."""
 
 INDEX = "#"
 """The tensor whose element at i is i."""
@@ -25,11 +27,13 @@ def changes_of_index(pattern: Atom | Form, target: Atom | Form, parameters: tupl
     free = _free(target)
     found = _extended({}, list(reads(pattern)), list(reads(target)), parameters, free)
     seen: set[tuple[tuple[Var, Poly], ...]] = set()
-    for change in islice(found, MAX_GUESSES):
+    for change in islice(found, MAX_LAID):
         key = tuple(sorted(change.items(), key=lambda entry: entry[0].key))
         if key not in seen:
             seen.add(key)
             yield change
+            if len(seen) == MAX_GUESSES:
+                return
 
 
 def _extended(
@@ -55,7 +59,10 @@ def _extended(
             continue
         added = _laid_over(change, index, place, unknown, free)
         if added is not None:
-            yield from _extended(change | added, others, target[:position] + target[position + 1 :], parameters, free)
+            # A read that has parameters left is laid over again once one of them is known.
+            done = all(var in added for var in unknown if any(var in part.variables for part in index))
+            left = (others, target[:position] + target[position + 1 :]) if done else (pattern, target)
+            yield from _extended(change | added, *left, parameters, free)
 
 
 def _settles(read: Read, unknown: list[Var]) -> bool:

@@ -2,8 +2,9 @@
 
 A normal form drops what cancels, log(x) - log(x) = 0, and with it where there is no value. So the applications of
 partial functions are kept beside it: an element has a value if all of them have one, and only if those have one that
-stand in no branch and are not compared. Infinity, which an operator may name, counts as a value here; where it cancels
-only numbers tell.
+stand in no branch. Infinity counts as a value; inf - inf and 0 * inf have none (decision/extended_reals.py). A
+comparison has a value always, 0 (`!=` 1) where a side has none: what its sides are made of is kept in the comparison
+itself, and two comparisons are the same only if their sides are and have no value at the same places.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ...syntax.ast import FunctionDecl, Name
+from ..decision.extended_reals import is_exact, opposed, total_at, undefined_product, undefined_sum
 from ..decision.signs import Sign, Signs
 from ..normal_form.case_split import cases
 from ..normal_form.common_factors import common_coefficient, common_factors, divided, numerators
 from ..normal_form.form import (
-    Element,
-    Extremum,
     Family,
     Form,
     Function,
     Unsupported,
     atom,
     function,
+    infinities,
+    is_finite,
     numbered_family,
     refreshed_family,
     substitute_family,
@@ -38,7 +40,9 @@ TOTAL = frozenset(
 """Native functions that have a value at all numbers."""
 DOMAINS = {"np.log": Sign.POSITIVE, "np.sqrt": Sign.NOT_NEGATIVE, "np.power": Sign.POSITIVE}
 """What the first argument must be for a native function to have a value at all others."""
-INSIDE = ("then", "otherwise", "compared")
+INSIDE = ("then", "otherwise")
+SUMS = {"sum": "a sum of infinities of opposite sign", "product": "a product of zero and infinity"}
+"""Arithmetic that has no value for some infinite operands, in words."""
 MAX_PARTIALS = 400
 """Of no element are more kept."""
 
@@ -47,8 +51,8 @@ MAX_PARTIALS = 400
 class Partial:
     """An application that an element needs, for all bound indices that meet the guards. Its value is the atom.
 
-    One in a branch is put in a function of the condition, `then(c, 1 / a)`, one that is compared in `compared(1 / a)`:
-    there it may be without a value where the element has one, as `nan > 0` is a value to some.
+    One in a branch is put in a function of the condition, `then(c, 1 / a)`: there it may be without a value where the
+    element has one.
     """
 
     family: Family
@@ -86,14 +90,35 @@ class Applications:
         """1 / divisor was put in."""
         if self.followed:
             for guards, (part,) in cases((divisor,)):
-                for form in _roots(part, signs, exponentials):
+                for form in () if is_exact(part) else _roots(part, signs, exponentials):
                     self._meet(guards, function("inv", [form]))
 
     def call(self, decl: FunctionDecl, arguments: list[Form]) -> None:
         """A primitive was put in."""
-        if self.followed and native(decl) not in TOTAL:
+        if self.followed and not (native(decl) in TOTAL and total_at(decl, arguments)):
             for guards, parts in cases(tuple(arguments)):
-                self._meet(guards, function(f"fn {decl.name}", parts))
+                if native(decl) not in TOTAL or not total_at(decl, parts):
+                    self._meet(guards, function(f"fn {decl.name}", parts))
+
+    def add(self, left: Form, right: Form) -> None:
+        """A sum was put in."""
+        if self.followed and opposed(left, right):
+            for guards, parts in cases((left, right)):
+                if opposed(*parts):
+                    self._meet(guards, undefined_sum(*parts))
+
+    def sum(self, form: Form) -> None:
+        """A sum over indices was put in, of both signs where it may be infinite."""
+        if self.followed and len(infinities(form)) > 1:
+            self._meet((), function("sum", [tuple(term for term in form if term.infinities)]))
+
+    def multiply(self, left: Form, right: Form, signs: Signs) -> None:
+        """A product was put in."""
+        if self.followed and not (is_finite(left) and is_finite(right)):
+            for guards, parts in cases((left, right)):
+                pairs = (parts, parts[::-1])
+                if any(not is_finite(a) and not (is_exact(b) or signs.nonzero(b)) for a, b in pairs):
+                    self._meet(guards, undefined_product(*parts))
 
     def read(self, domain: Domain, mapping: Mapping[Var, Poly], guards: Iterable[Guard]) -> None:
         """An element was read, where the guards hold."""
@@ -114,7 +139,7 @@ class Applications:
 
     @contextmanager
     def inside(self, name: str, *arguments: Form) -> Iterator[None]:
-        """What is met inside stands in a branch of a condition, or is compared."""
+        """What is met inside stands in a branch of a condition."""
         begun = len(self.met)
         yield
         families = [partial.family for partial in self.met[begun:]]
@@ -122,6 +147,15 @@ class Applications:
         self.met[begun:] = [
             Partial(replace(family, value=value)) for family, value in zip(families, values, strict=True)
         ]
+
+    @contextmanager
+    def apart(self) -> Iterator[list[Partial]]:
+        """What is met inside is handed out, and is no part of what is met around it."""
+        before, self.met = self.met, []
+        try:
+            yield self.met
+        finally:
+            self.met = before
 
     @contextmanager
     def total(self, what: str) -> Iterator[None]:
@@ -169,14 +203,18 @@ def _bare(form: Form) -> Function:
 
 def _roots(form: Form, signs: Signs, exponentials: frozenset[str]) -> Iterator[Form]:
     """Forms that are not 0 exactly where this one is not, wherever it has a value."""
+    if not is_finite(form):
+        yield form
+        return
     for denominator, numerator in numerators(form) if len(form) > 1 else ():
         if signs.nonzero(denominator):
             yield from _roots(numerator, signs, exponentials)
             return
     shared = common_factors(form, exponentials)
     for factor in shared:
-        if not isinstance(factor, Element | Extremum) and (factor.name in exponentials or factor.name == "inv"):
-            continue  # neither is ever 0
+        never = isinstance(factor, Function) and (factor.name in exponentials or factor.name == "inv")
+        if never and isinstance(factor, Function) and all(map(is_finite, factor.arguments)):
+            continue  # neither is 0 but at infinity
         yield atom(factor)
     guarded = any(term.guards for term in form)
     coefficient = ONE if guarded else common_coefficient(form)
@@ -195,10 +233,14 @@ def has_value(factor: Function, signs: Signs, functions: Mapping[str, FunctionDe
     """Whether an application is known to have a value wherever its arguments have."""
     if factor.name == "inv":
         return signs.nonzero(factor.arguments[0])
+    if factor.name in SUMS or not all(map(is_finite, factor.arguments)):
+        return False
     needed = DOMAINS.get(native(functions[factor.name.removeprefix("fn ")]) or "")
     return needed is not None and signs.form(factor.arguments[0]) >= needed
 
 
 def partial_name(factor: Function) -> str:
     """For readers: which partial function it is."""
+    if factor.name in SUMS:
+        return SUMS[factor.name]
     return "a quotient" if factor.name == "inv" else f"`{factor.name.removeprefix('fn ')}`"

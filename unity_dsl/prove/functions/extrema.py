@@ -1,7 +1,8 @@
 """Maxima and minima as sets: nesting dissolved, dominated elements dropped, common terms factored out.
 
     max(max(A), B) = max(A with B), -inf the max of nothing            max(a) = a
-    c max(A) + t = max(c A + t), where c >= 0                          min(A) = -max(-A)
+    c max(A) + t = max(c A + t), where c > 0, or c >= 0 and max(A) is finite, and t is finite
+    min(A) = -max(-A)
     max(A with b) = max(A), where a - b >= 0 for some a of A
 
 Sets within sets are dissolved first; what all elements of the resulting set have in common is taken out of it again.
@@ -12,31 +13,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from ..decision.signs import Sign, Signs, has_element, put_in_set
+from ..decision.extended_reals import BOTTOM, inhabited
+from ..decision.signs import Sign, Signs, put_in_set
 from ..normal_form.case_split import cases, is_outer, split
 from ..normal_form.common_factors import common_coefficient, common_factors, common_measure, divided
-from ..normal_form.form import (
-    Family,
-    Form,
-    Function,
-    Term,
-    add,
-    atom,
-    extremum_atom,
-    free_variables,
-    is_infinite,
-    multiply,
-    scale,
-)
+from ..normal_form.form import Extremum, Family, Form, Term, add, atom, extremum_atom, free_variables, is_finite, scale
+from ..normal_form.form_products import multiply
 from ..normal_form.guard import Guard
 from ..normal_form.polynomial import ONE, Var, number
 from .fact_patterns import is_negative
 
 MAX_SET = 16
 """Sets of more families are neither dissolved nor searched for elements that others exceed."""
-INFINITY = Function("inf", ())
-"""Plus infinity as an unknown number: what holds with it holds for its own sake, not by arithmetic with it."""
-BOTTOM = scale(atom(INFINITY), number(-1))
 
 
 class Sets:
@@ -70,13 +58,21 @@ class Sets:
         """A family whose value is c max(A) + t as the family c A + t, guards of the inner set kept."""
         for position, term in enumerate(family.value):
             inner = self.signs.set_in(term)
-            if inner is None or (len(family.value) > 1 and (len(inner.families) > MAX_SET // 2 or inner.infinite)):
+            if inner is None or not self._dissolves(inner, family.value):
                 continue
             for part in put_in_set(family.value, position, inner):
                 merged = Family(family.bound + part.bound, family.guards + part.guards, part.value)
                 yield from self._flattened(merged)
             return
         yield family
+
+    def _dissolves(self, inner: Extremum, value: Form) -> bool:
+        """Whether c max(A) + t is put in as max(c A + t), for a set in a value: t is finite."""
+        if len(value) == 1:
+            return True
+        others = (term for term in value if inner not in dict(term.factors))
+        elements = all(is_finite(family.value) for family in inner.families)
+        return len(inner.families) <= MAX_SET // 2 and elements and all(is_finite((term,)) for term in others)
 
     def _members(self, family: Family) -> Iterator[Family]:
         """One family per case of the value's guards, without those whose value is the identity, minus infinity."""
@@ -90,12 +86,12 @@ class Sets:
         members = self._undominated(members)
         if len(members) == 1 and not members[0].bound and not members[0].guards:
             return members[0].value
-        if len(members) == 2 and not any(
-            family.bound or family.guards or is_infinite(family.value) for family in members
-        ):
+        if not members:
+            return BOTTOM
+        if not all(is_finite(family.value) for family in members):
+            return self._atom(members)
+        if len(members) == 2 and not any(family.bound or family.guards for family in members):
             return self._of_two(*(family.value for family in members))
-        if not members or any(is_infinite(family.value) for family in members):
-            return atom(extremum_atom(members))
         shared = _common_terms(members)
         if shared:
             rest = [replace(f, value=tuple(term for term in f.value if term not in shared)) for f in members]
@@ -113,10 +109,17 @@ class Sets:
         """The greatest, with the factor that all elements share taken out."""
         factor = self._common_factor(members)
         if factor == Term(ONE):
-            return atom(extremum_atom(members))
+            return self._atom(members)
         powers = dict(factor.factors)
         rest = [replace(family, value=divided(family.value, factor.coefficient, powers)) for family in members]
-        return multiply((factor,), atom(extremum_atom(rest)))
+        return multiply((factor,), self._atom(rest))
+
+    def _atom(self, members: list[Family]) -> Form:
+        return atom(extremum_atom(members, self.inhabited(members)))
+
+    def inhabited(self, members: list[Family]) -> bool:
+        """Whether the set is known not to be empty."""
+        return inhabited(members, self.signs.arithmetic)
 
     def _undominated(self, members: list[Family]) -> list[Family]:
         """Without families each of whose elements some other element is known to reach."""
@@ -129,7 +132,7 @@ class Sets:
         return kept
 
     def _exceeds(self, greater: Family, less: Family) -> bool:
-        if greater.guards:
+        if greater.guards or not (is_finite(greater.value) and is_finite(less.value)):
             return False  # it may be empty
         difference = add(greater.value, scale(less.value, number(-1)))
         return self.signs.form(difference) is not Sign.UNKNOWN
@@ -139,7 +142,7 @@ class Sets:
         values = [family.value for family in members if family.value]
         together = tuple(term for value in values for term in value)
         bound = {var for family in members for var in family.bound}
-        least = Sign.NOT_NEGATIVE if has_element(members) else Sign.POSITIVE
+        least = Sign.NOT_NEGATIVE if self.inhabited(members) else Sign.POSITIVE
         factors = {
             factor: power
             for factor, power in common_factors(together, self.exponentials).items()

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..decision.signs import Signs
-from ..normal_form.form import Atom, Extremum, Form, Function, Term, add, atom, constant, multiply, refresh, scale
+from ..normal_form.form import Atom, Extremum, Form, Function, Term, add, atom, constant, refresh, scale
+from ..normal_form.form_products import multiply
 from ..normal_form.guard import settled
 from ..normal_form.polynomial import ONE, number
 

@@ -10,17 +10,22 @@ say nothing of infinity. Rewriting ends: a proof may use so many facts, one with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from math import inf
+from functools import partial
+from math import inf, isfinite, isinf
 
 from ...index.equations.term import COMPARISONS
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
+from ..decision.extended_reals import BOTTOM, TOP, absorbed, at_infinity, bracketed, is_exact
 from ..decision.integer_arithmetic import Arithmetic
-from ..decision.signs import Sign, Signs
-from ..normal_form.case_split import split
+from ..decision.signs import Sign, Signs, put_in_set
+from ..equality.form_equality import Comparison
+from ..normal_form.case_split import split, split_given
 from ..normal_form.common_factors import common_coefficient, common_factors, divided, numerators
 from ..normal_form.form import (
+    ABOVE,
     ZERO,
     Atom,
     Extremum,
@@ -32,15 +37,18 @@ from ..normal_form.form import (
     add,
     atom,
     constant,
+    extremum_atom,
     function,
-    is_infinite,
-    multiply,
+    infinities,
+    is_finite,
     refresh,
     scale,
 )
+from ..normal_form.form_products import distributes, multiply, summed
+from ..normal_form.guard import Guard
 from ..normal_form.polynomial import ONE, Var, exact_number, number
-from .definedness import Applications, native
-from .extrema import INFINITY, Sets
+from .definedness import Applications, Partial, has_value, native
+from .extrema import Sets
 from .fact_laws import SETS, Law, Laws
 from .fact_patterns import Values, matches
 from .power_products import reduced_products
@@ -63,6 +71,7 @@ class Functions:
         self.sets = Sets(self.signs, laws.powers)
         self.used: dict[int, FactDecl] = {}
         self.applications = Applications()
+        self.passed: Mapping[str, list[Partial]] = {}
         self._left = MAX_FACTS
         self._nested = 0
 
@@ -74,12 +83,15 @@ class Functions:
             case Number(value):
                 return literal(value)
             case Name(name):
+                if self.applications.followed:
+                    self.applications.met += self.passed.get(name, ())
                 return refresh(names[name])
             case Apply(sign, (left, right)) if sign in COMPARISONS:
-                with self.applications.inside("compared"):
-                    return self.step(sign, self.value(left, names), self.value(right, names))
+                with self.applications.apart() as met:
+                    sides = self.value(left, names), self.value(right, names)
+                return self.step(sign, *sides, met)
             case Apply(name, arguments):
-                return self.apply(name, [self.value(argument, names) for argument in arguments])
+                return self.call(name, [partial(self.value, argument, names) for argument in arguments])
             case Select(condition, then, otherwise):
                 decided = self.value(condition, names)
                 with self.applications.inside("then", decided):
@@ -88,13 +100,37 @@ class Functions:
                     return self.select(decided, first, self.value(otherwise, names))
         raise Unsupported(f"{type(expr).__name__} in the definition of a function")
 
+    def call(self, name: str, arguments: Sequence[Callable[[], Form]]) -> Form:
+        """Arithmetic or a declared function of what the arguments compute. Raises Unsupported.
+
+        Where an argument of a definition has no value matters where the definition mentions it: in a comparison, say.
+        """
+        decl = self.laws.functions.get(name)
+        if decl is None or decl.definition is None:
+            return self.apply(name, [argument() for argument in arguments])
+        values, passed = {}, {}
+        for parameter, argument in zip(decl.parameters, arguments, strict=True):
+            with self.applications.apart() as passed[parameter]:
+                values[parameter] = argument()
+        with self._passing(passed):
+            return self.value(decl.definition, values)
+
+    @contextmanager
+    def _passing(self, passed: Mapping[str, list[Partial]]) -> Iterator[None]:
+        """What the names of a definition stand for brings these partial applications with it."""
+        before, self.passed = self.passed, passed
+        try:
+            yield
+        finally:
+            self.passed = before
+
     def apply(self, name: str, values: list[Form]) -> Form:
-        """Arithmetic or a declared function. Raises Unsupported."""
+        """Arithmetic or a primitive. Raises Unsupported."""
         match name:
             case "+":
-                return add(*values)
+                return self._sum(*values)
             case "-":
-                return add(values[0], scale(values[1], number(-1)))
+                return self._sum(values[0], scale(values[1], number(-1)))
             case "neg":
                 return scale(values[0], number(-1))
             case "*":
@@ -110,13 +146,16 @@ class Functions:
     def _call(self, decl: FunctionDecl, values: list[Form]) -> Form:
         """An element function: its definition, or for a primitive itself."""
         if decl.definition is not None:
-            return self.value(decl.definition, dict(zip(decl.parameters, values, strict=True)))
+            with self._passing({}):
+                return self.value(decl.definition, dict(zip(decl.parameters, values, strict=True)))
         kind = set_of(decl)
         if kind is not None:
             families = [Family((), (), value) for value in values]
             return self.sets.greatest(families) if kind == "maximum" else self.sets.least(families)
         if decl.name in self.laws.exponentials:
-            return split(tuple(values), lambda parts: self._exponential(decl.name, parts[0]))
+            found = split_given(tuple(values), lambda parts, given: self._exponential(decl, parts[0], given))
+            self.applications.call(decl, values)
+            return found
         found = split(tuple(values), lambda parts: self._primitive(decl.name, parts))
         self.applications.call(decl, values)
         return found
@@ -126,18 +165,47 @@ class Functions:
         family = Family(bound, (), value)
         return self.sets.greatest([family]) if kind == "max" else self.sets.least([family])
 
-    def step(self, sign: str, left: Form, right: Form) -> Form:
-        """A comparison of real numbers, worth 1 or 0, as a function of their difference."""
-        if sign in ("<", "<="):
-            left, right = right, left
-        names = {"<": "positive", ">": "positive", "<=": "not_negative", ">=": "not_negative"}
-        difference = add(left, scale(right, number(-1)))
-        if sign in names:
-            return split((difference,), lambda parts: self._decided(names[sign], parts[0]))
-        zero = split((difference,), lambda parts: self._decided("zero", parts[0]))
-        return zero if sign == "==" else add(constant(ONE), scale(zero, number(-1)))
+    def summed(self, value: Form, bound: tuple[Var, ...]) -> Form:
+        """`sum(bound) value`."""
+        found = summed(value, bound)
+        self.applications.sum(found)
+        return found
 
-    def _decided(self, name: str, difference: Form) -> Form:
+    def step(self, sign: str, left: Form, right: Form, met: Sequence[Partial] = ()) -> Form:
+        """A comparison, worth 1 or 0: of real numbers as a function of their difference.
+
+        `met` are the partial applications that the sides are made of.
+        """
+        within = self._where_defined(met)
+        if sign == "!=":
+            return add(constant(ONE), scale(self._compared("==", left, right, within), number(-1)))
+        if sign in ("<", "<="):
+            return self._compared({"<": ">", "<=": ">="}[sign], right, left, within)
+        return self._compared(sign, left, right, within)
+
+    def _where_defined(self, met: Sequence[Partial]) -> tuple[Form, ...]:
+        """The partial applications that may have no value, as a set, if there are some."""
+        known = (has_value(part.function, self.signs, self.laws.functions) for part in met)
+        open_parts = [part.family for part, has in zip(met, known, strict=True) if not has]
+        return (atom(extremum_atom(open_parts)),) if open_parts else ()
+
+    def _compared(self, sign: str, left: Form, right: Form, within: tuple[Form, ...]) -> Form:
+        return split((left, right), lambda parts: self._compared_case(sign, *parts, within=within))
+
+    def _compared_case(self, sign: str, left: Form, right: Form, *, within: tuple[Form, ...]) -> Form:
+        """`>`, `>=` or `==`: of finite sides the sign of the difference, of infinite ones a function of both."""
+        names = {">": "positive", ">=": "not_negative", "==": "zero"}
+        if is_finite(left) and is_finite(right):
+            return self._decided(names[sign], add(left, scale(right, number(-1))), within)
+        exact = is_exact(left), is_exact(right)
+        if not within and all(is_finite(side) or is_exact(side) for side in (left, right)):
+            holds = {">": exact[0] > exact[1], ">=": exact[0] >= exact[1], "==": exact[0] == exact[1]}
+            return constant(ONE) if holds[sign] else ZERO
+        return atom(function(f"compare {sign}", [left, right, *within]))
+
+    def _decided(self, name: str, difference: Form, within: tuple[Form, ...]) -> Form:
+        if within:
+            return atom(function(name, [difference, *within]))
         above, below = self.signs.form(difference), self.signs.form(scale(difference, number(-1)))
         holds = {"positive": above is Sign.POSITIVE, "not_negative": above is not Sign.UNKNOWN, "zero": not difference}
         fails = {
@@ -156,18 +224,27 @@ class Functions:
 
     def _primitive(self, name: str, parts: tuple[Form, ...]) -> Form:
         found = self._rewritten(name, parts)
-        return atom(function(f"fn {name}", parts)) if found is None else found
+        if found is not None:
+            return found
+        limit = self._limit(self.laws.functions[name], parts)
+        return atom(function(f"fn {name}", parts)) if limit is None else limit
+
+    def _limit(self, decl: FunctionDecl, parts: tuple[Form, ...]) -> Form | None:
+        """What a primitive of one argument is at infinity, where that is a plain number."""
+        value = at_infinity(decl, is_exact(parts[0])) if len(parts) == 1 and is_exact(parts[0]) else None
+        plain = value is not None and (isinf(value) or value == int(value))
+        return literal(value if isinf(value) else int(value)) if plain and value is not None else None
 
     def _rewritten(self, name: str, parts: tuple[Form, ...]) -> Form | None:
         """What a fact says the function of these is."""
-        if any(map(is_infinite, parts)):
+        if not all(map(is_finite, parts)):
             return None
         return self._by(self.laws.rewrites.get(name, ()), parts)
 
     def _by(self, laws: tuple[Law, ...], parts: tuple[Form, ...]) -> Form | None:
         for law in laws:
             for names in matches(law.arguments, parts, self.laws, {}):
-                if self._holds(law.fact, names):
+                if _are_numbers(names) and self._holds(law.fact, names):
                     return self._put_in(law, names)
         return None
 
@@ -178,7 +255,7 @@ class Functions:
             raise Unsupported("facts of functions that do not come to an end")
         self._nested += 1
         try:
-            with self.applications.unfollowed():
+            with self.applications.unfollowed(), self._passing({}):
                 return self.value(law.right, names)
         finally:
             self._nested -= 1
@@ -212,6 +289,8 @@ class Functions:
         name = factor.name.removeprefix("fn ")
         if name == factor.name:
             return self._built_in_sign(factor)
+        if not all(map(is_finite, factor.arguments)):
+            return Sign.UNKNOWN
         if factor.name in self.laws.powers:
             self._use(*self.laws.exponentials[name])
             return Sign.POSITIVE
@@ -220,7 +299,8 @@ class Functions:
         for law in self.laws.signs.get(name, ()):
             known = Sign.POSITIVE if _is_strict(law) else Sign.NOT_NEGATIVE
             if known > found and any(
-                self._holds(law.fact, names) for names in matches(law.arguments, parts, self.laws, {})
+                _are_numbers(names) and self._holds(law.fact, names)
+                for names in matches(law.arguments, parts, self.laws, {})
             ):
                 self._use(law.fact)
                 found = known
@@ -231,7 +311,7 @@ class Functions:
             case "inv":
                 # Where 1 / a has a value a is not 0.
                 return Sign.POSITIVE if self.signs.form(factor.arguments[0]) is not Sign.UNKNOWN else Sign.UNKNOWN
-            case "positive" | "not_negative" | "zero":
+            case "positive" | "not_negative" | "zero" | "compare >" | "compare >=" | "compare ==":
                 return Sign.NOT_NEGATIVE
             case "select":
                 return min(self.signs.form(part) for part in factor.arguments[1:])
@@ -239,8 +319,13 @@ class Functions:
 
     # ------------------------------------------------------------------------------------------ exponentials
 
-    def _exponential(self, name: str, form: Form) -> Form:
-        """f(sum of n t) = product of f(t) ** n."""
+    def _exponential(self, decl: FunctionDecl, form: Form, given: tuple[Guard, ...]) -> Form:
+        """f(sum of n t) = product of f(t) ** n, of a finite sum."""
+        name = decl.name
+        if not is_finite(form):
+            limit = self._limit(decl, (form,))
+            finite = limit is None and self._stays_finite(decl, form, given)
+            return atom(function(f"fn {name}", [form], finite)) if limit is None else limit
         self._use(*self.laws.exponentials[name])
         result = constant(ONE)
         for term in form:
@@ -253,11 +338,46 @@ class Functions:
                 result = self.product(result, known if power > 0 else self.inverse(known))
         return result
 
-    # ------------------------------------------------------------------------------------------ products and 1 / x
+    def _stays_finite(self, decl: FunctionDecl, form: Form, given: tuple[Guard, ...]) -> bool:
+        """Whether an exponential is finite wherever its argument has a value."""
+        signs = infinities(form)
+        if all(isfinite(at_infinity(decl, sign) or 0) for sign in signs - ABOVE):
+            return 1 not in signs or self._at_most_zero(form, given)
+        return False
+
+    def _at_most_zero(self, form: Form, given: tuple[Guard, ...]) -> bool:
+        """Whether a form is c a - c max(A) for an a of A: then it is at most 0, wherever it has a value."""
+        for position, term in enumerate(form):
+            greatest = replace(term, coefficient=-term.coefficient)
+            inner = self.signs.set_in(greatest)
+            if inner is not None:
+                member = Family((), (), form[:position] + form[position + 1 :])
+                return Comparison(self.arithmetic).member(put_in_set((greatest,), 0, inner), member, given)
+        return False
+
+    # ------------------------------------------------------------------------------------------ sums, products, 1 / x
+
+    def _sum(self, left: Form, right: Form) -> Form:
+        total = add(left, right)
+        if is_finite(left) and is_finite(right):
+            return total
+        self.applications.add(left, right)
+        return total if len(total) < 2 else split((total,), lambda parts: absorbed(parts[0]))
 
     def product(self, left: Form, right: Form) -> Form:
         """The product, reduced by squares and by a × (1 / a) = 1."""
-        return reduced_products(multiply(left, right), self.signs, self._square)
+        if is_finite(left) and is_finite(right):
+            return reduced_products(multiply(left, right), self.signs, self._square)
+        self.applications.multiply(left, right, self.signs)
+        return split((left, right), lambda parts: self._product_of_infinite(*parts))
+
+    def _product_of_infinite(self, left: Form, right: Form) -> Form:
+        """c (A + B) = c A + c B; what else is a sum stays in brackets."""
+        if is_finite(left) and is_finite(right):
+            return self.product(left, right)
+        if not distributes(left, right):
+            left, right = bracketed(left), bracketed(right)
+        return absorbed(multiply(left, right))
 
     def _square(self, factor: Atom) -> Form | None:
         """The square of an atom, where a fact says what it is: f(x) × f(x), and so (1 / f(x)) × (1 / f(x)).
@@ -268,7 +388,7 @@ class Functions:
             bare = len(factor.families) == 2 and not any(f.bound or f.guards for f in factor.families)
             zero = ZERO in [family.value for family in factor.families]
             values = [refresh(family.value) for family in factor.families if family.value]
-            return multiply(values[0], atom(factor)) if bare and zero and values and not factor.infinite else None
+            return multiply(values[0], atom(factor)) if bare and zero and values and not factor.infinities else None
         if not isinstance(factor, Function):
             return None
         if factor.name == "inv":
@@ -276,7 +396,7 @@ class Functions:
             square = None if root is None else self._square(root)
             return None if square is None else self.inverse(square)
         laws = self.laws.squares.get(factor.name.removeprefix("fn "), ())
-        if not laws or not factor.name.startswith("fn ") or factor.infinite:
+        if not laws or not factor.name.startswith("fn ") or not all(map(is_finite, factor.arguments)):
             return None
         return self._by(laws, tuple(map(refresh, factor.arguments)))
 
@@ -288,6 +408,8 @@ class Functions:
         """What all terms have in common, and depends on no bound index, is inverted by itself."""
         if not form:
             raise Unsupported("a division by zero")
+        if not is_finite(form):
+            return ZERO if is_exact(form) else atom(function("inv", [form]))
         for denominator, numerator in numerators(form) if len(form) > 1 else ():
             if self.signs.nonzero(denominator):
                 return self.product(denominator, self.inverse(numerator))
@@ -328,6 +450,11 @@ def _only(form: Form) -> Atom | None:
     return term.factors[0][0] if plain and term.factors[0][1] == 1 else None
 
 
+def _are_numbers(names: Values) -> bool:
+    """Whether the names of a fact stand for real numbers: it says nothing of infinity."""
+    return all(map(is_finite, names.values()))
+
+
 def _is_strict(law: Law) -> bool:
     bound = law.fact.claim.arguments[1]
     return law.fact.claim.function == ">" or (isinstance(bound, Number) and bound.value > 0)
@@ -346,5 +473,5 @@ def _exponent(term: Term) -> tuple[Term, int]:
 def literal(value: int | float) -> Form:
     """A number as it is written in decimal; infinity is a symbol."""
     if value in (inf, -inf):
-        return scale(atom(INFINITY), number(1 if value > 0 else -1))
+        return TOP if value > 0 else BOTTOM
     return constant(number(exact_number(value))) if value else ZERO

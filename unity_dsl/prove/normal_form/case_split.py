@@ -15,6 +15,7 @@ MAX_CASES = 64
 
 Case = tuple[tuple[Guard, ...], tuple[Form, ...]]
 Outer = Callable[[Guard, Term], bool]
+CaseValue = Callable[[tuple[Form, ...], tuple[Guard, ...]], Form]
 
 
 def is_outer(condition: Guard, term: Term) -> bool:
@@ -24,11 +25,16 @@ def is_outer(condition: Guard, term: Term) -> bool:
 
 def split(arguments: tuple[Form, ...], value: Callable[[tuple[Form, ...]], Form], outer: Outer = is_outer) -> Form:
     """`value` of the arguments, case by case of their outer guards. Raises Unsupported where they are too many."""
+    return split_given(arguments, lambda parts, _: value(parts), outer)
+
+
+def split_given(arguments: tuple[Form, ...], value: CaseValue, outer: Outer = is_outer) -> Form:
+    """As `split`, where `value` is also told under which guards the case stands."""
     found = []
     for count, (guards, parts) in enumerate(cases(arguments, outer), 1):
         if count > MAX_CASES:
             raise Unsupported(f"more than {MAX_CASES} cases in the argument of a function")
-        found.append(guarded(guards, value(parts)))
+        found.append(guarded(guards, value(parts, guards)))
     return add(*found)
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 from math import gcd, lcm
 
-from .form import Atom, Form, Function, Term, add, multiply, refresh
+from .form import Atom, Form, Function, Term, add, refresh
+from .form_products import multiply
 from .polynomial import ONE, Monomial, Poly, Symbol
 
 

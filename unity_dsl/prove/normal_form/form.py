@@ -5,6 +5,9 @@
 A factor is an atom with a power: an element of an input tensor, a scalar function of forms, or the greatest element of
 a set. Powers other than those of repeated factors belong to exponentials alone, exp(t) ** -1 = exp(-t).
 
+Values are extended real numbers (decision/extended_reals.py). `infinities` are the signs of the infinities that an
+atom, a term or a form may be worth; an empty set says that it is a finite number wherever it has a value.
+
 Bound indices: those of a term are fresh. Inside an atom they are numbered from within, downwards from -1, so that
 atoms that differ in nothing but bound names are the same object.
 """
@@ -12,18 +15,25 @@ atoms that differ in nothing but bound names are the same object.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product as combinations
 from typing import TypeAlias
 
-from .guard import Guard, Relation, settled, within
+from .guard import Guard, settled
 from .polynomial import ONE, Poly, Var, fresh, of
 
 MAX_TERMS = 4_000
 MAX_WEIGHT = 4_000
 MAX_HEIGHT = 24
 """No form has more terms, no atom is made of more atoms or nested deeper: what grows further is refused."""
+
+
+NONE: frozenset[int] = frozenset()
+ABOVE = frozenset({1})
+BELOW = frozenset({-1})
+BOTH = ABOVE | BELOW
+FINITE = frozenset({"inv", "positive", "not_negative", "zero", "compare >", "compare >=", "compare =="})
+"""Functions that are finite wherever they have a value, whatever their arguments are: 1 / inf = 0."""
 
 
 class Unsupported(Exception):
@@ -48,7 +58,7 @@ class Element:
     depth = 0
     weight = 1
     height = 0
-    infinite = False
+    infinities = NONE
 
     def substitute(self, mapping: Mapping[Var, Poly]) -> Element:
         return Element(self.tensor, tuple(part.substitute(mapping) for part in self.index))
@@ -56,10 +66,11 @@ class Element:
 
 @dataclass(frozen=True)
 class Function:
-    """A scalar function of forms. Nothing is known of it but its name."""
+    """A scalar function of forms. Nothing is known of it but its name, and whether it is `known_finite`."""
 
     name: str
     arguments: tuple[Form, ...]
+    known_finite: bool = field(default=False, compare=False)
 
     @cached_property
     def key(self) -> str:
@@ -85,14 +96,27 @@ class Function:
         return 1 + max((term.height for argument in self.arguments for term in argument), default=0)
 
     @cached_property
-    def infinite(self) -> bool:
-        """Whether infinity occurs in it."""
-        return self.name == "inf" or any(map(is_infinite, self.arguments))
+    def _hash(self) -> int:
+        return hash((self.name, self.arguments))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def infinities(self) -> frozenset[int]:
+        if self.known_finite or self.name in FINITE:
+            return NONE
+        if self.name == "inf":
+            return ABOVE
+        values = self.arguments[1:] if self.name == "select" else self.arguments
+        found = NONE.union(*map(infinities, values))
+        return found if self.name in ("select", "sum") or not found else BOTH
 
     def substitute(self, mapping: Mapping[Var, Poly]) -> Function:
         if self.free.isdisjoint(mapping):
             return self
-        return Function(self.name, canonical([substitute(argument, mapping) for argument in self.arguments]))
+        arguments = canonical([substitute(argument, mapping) for argument in self.arguments])
+        return Function(self.name, arguments, self.known_finite)
 
 
 @dataclass(frozen=True)
@@ -118,10 +142,11 @@ class Extremum:
     """The greatest number of a union of families; of the empty set, minus infinity.
 
     A set, not a sum: a guard removes elements, and equal elements count once. The least number is minus the greatest
-    of the negated ones.
+    of the negated ones. `inhabited`: some element is known to be there, whatever the free indices are in their ranges.
     """
 
     families: tuple[Family, ...]
+    inhabited: bool = field(default=False, compare=False)
 
     @cached_property
     def key(self) -> str:
@@ -145,13 +170,21 @@ class Extremum:
         return 1 + max((term.height for family in self.families for term in family.value), default=0)
 
     @cached_property
-    def infinite(self) -> bool:
-        return any(is_infinite(family.value) for family in self.families)
+    def _hash(self) -> int:
+        return hash(self.families)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def infinities(self) -> frozenset[int]:
+        found = NONE.union(*(infinities(family.value) for family in self.families))
+        return found if self.inhabited else found | BELOW
 
     def substitute(self, mapping: Mapping[Var, Poly]) -> Extremum:
         if self.free.isdisjoint(mapping):
             return self
-        return extremum_atom([substitute_family(family, mapping) for family in self.families])
+        return extremum_atom([substitute_family(family, mapping) for family in self.families], self.inhabited)
 
 
 Atom: TypeAlias = "Element | Function | Extremum"
@@ -181,6 +214,16 @@ class Term:
     @cached_property
     def height(self) -> int:
         return max((atom.height for atom, _ in self.factors), default=0)
+
+    @cached_property
+    def infinities(self) -> frozenset[int]:
+        infinite = [(atom, power) for atom, power in self.factors if infinities_of_power(atom, power)]
+        if not infinite:
+            return NONE
+        sign = plain_sign(self.coefficient)
+        if len(self.factors) > 1 or infinite[0][1] != 1 or not sign:
+            return BOTH
+        return frozenset(sign * infinity for infinity in infinite[0][0].infinities)
 
     @cached_property
     def key(self) -> str:
@@ -226,9 +269,29 @@ def positions(form: Form) -> Iterator[Poly]:
                         yield from positions(family.value)
 
 
-def is_infinite(form: Form) -> bool:
-    """Whether infinity occurs in a form: facts about real numbers then say nothing of it."""
-    return any(factor.infinite for term in form for factor, _ in term.factors)
+def infinities(form: Form) -> frozenset[int]:
+    """The signs of the infinities that a form may be worth."""
+    return NONE.union(*(term.infinities for term in form))
+
+
+def is_finite(form: Form) -> bool:
+    """Whether a form is known to be a finite number wherever it has a value, so that the laws of a field hold of it."""
+    return not any(term.infinities for term in form)
+
+
+def infinities_of_power(factor: Atom, power: int) -> frozenset[int]:
+    """Those of an atom to a power. Negative powers are of exponentials, which are 0 at minus infinity."""
+    if power < 0 and isinstance(factor, Function) and not all(map(is_finite, factor.arguments)):
+        return BOTH
+    return factor.infinities
+
+
+def plain_sign(coefficient: Poly) -> int:
+    """1 or -1 for a number or a sum of products of sizes that plainly has that sign, else 0."""
+    if any(not isinstance(symbol, str) for monomial, _ in coefficient.terms for symbol, _ in monomial):
+        return 0
+    signs = {1 if factor > 0 else -1 for _, factor in coefficient.terms}
+    return signs.pop() if len(signs) == 1 else 0
 
 
 def constant(value: Poly) -> Form:
@@ -264,51 +327,6 @@ def scale(form: Form, factor: Poly) -> Form:
     return tuple(replace(term, coefficient=term.coefficient * factor) for term in form) if factor.terms else ZERO
 
 
-def multiply(left: Form, right: Form) -> Form:
-    """The product; every copy of a term gets bound indices of its own."""
-    if len(left) * len(right) > MAX_TERMS:
-        raise Unsupported(f"a product of {len(left)} by {len(right)} terms")
-    found = (_term_product(a, b) for a, b in combinations(left, right))
-    return add(*((term,) for term in found if term is not None))
-
-
-def _term_product(left: Term, right: Term) -> Term | None:
-    if left.bound and not (set(left.bound).isdisjoint(right.bound) and right.free.isdisjoint(left.bound)):
-        left = refreshed(left)
-    if right.bound and not left.free.isdisjoint(right.bound):
-        right = refreshed(right)
-    guards = settled((*left.guards, *right.guards))
-    if guards is None:
-        return None
-    powers = dict(left.factors)
-    for factor, power in right.factors:
-        powers[factor] = powers.get(factor, 0) + power
-    factors = sorted(((a, n) for a, n in powers.items() if n), key=lambda entry: entry[0].key)
-    return Term(left.coefficient * right.coefficient, left.bound + right.bound, guards, tuple(factors))
-
-
-def summed(form: Form, bound: tuple[Var, ...]) -> Form:
-    """The sum of a form over indices. `sum(v) [v == e] t(v) = [0 <= e < |v|] t(e)`, where e does not mention v."""
-    terms = (solved(replace(term, bound=term.bound + bound)) for term in form)
-    return add(*((term,) for term in terms if term is not None))
-
-
-def solved(term: Term) -> Term | None:
-    """Bound indices that an equation determines are put in; None where the guards contradict each other."""
-    for condition in term.guards:
-        if condition.relation is not Relation.EQUAL:
-            continue
-        for var in term.bound:
-            coefficient = condition.poly.coefficient(var)
-            if coefficient is not None and abs(coefficient) == 1:
-                value = (condition.poly - of(var).scaled(coefficient)).scaled(-coefficient)
-                bound = tuple(other for other in term.bound if other != var)
-                guards = (*(g for g in term.guards if g is not condition), *within(value, var.size))
-                put_in = _substitute_open(replace(term, bound=bound, guards=guards), {var: value})
-                return None if put_in is None else solved(put_in)
-    return term
-
-
 # ---------------------------------------------------------------------------------------------- substitution
 
 
@@ -328,10 +346,10 @@ def _substitute_term(term: Term, mapping: dict[Var, Poly]) -> Term | None:
         incoming = {var for value in mapping.values() for var in value.variables}
         if not incoming.isdisjoint(term.bound) or not set(term.bound).isdisjoint(mapping):
             term = refreshed(term)
-    return _substitute_open(term, mapping)
+    return substitute_open(term, mapping)
 
 
-def _substitute_open(term: Term, mapping: Mapping[Var, Poly]) -> Term | None:
+def substitute_open(term: Term, mapping: Mapping[Var, Poly]) -> Term | None:
     guards = settled(condition.substitute(mapping) for condition in term.guards)
     if guards is None:
         return None
@@ -367,10 +385,11 @@ def refreshed_family(family: Family) -> Family:
 
 
 def _renamed(term: Term, bound: tuple[Var, ...]) -> Term:
+    """The term with other bound indices of the same sizes. What its guards say of each other stays as it is."""
     mapping = {old: of(new) for old, new in zip(term.bound, bound, strict=True)}
-    changed = _substitute_open(replace(term, bound=bound), mapping)
-    assert changed is not None, "a renaming contradicts nothing"
-    return changed
+    guards = sorted((condition.substitute(mapping) for condition in term.guards), key=lambda condition: condition.key)
+    factors = sorted(((a.substitute(mapping), n) for a, n in term.factors), key=lambda entry: entry[0].key)
+    return Term(term.coefficient, bound, tuple(guards), tuple(factors))
 
 
 def _renamed_family(family: Family, bound: tuple[Var, ...]) -> Family:
@@ -400,11 +419,11 @@ def _numbered(term: Term) -> Term:
     return _renamed(refreshed(term), tuple(Var(-below - n, var.size) for n, var in enumerate(term.bound, 1)))
 
 
-def function(name: str, arguments: Iterable[Form]) -> Function:
+def function(name: str, arguments: Iterable[Form], known_finite: bool = False) -> Function:
     """A function of forms that nothing simplifies. Raises Unsupported where it is too large."""
     arguments = tuple(arguments)
     _check_size(term for argument in arguments for term in argument)
-    return Function(name, canonical(arguments))
+    return Function(name, canonical(arguments), known_finite)
 
 
 def _check_size(terms: Iterable[Term]) -> None:
@@ -415,13 +434,13 @@ def _check_size(terms: Iterable[Term]) -> None:
         raise Unsupported(f"functions nested more than {MAX_HEIGHT} deep")
 
 
-def extremum_atom(families: Iterable[Family]) -> Extremum:
+def extremum_atom(families: Iterable[Family], inhabited: bool = False) -> Extremum:
     """The set with bound indices numbered, each family once."""
     families = tuple(families)
     _check_size(term for family in families for term in family.value)
     kept = ((family, settled(family.guards)) for family in families)
     numbered = (numbered_family(replace(family, guards=guards)) for family, guards in kept if guards is not None)
-    return Extremum(tuple(dict.fromkeys(numbered)))
+    return Extremum(tuple(dict.fromkeys(numbered)), inhabited)
 
 
 def numbered_family(family: Family) -> Family:

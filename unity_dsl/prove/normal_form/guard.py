@@ -30,13 +30,32 @@ class Guard:
     def key(self) -> str:
         return f"{self.relation}{self.poly.key}"
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.poly, self.relation))
+
+    def __hash__(self) -> int:
+        return self._hash
+
     def negated(self) -> Guard:
         if self.relation is Relation.NOT_NEGATIVE:
             return Guard(-self.poly - ONE, Relation.NOT_NEGATIVE)
         return Guard(self.poly, _NEGATION[self.relation])
 
     def substitute(self, mapping: Mapping[Var, Poly]) -> Guard:
-        return guard(self.poly.substitute(mapping), self.relation)
+        return self if self.variables.isdisjoint(mapping) else guard(self.poly.substitute(mapping), self.relation)
+
+    @cached_property
+    def verdict(self) -> bool | None:
+        """Whether it holds, or fails, for all indices in range and all sizes >= 1; None where that is not plain."""
+        if self.relation is Relation.NOT_NEGATIVE:
+            if is_plainly_not_negative(self.poly):
+                return True
+            return False if is_plainly_not_negative(-self.poly - ONE) else None
+        if not self.poly.terms:
+            return self.relation is Relation.EQUAL
+        positive = is_plainly_not_negative(self.poly - ONE) or is_plainly_not_negative(-self.poly - ONE)
+        return self.relation is Relation.UNEQUAL if positive else None
 
     @property
     def variables(self) -> frozenset[Var]:
@@ -71,23 +90,11 @@ def within(index: Poly, size: Poly) -> tuple[Guard, Guard]:
     return compare(">=", index, ZERO), compare("<", index, size)
 
 
-def verdict(condition: Guard) -> bool | None:
-    """Whether a condition holds, or fails, for all indices in range and all sizes >= 1; None where it is not plain."""
-    if condition.relation is Relation.NOT_NEGATIVE:
-        if is_plainly_not_negative(condition.poly):
-            return True
-        return False if is_plainly_not_negative(-condition.poly - ONE) else None
-    if not condition.poly.terms:
-        return condition.relation is Relation.EQUAL
-    positive = is_plainly_not_negative(condition.poly - ONE) or is_plainly_not_negative(-condition.poly - ONE)
-    return condition.relation is Relation.UNEQUAL if positive else None
-
-
 def settled(guards: Iterable[Guard]) -> tuple[Guard, ...] | None:
     """The guards that are not plainly true, each once and in order; None where they contradict each other."""
     kept: dict[Guard, None] = {}
     for condition in guards:
-        known = verdict(condition)
+        known = condition.verdict
         if known is False or condition.negated() in kept:
             return None
         if known is None:

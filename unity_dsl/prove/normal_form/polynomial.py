@@ -13,6 +13,9 @@ from functools import cached_property, lru_cache
 from itertools import count
 from typing import TypeAlias
 
+MAX_DEGREE = 8
+"""Of products of more sizes nothing is plain: written as 1 + s', each size doubles the number of terms."""
+
 
 @dataclass(frozen=True)
 class Var:
@@ -24,6 +27,9 @@ class Var:
     @cached_property
     def key(self) -> str:
         return f"~{self.number:08d}"
+
+    def __hash__(self) -> int:
+        return self.number
 
 
 @dataclass(frozen=True)
@@ -331,7 +337,7 @@ def is_plainly_not_negative(poly: Poly) -> bool:
     for monomial, coefficient in poly.terms:
         sizes = tuple(factor for factor in monomial if isinstance(factor[0], str))
         others = [factor for factor in monomial if not isinstance(factor[0], str)]
-        if any(power < 0 for _, power in monomial) or len(others) > 1:
+        if any(power < 0 for _, power in monomial) or len(others) > 1 or sum(power for _, power in sizes) > MAX_DEGREE:
             return False
         part = _shifted_term(sizes, coefficient)
         for symbol, power in others:
@@ -363,6 +369,8 @@ def _shifted(size: Poly) -> Poly | None:
     total = ZERO
     for monomial, coefficient in size.terms:
         if not all(isinstance(symbol, str) and power > 0 for symbol, power in monomial):
+            return None
+        if sum(power for _, power in monomial) > MAX_DEGREE:
             return None
         total = total + _shifted_term(monomial, coefficient)
     return total

@@ -20,7 +20,8 @@ from ..decision.integer_arithmetic import Arithmetic
 from ..equality.form_equality import Comparison
 from ..functions.fact_laws import laws_of
 from ..functions.scalar_functions import Functions
-from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute, summed
+from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute
+from ..normal_form.form_products import summed
 from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import Poly, Var, exact_number, fresh, number, of, product
 from ..translation.operator_forms import Call, Tensor, input_tensor
@@ -239,7 +240,7 @@ class OnDevice(Call):
             return result
         match equation.kind:
             case ReductionKind.SUM:
-                return replace(result, value=summed(result.value, (self.device,)))
+                return replace(result, value=self.functions.summed(result.value, (self.device,)))
             case ReductionKind.MAX | ReductionKind.MIN:
                 return replace(result, value=self.functions.reduced(equation.kind.value, result.value, (self.device,)))
         raise Unsupported("a reduction of this kind over devices")

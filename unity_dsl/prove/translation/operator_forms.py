@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...index.equations.instance import Equation, Instance, Operand
 from ...index.equations.term import COMPARISONS, dim_index, walk
@@ -23,12 +24,11 @@ from ..normal_form.form import (
     atom,
     constant,
     guarded,
-    multiply,
     refresh,
     scale,
     substitute,
-    summed,
 )
+from ..normal_form.form_products import multiply
 from ..normal_form.guard import Guard, compare, within
 from ..normal_form.polynomial import ONE, Entry, Poly, Var, fresh, number, of, product, quotient
 from .mixed_radix import common_indices, digit_choices, digits, merged
@@ -156,7 +156,7 @@ class Call:
         value = self.form(equation.value)
         match equation.kind:
             case ReductionKind.SUM:
-                value = summed(value, over)
+                value = self.functions.summed(value, over)
             case ReductionKind.MAX | ReductionKind.MIN:
                 value = self.functions.reduced(equation.kind.value, value, over)
             case ReductionKind.PROD:
@@ -212,7 +212,7 @@ class Call:
             case Apply("//" | "%"):
                 return index_value(self._whole(expr))
             case Apply(function, arguments):
-                return self.functions.apply(function, [self.form(argument) for argument in arguments])
+                return self.functions.call(function, [partial(self.form, argument) for argument in arguments])
         raise Unsupported(f"`{self.instance.name}`: {type(expr).__name__}")
 
     def length(self, name: str) -> Poly:
@@ -229,9 +229,9 @@ class Call:
         condition = self.guard(expr)
         if condition is not None:
             return guarded([condition])
-        with self.functions.applications.inside("compared"):
+        with self.functions.applications.apart() as met:
             left, right = (self.form(argument) for argument in expr.arguments)
-        return self.functions.step(expr.function, left, right)
+        return self.functions.step(expr.function, left, right, met)
 
     def _select(self, condition: Expr, then: Expr, otherwise: Expr) -> Form:
         known = self.guard(condition)

@@ -23,7 +23,7 @@ from ..decision.integer_arithmetic import Arithmetic
 from ..functions.fact_laws import laws_of
 from ..functions.scalar_functions import Functions
 from ..normal_form.form import Unsupported
-from ..normal_form.guard import Guard, compare, verdict
+from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import ONE, Poly, Var, exact_number, fresh, number, of, product
 from .operator_forms import Call, Tensor, input_tensor
 from .rule_results import check_results
@@ -37,15 +37,21 @@ Views = Mapping[int, Mapping[str, Factors]]
 
 def claim_of(rule: RuleDecl) -> Claim:
     """The sizes of a rule under its conditions, whatever their order. Raises Unsupported and E010."""
-    claim = Claim({}, ())
-    for condition in rule.conditions:
+    devices = tuple(_device_axes(rule))
+    claim = Claim({}, (), frozenset(devices))
+    # Products last: what they say of factors, other conditions may say of names.
+    for condition in sorted(rule.conditions, key=_is_of_products):
         claim = claim.assume(condition)
-    devices = [
-        dim.size.name for tensor in rule.inputs for dim in tensor.dims if dim.device and isinstance(dim.size, Name)
-    ]
-    for name in (*devices, *(p for call in calls(rule) for p in call.degrees or ())):
+    for name in devices:
         claim.degree(name)  # refused here where it is a product
     return replace(claim, conditions=(*claim.conditions, *_positive_sizes(rule, claim)))
+
+
+def _is_of_products(condition: Apply) -> bool:
+    """Whether a condition compares two expressions neither of which is a name or a remainder."""
+    remainders = any(isinstance(side, Apply) and side.function == "%" for side in condition.arguments)
+    names = any(isinstance(side, Name) for side in condition.arguments)
+    return condition.function == "==" and not (remainders or names)
 
 
 def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
@@ -56,7 +62,7 @@ def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
     for size in sizes:
         for factor in claim.factors(size):
             least = compare(">=", factor, number(1))
-            if verdict(least) is not True:
+            if least.verdict is not True:
                 yield least
 
 

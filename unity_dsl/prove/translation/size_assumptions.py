@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.diagnostic import fail
 from ..normal_form.form import Unsupported
-from ..normal_form.guard import Guard, compare, guard, verdict
+from ..normal_form.guard import Guard, compare, guard
 from ..normal_form.polynomial import ONE, Poly, number, of, product
 from .symbolic_sizes import Factors, arithmetic_value, factors_of, shown, valued
 
@@ -18,12 +20,15 @@ class Claim:
     """What each size of a rule stands for, and what is assumed of the rest.
 
     An equation with a name on one side renames it in the whole rule: `m == p * e` gives m the factors (p, e), in this
-    order. `m % p == 0` gives it the factors p and m / p, a size of its own. Every other condition is an assumption.
-    No size that is renamed occurs in `names` or `conditions`, so the order of conditions does not matter.
+    order. `m % p == 0` gives it the factors p and m / p, a size of its own. Of products that are equal what both have
+    is cancelled, and `a * b == c * d` gives each of the four two factors (Euler's four number theorem). Every other
+    condition is an assumption. `fixed` are names that stay one factor. No size that is renamed occurs in `names` or
+    `conditions`, so the order of conditions does not matter.
     """
 
     names: Mapping[str, Factors]
     conditions: tuple[Guard, ...]
+    fixed: frozenset[str] = frozenset()
 
     def factors(self, expr: Expr) -> Factors:
         """A size expression, factor by factor. Raises Unsupported."""
@@ -59,7 +64,8 @@ class Claim:
         """Numbers for the free sizes by the names that the rule's text uses, those of renamed sizes included."""
         found = {name: size for name, size in sizes.items() if not name.startswith("(")}
         for name, factors in self.names.items():
-            if all(symbol in sizes for factor in factors for symbol in factor.symbols() if isinstance(symbol, str)):
+            symbols = (symbol for factor in factors for symbol in factor.symbols() if isinstance(symbol, str))
+            if not name.startswith("(") and all(symbol in sizes for symbol in symbols):
                 found[name] = valued(product(factors), sizes)
         return found
 
@@ -76,6 +82,9 @@ class Claim:
                 factors = self.factors(other) if isinstance(side, Name) else None
                 if isinstance(side, Name) and factors is not None and self._free(side.name, factors):
                     return self._renamed(side.name, factors)
+            known = self._equal_products(*map(self.factors, sides))
+            if known is not None:
+                return known
         return self._with(compare(condition.function, *map(self.size, sides)))
 
     def _free(self, name: str, factors: Factors) -> bool:
@@ -93,12 +102,38 @@ class Claim:
         conditions = tuple(guard(known.poly.with_size(name, value), known.relation) for known in self.conditions)
         # A sum or difference is a size, and so at least 1; 0 is a number that only an attribute can be.
         sums = (size for size in factors if size.constant is None and len(size.terms) > 1)
-        return Claim({**names, name: factors}, (*conditions, *(compare(">=", size, ONE) for size in sums)))
+        return replace(
+            self,
+            names={**names, name: factors},
+            conditions=(*conditions, *(compare(">=", size, ONE) for size in sums)),
+        )
+
+    def _equal_products(self, left: Factors, right: Factors) -> Claim | None:
+        """Two products of names that are equal, None where they are others. What both have is at least 1: it cancels.
+
+        a b = c d for four names where a = p q, b = r s, c = p r, d = q s for some p, q, r and s, and only there.
+        """
+        names = [tuple(map(_name_of, factors)) for factors in (left, right)]
+        counts = [Counter(name for name in side if name is not None) for side in names]
+        if None in (*names[0], *names[1]):
+            return None
+        first, second = (sorted((counts[k] - counts[1 - k]).elements()) for k in (0, 1))
+        for side, other in ((first, second), (second, first)):
+            if len(side) == 1 and other and side[0] not in self.fixed | self.names.keys():
+                return self._renamed(side[0], tuple(map(of, other)))
+        if len({*first, *second}) != 4 or len(first) != 2 or not self.fixed.isdisjoint((*first, *second)):
+            return self._with(compare("==", product(map(of, first)), product(map(of, second))))
+        claim = self
+        for name in first:
+            claim = claim._renamed(name, tuple(of(f"({name}&{other})") for other in second))
+        for name in second:
+            claim = claim._renamed(name, tuple(of(f"({other}&{name})") for other in first))
+        return claim
 
     def _divided(self, whole: Expr, part: Expr) -> Claim:
         """`whole % part == 0`: whole is the product of part and a size that has no name."""
         factors, divisors = self.factors(whole), self.factors(part)
-        positive = (condition for size in divisors if verdict(condition := compare(">=", size, ONE)) is not True)
+        positive = (condition for size in divisors if (condition := compare(">=", size, ONE)).verdict is not True)
         claim = self._with(*positive)
         rest = list(factors)
         for divisor in divisors:
@@ -111,10 +146,19 @@ class Claim:
         cofactor = of(f"({shown(product(factors))}/{shown(product(divisors))})")
         if isinstance(whole, Name) and self._free(whole.name, divisors):
             return claim._renamed(whole.name, (*divisors, cofactor))
-        return claim._with(compare("==", product(factors), product(divisors) * cofactor))
+        known = claim._equal_products(factors, (*divisors, cofactor))
+        return known or claim._with(compare("==", product(factors), product(divisors) * cofactor))
 
     def _with(self, *conditions: Guard) -> Claim:
-        return Claim(self.names, (*self.conditions, *conditions))
+        return replace(self, conditions=(*self.conditions, *conditions))
+
+
+def _name_of(factor: Poly) -> str | None:
+    """The name that a factor is."""
+    ((monomial, coefficient), *others) = factor.terms or (((), Fraction(0)),)
+    plain = coefficient == 1 and not others and len(monomial) == 1 and monomial[0][1] == 1
+    symbol = monomial[0][0] if plain else None
+    return symbol if isinstance(symbol, str) else None
 
 
 def _holds(condition: Guard, sizes: Mapping[str, int]) -> bool:

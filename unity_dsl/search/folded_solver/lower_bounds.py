@@ -191,7 +191,9 @@ def _carried_potentials(part: Part, domains: Domains, network: Network, sweeps: 
 
 def _potential(part: Part, entry: Port, steady: np.ndarray, message: Table) -> Table:
     """What is still to be paid from a carried layout on; from one the loop does not keep, by way of one it does."""
-    tensor = next((tensor for tensor in part.tensors if tensor.produced.variable == entry.variable), None)
+    # After contraction a table may lead from the carried layouts to those of another tensor: fewer, perhaps.
+    own = (t for t in part.tensors if t.produced.variable == entry.variable and len(t.cheapest.T) == entry.count)
+    tensor = next(own, None)
     if tensor is None or not steady.any():
         return np.zeros(entry.count)
     kept, remaining = entry.layouts[steady], -message[steady]

@@ -9,6 +9,9 @@ from enum import StrEnum
 
 from ..span import Span, span_field
 
+LARGEST_INTEGER = 2**63 - 1
+"""Whole numbers, and so sizes and indices, are 64-bit in every program."""
+
 
 @dataclass(frozen=True)
 class Number:

@@ -124,7 +124,8 @@ MODELS: dict[str, Code] = {
     "E226": Code(
         "a model too large",
         "Blocks are written out where they are called. Blocks and repeats may be nested 32 deep, calls in expressions "
-        "192 deep, and all blocks together may come to 20,000 operators, where the body of a repeat counts once.",
+        "192 deep, and all blocks together may come to 20,000 operators, where the body of a repeat counts once. A "
+        "body is executed at most 10,000 times by the repeats around it, and `split` makes at most 1,000 parts.",
     ),
     "E230": Code(
         "an update of what is no buffer here",

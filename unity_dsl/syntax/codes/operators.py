@@ -74,6 +74,12 @@ OPERATORS: dict[str, Code] = {
         "at the point given, or its conditions hold at none of them. Say where it holds: `fact sqrt(a) * sqrt(a) == a "
         "where a >= 0`.",
     ),
+    "E115": Code(
+        "a term that is too large written out",
+        "Element functions are used by writing out their definitions, those inside them first. A definition that calls "
+        "another twice doubles it, and forty such lines would be a million million terms. At most 10,000 parts are "
+        "written out, of at most 32 definitions inside one another.",
+    ),
     "E117": Code(
         "an incomplete extern operator",
         "An `extern op` has a `torch:` and a `numpy:` line that compute the same, and no statements. It returns one "
@@ -148,6 +154,6 @@ OPERATORS: dict[str, Code] = {
     "E131": Code(
         "an index without bounds",
         "Whether a read lies inside its tensor is decided from the least and greatest value of its index. Division "
-        "and remainder are by sizes or positive numbers.",
+        "and remainder are by sizes or positive numbers, and whole numbers are those of 64 bits.",
     ),
 }

@@ -94,7 +94,7 @@ READING: dict[str, Code] = {
     ),
     "E019": Code(
         "a number out of range",
-        "Numbers are those of float64 and whole numbers of up to a hundred digits. Infinity is written `inf`.",
+        "Numbers are those of float64, and whole numbers those of 64 bits. Infinity is written `inf`.",
     ),
     "E020": Code("a file without a model", "A `.udl` file declares exactly one model, and any number of blocks."),
     "E021": Code(

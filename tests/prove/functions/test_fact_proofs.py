@@ -9,8 +9,8 @@ from unity_dsl.index.declarations.loading import library_of, library_sources, lo
 from unity_dsl.index.equations.term_text import fact_text
 from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import NotProved, Proved, Refuted
-from unity_dsl.prove.equality.fact_proofs import FactStatus, FactStatuses, fact_lines
 from unity_dsl.prove.functions.fact_laws import Use, laws_of
+from unity_dsl.prove.functions.fact_proofs import FactStatus, FactStatuses, fact_lines
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.syntax.span import Source
 

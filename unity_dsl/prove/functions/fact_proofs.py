@@ -18,11 +18,11 @@ from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Sel
 from ..decision.integer_arithmetic import Arithmetic
 from ..decision.real_arithmetic import true_over_reals
 from ..decision.signs import Sign
-from ..functions.fact_laws import Use, laws_from, use_of
-from ..functions.fact_patterns import Values
-from ..functions.scalar_functions import Functions
+from ..equality.form_equality import Comparison
 from ..normal_form.form import Element, Unsupported, atom
-from .form_equality import Comparison
+from .fact_laws import Use, laws_from, use_of
+from .fact_patterns import Values
+from .scalar_functions import Functions
 
 TOTAL = frozenset(
     {f"np.{name}" for name in ("abs", "cos", "exp", "expm1", "floor", "maximum", "minimum", "sign", "sin", "tanh")}

@@ -1,0 +1,152 @@
+"""Sizes of inputs that a program's text does not depend on: outside training it may be called with smaller ones.
+
+A parameter of the model is such a size if the model at a smaller value, planned alike, is written as the same text. So
+what is called with fewer positions is what would have been compiled for as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..graph.graph import Graph, Model, Segment, Value
+from ..graph.layout import Mesh
+from ..graph.layout_typing import type_operator
+from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ..index.library import Library
+from ..syntax.ast import ModelFile, Name, Storage, StorageDecl
+from ..syntax.diagnostic import InputError
+
+CONSIDERED = 3
+"""So many parameters are tried, in the order in which the dimensions of inputs name them."""
+
+
+@dataclass(frozen=True)
+class SmallerSizes:
+    """Parameters by name with what their smaller values are multiples of, and per input the one of each dimension."""
+
+    steps: Mapping[str, int] = field(default_factory=dict)
+    dimensions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+
+
+NONE = SmallerSizes()
+
+
+def find_smaller_sizes(
+    plan: Plan, file: ModelFile, library: Library, again: Callable[[str, int], Model], write: Callable[[Plan], object]
+) -> SmallerSizes:
+    """The parameters whose smaller values the text of a plan holds for.
+
+    `again` builds the model with another value of a parameter, `write` is a plan's text in a form that compares. Where
+    rules have changed the model there are none.
+    """
+    if plan.rules:
+        return NONE
+    named = dict(_named_dimensions(file, plan.model.parameters))
+    candidates = list(dict.fromkeys(name for names in named.values() for name in names if name is not None))
+    text = write(plan)
+    steps: dict[str, int] = {}
+    for name in candidates[:CONSIDERED]:
+        for step in dict.fromkeys((1, plan.mesh.size)):
+            value = plan.model.parameters[name]
+            if not isinstance(value, int) or value <= step or value % step:
+                continue
+            smaller = _planned_alike(plan, again, name, step, library)
+            try:
+                same = smaller is not None and write(smaller) == text
+            except ValueError:  # an operator or a conversion that cannot be written at this size
+                same = False
+            if same:
+                steps[name] = step
+                break
+    dimensions = {
+        given: tuple(name if name in steps else None for name in names)
+        for given, names in named.items()
+        if any(name in steps for name in names)
+    }
+    return SmallerSizes(steps, dimensions)
+
+
+def _named_dimensions(
+    file: ModelFile, parameters: Mapping[str, object]
+) -> Iterator[tuple[str, tuple[str | None, ...]]]:
+    """Per input the parameter that each of its dimensions is, if it is one."""
+    for statement in file.model.body:
+        if isinstance(statement, StorageDecl) and statement.storage is Storage.INPUT:
+            yield (
+                statement.name,
+                tuple(
+                    dim.name if isinstance(dim, Name) and dim.name in parameters else None
+                    for dim in statement.type.dims
+                ),
+            )
+
+
+# ---------------------------------------------------------------------------------------------- the same plan
+
+
+class _Differs(Exception):
+    """The model at another size has no such plan."""
+
+
+def _planned_alike(
+    plan: Plan, again: Callable[[str, int], Model], name: str, size: int, library: Library
+) -> Plan | None:
+    """The plan of the model with a parameter of that size, under the same configurations; None if there is none."""
+    try:
+        model = again(name, size)
+        graph = _graph(plan.graph, model.graph, {}, plan.mesh, library)
+    except (InputError, _Differs):
+        return None
+    return replace(plan, model=model, graph=graph)
+
+
+def _graph(
+    planned: PlannedGraph, graph: Graph, outside: Mapping[str, Value], mesh: Mesh, library: Library
+) -> PlannedGraph:
+    """The same plan for a graph whose sizes alone differ."""
+    values = {**outside, **{value.name: value for value in _values(graph)}}
+    stored = (*(weight.value for weight in graph.weights), *(buffer.value for buffer in graph.buffers))
+    if any(planned.values[value.name].value.shape != value.shape for value in stored):
+        raise _Differs
+    if len(planned.steps) != len(graph.steps) or not planned.values.keys() <= values.keys():
+        raise _Differs
+    steps: list[PlannedNode | PlannedSegment] = []
+    for before, step in zip(planned.steps, graph.steps, strict=True):
+        if isinstance(before, PlannedSegment) and isinstance(step, Segment):
+            inner = {**values, **{value.name: value for value in (*step.entry, *(one.part for one in step.sliced))}}
+            runs = tuple(replace(run, body=_graph(run.body, step.body, inner, mesh, library)) for run in before.runs)
+            if before.segment.count != step.count:
+                raise _Differs
+            steps.append(replace(before, segment=step, runs=runs))
+        elif isinstance(before, PlannedNode) and not isinstance(step, Segment) and before.node.name == step.name:
+            typed = type_operator(step.instance, before.typed.configuration, mesh, library)
+            if (
+                isinstance(typed, str)
+                or typed.arguments != before.typed.arguments
+                or typed.results != before.typed.results
+            ):
+                raise _Differs
+            steps.append(PlannedNode(step, typed))
+        else:
+            raise _Differs
+    alike = {name: replace(found, value=values[name]) for name, found in planned.values.items()}
+    if not all(_is_divided_evenly(found, mesh) for found in alike.values()):
+        raise _Differs
+    return PlannedGraph(graph, alike, tuple(steps))
+
+
+def _is_divided_evenly(planned: PlannedValue, mesh: Mesh) -> bool:
+    """Whether every layout of a value cuts its dimensions into equal parts."""
+    layouts = (planned.produced, *(made.layout for made in planned.materialised))
+    sizes = list(enumerate(planned.value.shape))
+    return all(size % mesh.degree(layout.nesting(dim)) == 0 for layout in layouts for dim, size in sizes)
+
+
+def _values(graph: Graph) -> Iterator[Value]:
+    """What the graph itself stores and makes."""
+    yield from (given.value for given in graph.inputs)
+    yield from (weight.value for weight in graph.weights)
+    yield from (buffer.value for buffer in graph.buffers)
+    for step in graph.steps:
+        yield from step.makes

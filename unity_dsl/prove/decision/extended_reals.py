@@ -1,0 +1,160 @@
+"""The calculus over the extended real numbers: what may be infinite, what then has no value, and which laws are left.
+
+An expression is worth a real number, plus or minus infinity, or has no value. Elements of inputs are finite. Infinity
+comes from `inf` and from the greatest or least of a set that may be empty. Without a value are
+
+    inf - inf     0 * inf     x / 0     a primitive outside its domain, sin(inf) (its `numpy:` line says so)
+
+and everything made of them, but for comparisons, which are then 0 (`!=` 1), and for the branch that `select` does not
+take. 1 / inf = 0, exp(-inf) = 0, exp(inf) = inf; max, min and comparisons follow the order of the extended reals.
+
+A rewriting e -> f is used where f has the value of e wherever e has one. Whether a sum or a product of infinities has
+a value is an obligation of its own (functions/definedness.py), so of what may be infinite these laws hold:
+
+    A + B = B + A     (A + B) + C = A + (B + C)     A - A = 0     0 A = 0     2 A + 3 A = 5 A     (the same of products)
+    c (A + B) = c A + c B, where c is finite and no sum     -inf + A = -inf     exp(A) exp(-A) = 1
+    max(max(A), B) = max(A with B)     c max(A) + t = max(c A + t), where c is finite and positive, and t is finite
+
+and these do not: (c + d) A = c A + d A, of which the right side has no value where c = 2, d = -1 and A = inf; f > 0 and
+f != 0, which become f >= 0 in the limit; a > b for a - b > 0; any declared fact, for facts are of real numbers. A sum
+that multiplies what may be infinite stays in brackets, as an atom named `sum`.
+
+Two sides whose coefficient functions agree (equality/form_equality.py) are equal wherever both have a value: there all
+infinite terms of a side have one sign, so that what cancels on paper is finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from itertools import product as combinations
+from math import isnan
+
+import numpy as np
+
+from ...index.evaluation.native_calls import evaluate_native
+from ...syntax.ast import FunctionDecl
+from ..normal_form.form import (
+    Family,
+    Form,
+    Function,
+    Unsupported,
+    atom,
+    function,
+    infinities,
+    is_finite,
+    plain_sign,
+    scale,
+    substitute_family,
+)
+from ..normal_form.guard import Guard, within
+from ..normal_form.polynomial import ONE, Poly, Var, number, of
+from .integer_arithmetic import Arithmetic
+
+INFINITY = Function("inf", ())
+TOP: Form = atom(INFINITY)
+BOTTOM: Form = scale(TOP, number(-1))
+MAX_WITNESSES = 64
+"""Of so many elements of a set it is asked whether one is there."""
+MAX_LISTED = 8
+"""Up to this number an index has all its positions tried."""
+
+
+def opposed(left: Form, right: Form) -> bool:
+    """Whether two summands may be infinities of opposite sign."""
+    first, second = infinities(left), infinities(right)
+    return any(-sign in second for sign in first)
+
+
+def undefined_sum(left: Form, right: Form) -> Function:
+    """The application that has a value where the sum of the two has one."""
+    parts = [tuple(term for term in form if term.infinities) for form in (left, right)]
+    return _commutative("sum", *parts)
+
+
+def undefined_product(left: Form, right: Form) -> Function:
+    """The application that has a value where the product of the two has one."""
+    return _commutative("product", left, right)
+
+
+def _commutative(name: str, left: Form, right: Form) -> Function:
+    made, turned = function(name, (left, right)), function(name, (right, left))
+    return min(made, turned, key=lambda factor: factor.key)
+
+
+def bracketed(form: Form) -> Form:
+    """A sum as one atom."""
+    single = len(form) < 2 and not any(term.bound for term in form)
+    return form if single else atom(function("sum", [form]))
+
+
+def absorbed(form: Form) -> Form:
+    """-inf + A = -inf, for a form without cases."""
+    for term in form:
+        sign = plain_sign(term.coefficient)
+        if sign and term.factors == ((INFINITY, 1),) and not term.bound and not term.guards:
+            return TOP if sign > 0 else BOTTOM
+    return form
+
+
+def at_infinity(decl: FunctionDecl, sign: int) -> float | None:
+    """What a primitive of one argument is at infinity, by its `numpy:` line; None where it has no value there."""
+    if decl.numpy is None or len(decl.parameters) != 1:
+        return None
+    with np.errstate(all="ignore"):
+        value = float(evaluate_native(decl.numpy, {decl.parameters[0]: np.asarray(sign * np.inf)}))
+    return None if isnan(value) else value
+
+
+def total_at(decl: FunctionDecl, arguments: Iterable[Form]) -> bool:
+    """Whether a primitive that has a value at all real numbers has one at the infinities of its arguments."""
+    signs = {sign for argument in arguments for sign in infinities(argument)}
+    return all(at_infinity(decl, sign) is not None for sign in signs)
+
+
+# ---------------------------------------------------------------------------------------------- sets
+
+
+def inhabited(families: Iterable[Family], arithmetic: Arithmetic) -> bool:
+    """Whether some element of a set is there, for all sizes and free indices. Every axis has a position."""
+    families = tuple(families)
+    if any(not family.guards for family in families):
+        return True
+    if not all(is_finite(family.value) for family in families):
+        return False  # what its elements are decides whether it may be infinite
+    try:
+        found = list(islice((case for family in families for case in _presences(family)), MAX_WITNESSES))
+        return arithmetic.covered(found)
+    except Unsupported:
+        return False
+
+
+def _presences(family: Family) -> Iterator[tuple[Guard, ...]]:
+    """Conditions under each of which some element of the family is there."""
+    used = {var for condition in family.guards for var in condition.variables}
+    bound = tuple(var for var in family.bound if var in used)
+    for choice in combinations(*(_positions(var, family, set(bound)) for var in bound)):
+        change: Mapping[Var, Poly] = dict(zip(bound, choice, strict=True))
+        element = substitute_family(replace(family, bound=(), value=()), change)
+        yield (*(condition for var in bound for condition in within(change[var], var.size)), *element.guards)
+
+
+def _positions(var: Var, family: Family, bound: set[Var]) -> list[Poly]:
+    """Places of an index at which an element may be: all of few; the ends, and where a condition just holds."""
+    length = var.size.constant
+    if length is not None and length <= MAX_LISTED:
+        return [number(place) for place in range(int(length))]
+    places = {number(0): None, var.size - ONE: None}
+    for condition in family.guards:
+        coefficient = condition.poly.coefficient(var)
+        if coefficient is not None and abs(coefficient) == 1:
+            border = (condition.poly - of(var).scaled(coefficient)).scaled(-coefficient)
+            if border.variables.isdisjoint(bound):
+                places[border] = None
+    return list(places)
+
+
+def is_exact(form: Form) -> int:
+    """1 or -1 for plus or minus infinity itself, else 0."""
+    return 1 if form == TOP else -1 if form == BOTTOM else 0
