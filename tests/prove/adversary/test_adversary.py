@@ -5,17 +5,23 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections import Counter
 
 import pytest
 
-from ..evaluator.truth import Truth
-from .draws import judged, shares
-from .generate import KINDS, drawn_case
-from .verdict import Fault, Verdict, Word, counts, table
+from unity_dsl.prove.answer import Proved, Refuted
+from unity_dsl.prove.refutation.numeric_run import Difference, InputValues
 
-HOW_MANY = int(os.environ.get("UNITY_ADVERSARY", "140"))
+from ..cases import rule_of
+from ..evaluator.truth import Truth
+from . import verdict as module
+from .batch import library_with
+from .draws import judged, shares
+from .generate import KINDS, Case, drawn_case
+from .verdict import Fault, Verdict, Word, counts, table, verdict
+
+HOW_MANY = int(os.environ.get("UNITY_ADVERSARY", "120"))
 SEED = int(os.environ.get("UNITY_ADVERSARY_SEED", "1"))
 
 
@@ -44,22 +50,27 @@ def test_rules_are_drawn_from_the_seed_alone() -> None:
         cases = [str(drawn_case(kind, number, SEED)) for number in range(20)]
         assert cases == [str(drawn_case(kind, number, SEED)) for number in range(20)]
         assert len(set(cases)) > 10
-    assert Counter(shares(20_000).values()).total() == len(KINDS) + 1 and sum(shares(20_000).values()) == 20_000
+    assert sum(shares(20_000).values()) == 20_000 and len(shares(20_000)) == len(KINDS) + 1
 
 
 def test_a_false_proof_and_a_false_refutation_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge itself: a prover that says yes to everything, and one that refutes with its own first draw."""
-    from unity_dsl.prove.answer import Proved, Refuted
-    from unity_dsl.prove.refutation.numeric_run import Difference, InputValues
+    """A prover that says yes to everything, and one that shows inputs at which both sides are equal."""
+    library = library_with([Case("own", "own", "op own(x: [n]) -> z: [n]\n  z[n] = select(n < 70, x[n], 0)\n", "")])
+    shown = InputValues("x", (), (2,), (1.0, 0.5))
+    refuted = Refuted(Difference({"n": 2}, 0, (0,), 1.0, 2.0, inputs=(shown,)), 0.0)
 
-    from . import verdict as module
-
-    def says(answer: Proved | Refuted) -> list[Fault | None]:
+    def told(text: str, answer: Proved | Refuted) -> Verdict:
         monkeypatch.setattr(module, "prove_rule", lambda *_, **__: answer)
-        return [one.fault for one in judged("whole", range(30), SEED, witness=True)]
+        return verdict(rule_of(f"rule f(x: [n])\n  {text}\n"), "own", library)
 
-    assert says(Proved((), 0, 0.0)).count(Fault.FALSE_PROOF) > 5
-    shown = InputValues("x", (), (70,), (1.0,) * 70)
-    nothing = Difference({"n": 70, "m": 1}, 0, (0,), 1.0, 2.0, inputs=(shown,))
-    faults = says(Refuted(nothing, 0.0))
-    assert faults.count(Fault.FALSE_REFUTATION) > 5
+    assert told("own(x) => x", Proved((), 0, 0.0)).fault is Fault.FALSE_PROOF
+    assert told("own(x) => relu(own(x)) - relu(-own(x))", Proved((), 0, 0.0)).fault is None
+    assert told("own(x) => x", refuted).fault is Fault.FALSE_REFUTATION
+    assert told("own(x) => 2 * x", refuted).fault is None
+    assert told("slice(x; dim=0, start=0, stop=5) => slice(x; dim=0, start=0, stop=5)", Proved((), 0, 0.0)).wrong
+
+
+def test_verdicts_are_read_back() -> None:
+    for one in judged("far", range(6), SEED, witness=True):
+        read = Verdict.from_json(json.loads(json.dumps(one.to_json())))
+        assert (read.kind, read.truth, read.word, read.fault) == (one.kind, one.truth, one.word, one.fault)
