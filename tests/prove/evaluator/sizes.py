@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice, product
 from math import prod
 from random import Random
 
@@ -14,6 +14,9 @@ from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDe
 from .functions import ARITHMETIC
 from .shapes import NoMeaning
 from .values import Exact, literal
+
+TRIED = 64
+"""Up to here a size is looked for that conditions determine only together with others."""
 
 Factor = tuple[str, int]
 """A factor of a dimension: what it is called, and its size."""
@@ -138,17 +141,29 @@ def group_names(group: str, ranks: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(f"{group}.{position}" for position in range(ranks[group]))
 
 
-def completed(rule: RuleDecl, given: Mapping[str, int]) -> Sizes:
-    """Sizes from those that somebody else names; conditions determine the others. Raises NoMeaning."""
+def completed(rule: RuleDecl, given: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> Sizes:
+    """Sizes from those that somebody else names; conditions and the shapes of inputs determine the others.
+
+    Raises NoMeaning where no sizes up to `TRIED` meet both. Shapes count device axes first.
+    """
     ranks = {group: next(n for n in count() if f"{group}.{n}" not in given) for group in rest_groups(rule)}
-    numbers = dict(given)
+    numbers = {name: size for name, size in given.items() if name.isidentifier() or "." in name}
     _determine(rule, numbers)
     missing = [name for name in size_names(rule) if name not in numbers]
-    if missing:
-        raise NoMeaning(f"no size for {missing[0]}")
-    sizes = Sizes(rule, numbers, ranks)
-    _check(sizes)
-    return sizes
+    for values in islice(product(range(1, TRIED), repeat=len(missing)), TRIED**2):
+        sizes = Sizes(rule, {**numbers, **dict(zip(missing, values, strict=True))}, ranks)
+        try:
+            _check(sizes)
+            if all(_shape(sizes, tensor) == shapes[tensor.name] for tensor in rule.inputs):
+                return sizes
+        except NoMeaning:
+            continue
+    raise NoMeaning(f"no sizes for {', '.join(missing) or dict(given)}")
+
+
+def _shape(sizes: Sizes, given: RuleInput) -> tuple[int, ...]:
+    devices = (sizes.degree(dim.size.name)[1] for dim in given.dims if dim.device and isinstance(dim.size, Name))
+    return (*devices, *(prod(size for _, size in dim) for dim in sizes.dims(given)))
 
 
 def _determine(rule: RuleDecl, numbers: dict[str, int]) -> None:

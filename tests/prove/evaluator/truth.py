@@ -180,7 +180,8 @@ def confirms(
         known = inputs[given.name]
         return lambda place: _exactly(known[place])
 
-    at = completed(rule, sizes)
+    extents = {name: tuple(part + 1 for part in max(values, default=())) for name, values in inputs.items()}
+    at = completed(rule, sizes, extents)
     instance = Instance(rule, library, at, source, evaluation=evaluation, budget=2_000_000)
     left, right = instance.left[output], instance.right[output]
     if shapes or left.shape != right.shape:
