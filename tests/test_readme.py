@@ -34,6 +34,7 @@ DOCUMENTS = (
     "docs/program.md",
     "docs/proofs.md",
     "docs/search.md",
+    "docs/use.md",
     "bench/README.md",
 )
 SHARED = ("README.md",)
