@@ -48,10 +48,13 @@ def main() -> None:
     todo = [task for task in tasks if task not in done]
     begun = perf_counter()
     with get_context("spawn").Pool(options.processes) as pool, log.open("a") as file:
-        for place, entry in enumerate(pool.imap_unordered(_run, todo), 1):
-            file.write(json.dumps(entry) + "\n")
-            file.flush()
-            print(f"{place}/{len(todo)} {entry['task'][0]}", file=sys.stderr, flush=True)
+        try:
+            for place, entry in enumerate(pool.imap_unordered(_run, todo), 1):
+                file.write(json.dumps(entry) + "\n")
+                file.flush()
+                print(f"{place}/{len(todo)} {entry['task'][0]}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            print("interrupted: the same command goes on", file=sys.stderr)
     wall = perf_counter() - begun
 
     found = [Verdict.from_json(one) for entry in _entries(log) for one in entry["verdicts"]]
@@ -64,7 +67,7 @@ def main() -> None:
     results = {
         "seed": options.seed,
         "rules": options.rules,
-        "judged": len(found),
+        "judged, of those that can be read": len(found),
         "processor time": {
             "prover": round(sum(one.seconds[0] for one in found), 1),
             "evaluator": round(sum(one.seconds[1] for one in found), 1),
@@ -80,11 +83,13 @@ def main() -> None:
 
 
 def _tasks(total: int, seed: int, witness: bool) -> list[Task]:
-    return [
+    """All kinds by turns, so that what is done before an interruption is of all of them."""
+    tasks = [
         (kind, first, min(first + CHUNK, count), seed, witness)
         for kind, count in shares(total).items()
         for first in range(0, count, CHUNK)
     ]
+    return sorted(tasks, key=lambda task: task[1])
 
 
 def _run(task: Task) -> dict[str, Any]:
