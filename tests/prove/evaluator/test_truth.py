@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from unity_dsl.index.declarations.loading import library_of, library_sources
-from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
+from unity_dsl.syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from unity_dsl.syntax.span import Source
 
 from ..cases import library, rule_of, rules_of, shipped_rules
 from ..test_cases import UNSHOWN
+from .rule import expressions
 from .shapes import NoMeaning
 from .truth import Truth, confirms, judge
 
@@ -19,7 +20,20 @@ HARDLY_EVER = ("guard_that_hardly_ever_matters",)
 """Wrong rules that differ at few sizes among thousands."""
 
 
-@pytest.mark.parametrize("rule", [*rules_of("proved"), *shipped_rules()], ids=lambda rule: rule.name)
+def is_opaque(rule: RuleDecl) -> bool:
+    """Whether a rule calls an extern operator, of which the evaluator knows no statements."""
+    called = (library().operators.get(expr.name) for expr in expressions(rule) if isinstance(expr, GraphCall))
+    return any(decl is not None and decl.extern for decl in called)
+
+
+TRIED = [rule for rule in (*rules_of("proved"), *shipped_rules()) if not is_opaque(rule)]
+
+
+def test_nearly_all_laws_are_tried() -> None:
+    assert len(TRIED) > 0.95 * len((*rules_of("proved"), *shipped_rules()))
+
+
+@pytest.mark.parametrize("rule", TRIED, ids=lambda rule: rule.name)
 def test_what_is_proved_is_equal(rule: RuleDecl) -> None:
     judged = judge(rule, library(), INSTANCES, SEED)
     assert judged.truth is Truth.EQUAL, f"seed {SEED}: {judged}"
@@ -28,7 +42,7 @@ def test_what_is_proved_is_equal(rule: RuleDecl) -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [rule for rule in rules_of("refuted") if rule.name not in (*UNSHOWN, *HARDLY_EVER)],
+    [rule for rule in rules_of("refuted") if not is_opaque(rule) and rule.name not in (*UNSHOWN, *HARDLY_EVER)],
     ids=lambda rule: rule.name,
 )
 def test_what_is_refuted_differs(rule: RuleDecl) -> None:
