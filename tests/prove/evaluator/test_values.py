@@ -155,4 +155,5 @@ def test_intervals_tell_numbers_apart_and_numbers_of_one_origin_are_equal() -> N
 
 def test_what_is_too_large_is_not_known() -> None:
     assert of("np.exp", 10**9) is UNKNOWN and of("np.sin", 10**9) is UNKNOWN
-    assert of("//", of("np.exp", 1), 1) is UNKNOWN and of("/", UNKNOWN, 0) is None
+    assert of("//", of("*", of("np.sqrt", 2), of("np.sqrt", 2)), 2) is UNKNOWN and of("/", UNKNOWN, 0) is None
+    assert of("//", of("np.exp", 1), 1) == 2 and of("//", of("np.tanh", -3), 1) == -1

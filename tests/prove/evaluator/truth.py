@@ -21,7 +21,7 @@ from .operator import Declarations, Untried
 from .rule import Elements, Instance, Place, Tensor, aligned, expressions
 from .shapes import NoMeaning
 from .sizes import Sizes, completed, drawn
-from .values import Exact, Value, agree, certainly_differ, literal, number_text
+from .values import UNKNOWN, Exact, Value, agree, certainly_differ, literal, number_text
 
 FAR = (33, 64, 65, 97, 130)
 """Sizes that are tried, one or two at a time, beside those at what the declarations mention."""
@@ -173,8 +173,11 @@ def confirms(
     output: int,
     position: Place,
     shapes: bool = False,
-) -> bool:
-    """Whether the sides certainly differ at these sizes, inputs and position. Raises NoMeaning and Untried."""
+) -> bool | None:
+    """Whether the sides certainly differ at these sizes, inputs and position; None where intervals do not tell.
+
+    Raises NoMeaning and Untried.
+    """
 
     def source(given: RuleInput, bound: int | None) -> Elements:
         known = inputs[given.name]
@@ -186,7 +189,8 @@ def confirms(
     left, right = instance.left[output], instance.right[output]
     if shapes or left.shape != right.shape:
         return left.shape != right.shape
-    return certainly_differ(left.at(position), right.at(aligned(position, left, right)))
+    first, second = left.at(position), right.at(aligned(position, left, right))
+    return None if first is UNKNOWN or second is UNKNOWN else certainly_differ(first, second)
 
 
 def _exactly(value: float) -> Value:

@@ -192,7 +192,11 @@ def floored(left: Value, right: Value) -> Value:
         return None
     if is_exact(left) and is_exact(right):
         return left // right
-    return UNKNOWN
+    quotient = over(left, right)
+    if not isinstance(quotient, Interval):
+        return UNKNOWN
+    ends = [int(libmp.to_int(end, "f")) for end in (quotient.low, quotient.high)]
+    return ends[0] if ends[0] == ends[1] else UNKNOWN
 
 
 def remainder(left: Value, right: Value) -> Value:
@@ -201,7 +205,7 @@ def remainder(left: Value, right: Value) -> Value:
         return None
     if is_exact(left) and is_exact(right):
         return left % right
-    return UNKNOWN
+    return minus(left, times(right, floored(left, right)))
 
 
 # ---------------------------------------------------------------------------------------------- order
