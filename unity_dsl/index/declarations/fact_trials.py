@@ -1,7 +1,10 @@
 """Tries declared facts of element functions at points; refuses those that a number contradicts.
 
-A point is left out where a value is too large or too small for float64; what is left is compared with a tolerance for
-rounding, so points can refute a fact and never prove it. Every fact is tried at the same points on every run.
+A point is left out where a value is too large or too small for float64: where finite operands give an infinity, unless
+by a quotient by 0 or by a primitive at a moderate argument, or give a number next to 0. A primitive that gives NaN has
+no value there, at arguments of any size, unless rounding alone may have moved its argument out of its domain. What is
+left is compared with a tolerance for rounding, so points can refute a fact and never prove it. Every fact is tried at
+the same points on every run.
 
 Points of a fact with conditions are looked for where these hold: by descent on how far they are from holding, on the
 border of where they do, by bisection between a point inside and one outside, and far out.
@@ -232,11 +235,15 @@ class _Trial:
             return self._value(decl.definition, dict(zip(decl.parameters, parts, strict=True)))
         numbers = [part.number for part in parts]
         if decl is not None and decl.numpy is not None:
-            number = np.asarray(evaluate_native(decl.numpy, dict(zip(decl.parameters, numbers, strict=True))))
+            number = _at(decl, numbers)
             extreme = [(np.abs(n) > MODERATE) | (n != 0) & (np.abs(n) < MINUTE) for n in np.broadcast_arrays(*numbers)]
             large = np.any(extreme, axis=0)
             small = (np.abs(number) < SMALLEST) & ~np.any([number == n for n in np.broadcast_arrays(*numbers)], axis=0)
-            lost = large & (~np.isfinite(number) | small)
+            # NaN is no overflow; but rounding may have taken a large sum, or what cancels, out of the domain.
+            slack = [TOLERANCE * part.scale for part in parts]
+            moved = [_at(decl, [n + sign * off for n, off in zip(numbers, slack, strict=True)]) for sign in (-1, 1)]
+            rounded = np.isnan(number) & ~(np.isnan(moved[0]) & np.isnan(moved[1]))
+            lost = large & (np.isinf(number) | rounded | small)
         else:
             number = np.asarray({**ARITHMETIC_CALLS, **COMPARISON_CALLS}[function](*numbers), dtype=np.float64)
             zero = (numbers[1] == 0) if function in ("/", "//", "%") else np.asarray(False)
@@ -249,6 +256,11 @@ class _Trial:
         scale = np.maximum(np.abs(number), np.max(np.broadcast_arrays(*scales), axis=0) if scales else 0.0)
         gone = ~np.isfinite(number)
         return _Value(number, missing | (gone & ~lost & ~skipped), skipped | (lost & ~missing), scale)
+
+
+def _at(primitive: FunctionDecl, numbers: list[Array]) -> Array:
+    assert primitive.numpy is not None
+    return np.asarray(evaluate_native(primitive.numpy, dict(zip(primitive.parameters, numbers, strict=True))))
 
 
 def _plain(number: Array) -> _Value:
