@@ -277,8 +277,10 @@ class Call:
         if read.fill is None:
             for condition in inside:
                 if not self.sizes.arithmetic.certain(condition):
-                    where = f"`{read.tensor}` of `{self.instance.name}`"
-                    raise Failed("in_bounds", f"{where} is read at {shown(condition.poly)} {condition.relation} 0")
+                    where = f"`{read.tensor}` of `{self.instance.name}` is read where"
+                    named = {var: axis for axis, own in self.axes.items() if len(own) == 1 for var in own}
+                    needed = f"{shown(condition.poly, named)} {condition.relation} 0"
+                    raise Failed("in_bounds", f"{where} `{needed}` is not known to hold")
         return parts, tuple(inside)
 
     def _bare(self, read: Read, dim: int, index: Expr) -> tuple[Var, ...] | None:
