@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.declared import as_they_stand
 from unity_dsl.emit.rank_pool import RankPool
+
+# What tests declare is tried once in a run, in whatever process, and never noted in the user's cache.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    CACHE = TemporaryDirectory(prefix="unity-test-cache-")
+    os.environ["XDG_CACHE_HOME"] = CACHE.name
 
 # A rank that dies by a signal says where it was.
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")
@@ -49,6 +56,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture
+def untried() -> Iterator[None]:
+    """Native calls and derivatives are not tried when declarations are read."""
+    with as_they_stand():
+        yield
 
 
 @pytest.fixture(scope="session")

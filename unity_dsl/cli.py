@@ -24,6 +24,7 @@ from .console import (
     replace_file,
     show_diagnostic,
     show_lines,
+    show_progress,
     show_usage_error,
 )
 
@@ -37,6 +38,7 @@ def main() -> None:
     """Console entry: run, then exit with the code."""
     keep_interruptions()
     print_anything()
+    show_progress()
     code = run(sys.argv[1:])
     gc.freeze()  # Everything ends here: without this, Python would first look for cycles among all objects.
     sys.exit(code)

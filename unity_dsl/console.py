@@ -26,6 +26,18 @@ def show_lines(lines: Sequence[tuple[str, str]]) -> None:
         click.echo(click.style(f"{label:<{width}}  ", bold=True) + text)
 
 
+def show_progress() -> None:
+    """On a terminal, say on stderr what the library tells while it is at work on something long."""
+    if sys.stderr.isatty():
+        import logging
+
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("unityc: %(message)s"))
+        logger = logging.getLogger(__package__)
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+
+
 def show_diagnostic(diagnostic: Diagnostic) -> None:
     """A fault of the input or a warning on stderr, coloured on a terminal."""
     from .syntax.render import render

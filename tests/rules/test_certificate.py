@@ -103,6 +103,7 @@ def test_a_certificate_is_of_its_own_rule(proved: Pair) -> None:
         ("where rank(f) == dim, d == p * e", "where rank(f) == dim, d == p * e, e >= 2"),
     ],
 )
+@pytest.mark.usefixtures("untried")
 def test_a_declaration_that_changes_takes_the_certificate_away(proved: Pair, old: str, new: str) -> None:
     rule, found = proved
     assert OPERATORS.count(old) == 1
@@ -178,6 +179,7 @@ def test_another_prover_is_asked_again(proved: Pair, monkeypatch: pytest.MonkeyP
 # ---------------------------------------------------------------------------------------------- hashes
 
 
+@pytest.mark.usefixtures("untried")
 def test_the_hashes_of_names_are_those_of_all_they_reach() -> None:
     known = library_with()
     whole = reached_hashes(["gate", "part"], known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 
 import pytest
 
@@ -152,13 +153,23 @@ def test_a_foreign_character(char: str, told: str) -> None:
     assert told in found.message
 
 
-@pytest.mark.parametrize("number", ["1" * 101, "1e999", "0." + "1" * 200])
+@pytest.mark.parametrize("number", ["1" * 101, "1e999", "1e-99999999", "0." + "1" * 200])
 def test_numbers_without_a_worth(number: str) -> None:
     assert refused(operator(number), "uop").code == "E019"
 
 
 def test_numbers() -> None:
-    values = {"0": 0, "007": 7, "1e-5": 1e-5, "2.50": 2.5, "3E2": 300.0, "1e-999": 0.0, "-4": -4, "- 1e-5": -1e-5}
+    """Floats are the decimals by which they are written; what no float is written as is a fraction."""
+    values = {
+        "0": 0,
+        "007": 7,
+        "1e-5": 1e-5,
+        "2.50": 2.5,
+        "3E2": 300.0,
+        "1e-999": Fraction(1, 10**999),
+        "-4": -4,
+        "- 1e-5": -1e-5,
+    }
     for text, value in values.items():
         statement = parse_model(Source("a", model(f"x = {text}"))).model.body[0]
         assert isinstance(statement, Assign) and isinstance(statement.value, Number)

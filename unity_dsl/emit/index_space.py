@@ -27,6 +27,7 @@ from ..syntax.ast import (
     Size,
     Uniform,
 )
+from ..syntax.rational import plain_number
 from .torch_expression import ARITHMETIC as NUMBERS
 from .torch_expression import COMPARE, Binding, Piece, Sort, align, cast, infix, number, union
 
@@ -310,7 +311,7 @@ def constant(decl: FunctionDecl, arguments: Sequence[int | float], library: Libr
 def _constant(expr: Expr, bound: Mapping[str, int | float], library: Library) -> int | float:
     match expr:
         case Number(value=value):
-            return value
+            return plain_number(value)
         case Name(name=name):
             return bound[name]
         case Select(condition=condition, then=then, otherwise=otherwise):
@@ -330,7 +331,7 @@ def _numpy(call: NativeCall, bound: Mapping[str, int | float]) -> float:
     for argument in call.arguments:
         match argument:
             case Number(value=value):
-                values.append(value)
+                values.append(plain_number(value))
             case Name(name=name):
                 values.append(bound[name])
             case NativeCall():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
@@ -14,8 +14,10 @@ from ..graph.local_native_call import local_call
 from ..index.axes.axis_classes import gradient_free
 from ..index.equations.instance import Equation, Instance, Operand
 from ..index.evaluation.native_calls import TRAINING, asks_for_training
+from ..index.evaluation.torch_calls import native_size
 from ..index.library import Library
-from ..syntax.ast import NativeCall, NativeSteps, ReductionKind, Size, Ties
+from ..syntax.ast import NativeCall, NativeSteps, ReductionKind, Ties
+from ..syntax.rational import Rational
 from .index_space import Space, native_text
 from .program_names import Names
 from .read_text import read_piece
@@ -91,7 +93,7 @@ def _native(
     native: NativeCall | NativeSteps,
     instance: Instance,
     typed: TypedOperator,
-    attributes: Mapping[str, int | float],
+    attributes: Mapping[str, Rational],
     arguments: Sequence[str],
     results: Sequence[str],
     place: Place,
@@ -102,7 +104,7 @@ def _native(
     named |= {operand.name: text for operand, text in zip(instance.inputs, arguments, strict=True)}
 
     def text(call: NativeCall) -> str:
-        return native_text(call, named, lambda size: _size(instance, typed, size))
+        return native_text(call, named, lambda size: native_size(instance, size, typed.local_sizes))
 
     if isinstance(native, NativeCall):
         return [f"{', '.join(results)} = {text(native)}"]
@@ -123,25 +125,6 @@ def _typed_again(instance: Instance, typed: TypedOperator, place: Place) -> Type
     if found.results != typed.results or found.arguments != typed.arguments:
         raise ValueError(f"{instance.name} outside training has other layouts than in training")
     return replace(found, native=False)
-
-
-def _size(instance: Instance, typed: TypedOperator, size: Size) -> int:
-    """`|c|` or `|b..|` in a native call, on this device."""
-    if not size.rest:
-        return typed.local_sizes[size.name]
-    return prod(typed.local_sizes[axis] for axis in _rest_axes(instance, size.name))
-
-
-def _rest_axes(instance: Instance, name: str) -> Iterator[str]:
-    """The axes of a rest group, in an instance that no pattern has renamed."""
-    for declared, operand in zip(instance.operator.inputs, instance.inputs, strict=True):
-        names = [axes[0].name if axes[0].rest else None for axes in declared.dimensions]
-        if names.count(None) == len(names) - 1 and name in names:
-            before = names.index(name)
-            after = len(names) - before - 1
-            yield from (axis for dim in operand.dims[before : len(operand.dims) - after] for axis in dim)
-            return
-    raise ValueError(f"{instance.name}: no input says which axes `{name}..` stands for")
 
 
 class _Equations:
@@ -187,7 +170,7 @@ class _Equations:
         for operand, text in zip(instance.inputs, arguments, strict=True):
             self.space.variables[operand.name] = text, operand
 
-    def filled(self, outside: Sequence[tuple[HaloWindow, int | float]]) -> list[str]:
+    def filled(self, outside: Sequence[tuple[HaloWindow, Rational]]) -> list[str]:
         """The operands, windows holding these numbers outside of their dimension, where an op leaves 0."""
         found = {operand.name: self.space.variables[operand.name][0] for operand in self.instance.inputs}
         for window, value in outside:

@@ -12,6 +12,7 @@ from ..index.cost.work import determined_by
 from ..index.equations.instance import Equation, Instance
 from ..index.equations.term import call, free_axes, interval
 from ..syntax.ast import Apply, Expr, Name, Number, Read, Size
+from ..syntax.rational import plain_number
 from .index_space import Bound, Space
 from .slice_text import Cut
 from .torch_expression import Binding, Piece, Sort, align, number, permute
@@ -276,7 +277,7 @@ def _product(value: Expr, sizes: Mapping[str, int]) -> tuple[list[Expr], list[tu
     """The factors of a product that depend on something, and the numbers it is multiplied with and divided by."""
     match value:
         case Number(value=amount):
-            return [], [("*", amount)]
+            return [], [("*", plain_number(amount))]
         case Size(name=name):
             return [], [("*", sizes[name])]
         case Apply("*", (left, right)):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from math import prod
 
+from ..syntax.rational import Rational, plain_number
+
 INTEGER = "torch.int64"
 """The type in which an operator that returns integers computes; its terms then count as floats of that type."""
 
@@ -59,8 +61,9 @@ class Piece:
         return self.within(Binding.ATOM)
 
 
-def number(value: int | float) -> Piece:
+def number(given: Rational) -> Piece:
     """A literal, infinite ones spelt as Python needs it."""
+    value = plain_number(given)
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return Piece(f'float("{value}")', (), Sort.NUMBER, Binding.ATOM, value)
     return Piece(repr(value), (), Sort.NUMBER, Binding.SIGN if value < 0 else Binding.ATOM, value)

@@ -12,6 +12,7 @@ from ..index.instantiation.view_call import takes_pattern
 from ..index.library import Library
 from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, ModelStatement, Name, Number, OperatorDecl, Return, View
 from ..syntax.diagnostic import InputError, Label, fail, suggest
+from ..syntax.rational import plain_number
 from ..syntax.span import Span
 from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
 from .model_parameters import Numeric, calculate, fold, whole
@@ -152,7 +153,7 @@ def evaluate(place: Place, expr: ModelExpr, target: str | None = None) -> Value 
         case Name():
             return place.scope.look_up(expr)
         case Number(value=value):
-            return value
+            return plain_number(value)
         case Binary():
             return _binary(place, expr, target)
         case View():

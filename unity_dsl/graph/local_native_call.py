@@ -22,6 +22,7 @@ from ..index.instantiation.instantiate import Shape, instantiate
 from ..index.library import Library
 from ..syntax.ast import Expr, Number, Read, Size
 from ..syntax.diagnostic import InputError
+from ..syntax.rational import plain_number
 from .halo import HaloWindow
 from .layout import PARTITION
 from .layout_typing import TypedOperator
@@ -118,7 +119,7 @@ def _outside(instance: Instance, windows: Sequence[HaloWindow]) -> tuple[tuple[H
                 if read.tensor == window.operand:
                     low, high = interval(read.index[window.dim], instance.sizes)
                     fills |= {read.fill} if low < 0 or high >= extent else set()
-        values = {fill.value if isinstance(fill, Number) else None for fill in fills}
+        values = {plain_number(fill.value) if isinstance(fill, Number) else None for fill in fills}
         if len(values) > 1 or None in values:
             return None
         found += [(window, value) for value in values if value]

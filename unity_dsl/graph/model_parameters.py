@@ -12,6 +12,7 @@ from math import isfinite, prod
 from ..syntax.ast import Apply, Expr, ModelDecl, Name, Number, Parameter, Preset
 from ..syntax.ast.expressions import LARGEST_INTEGER
 from ..syntax.diagnostic import Label, fail, suggest
+from ..syntax.rational import plain_number
 from ..syntax.span import Span
 
 Numeric = int | float
@@ -45,7 +46,7 @@ def fold(expr: Expr, known: Mapping[str, Numeric]) -> Numeric:
     """The value of an expression over parameters. Raises E203 (unknown name) or what `calculate` raises."""
     match expr:
         case Number(value=value):
-            return _checked(value, expr.span)
+            return _checked(plain_number(value), expr.span)
         case Name(name=name, rest=False):
             if name not in known:
                 help = suggest(name, known) or "only parameters may be used here"

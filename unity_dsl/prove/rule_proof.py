@@ -15,6 +15,7 @@ from ..index.library import Library
 from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
 from .answer import Answer, NotProved, Obligation, Proved, Refuted
+from .conditional.conditional_equality import ConditionalEquality
 from .decision.integer_arithmetic import Arithmetic, Question
 from .equality.form_equality import Comparison
 from .functions.definedness import has_value, partial_name
@@ -200,7 +201,7 @@ class Prover:
             self.outputs.append((first, second))
             choices = first.choices(second)
             for choice in choices:
-                self._same_value(number, first.chosen(choice), second.chosen(choice))
+                self._same_value(number, graph, first.chosen(choice), second.chosen(choice))
             terms = f"output {number}: {len(first.value)} terms"
             met.append(Obligation("same_value", terms, self._asked("same_value")))
             for choice in choices:
@@ -221,12 +222,12 @@ class Prover:
             raise Failed("same_shape", "integers on one side only")
         return right.over(left)
 
-    def _same_value(self, output: int, left: Tensor, right: Tensor) -> None:
+    def _same_value(self, output: int, graph: Graph, left: Tensor, right: Tensor) -> None:
         if left.entry is not None and right.entry is not None:
             if not self.arithmetic.certain(compare("==", left.entry, right.entry), obligation="same_value"):
                 raise Failed("same_value", f"output {output}: the integers are not known to be equal")
             return
-        if not Comparison(self.arithmetic).equal(left.value, right.value):
+        if not ConditionalEquality(left.domain, graph.functions).equal(left.value, right.value):
             raise Failed("same_value", f"output {output}: the coefficients are not known to agree")
 
     def _defined(self, output: int, graph: Graph, left: Tensor, right: Tensor) -> None:
@@ -234,8 +235,11 @@ class Prover:
         known = [partial.family for partial in left.domain]
         comparison = Comparison(self.arithmetic)
         functions = graph.functions
+        conditional = ConditionalEquality(left.domain, functions)
         for partial in right.domain:
             if has_value(partial.function, functions.signs, functions.laws.functions):
+                continue
+            if conditional.has_value(partial):
                 continue
             if not any(comparison.member(known, refreshed_family(one.family)) for one in partial.weaker):
                 what = partial_name(partial.function)

@@ -9,8 +9,8 @@ proves everything again, finds it out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..index.library import Library
 from ..prove.answer import Proved
 from ..prove.version import PROVER, solver_version
 from ..syntax.ast import Apply
+from ..syntax.canonical_text import canonical_text, syntax_nodes
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_rules import GraphCall, GraphView, RuleDecl
 from ..syntax.read import read_bytes
@@ -93,7 +94,7 @@ def rule_declarations(rule: RuleDecl, library: Library) -> dict[str, str]:
 
 def called_names(rule: RuleDecl) -> frozenset[str]:
     """The operators and parallel ops that a rule calls. A view by itself is a call of `rearrange`."""
-    nodes = list(_nodes(rule))
+    nodes = list(syntax_nodes(rule))
     names = {node.name for node in nodes if isinstance(node, GraphCall)}
     return frozenset(names | ({"rearrange"} if any(isinstance(node, GraphView) for node in nodes) else set()))
 
@@ -143,38 +144,8 @@ def _known_as(name: str, declared: Mapping[str, _Declared]) -> list[str]:
 
 
 def _functions_used(declaration: object, library: Library) -> frozenset[str]:
-    nodes = (node for node in _nodes(declaration) if isinstance(node, Apply))
+    nodes = (node for node in syntax_nodes(declaration) if isinstance(node, Apply))
     return frozenset(node.function for node in nodes if node.function in library.functions)
-
-
-def canonical_text(node: object) -> str:
-    """A syntax tree as text, without comments and places, so that it depends on nothing but what was declared.
-
-    Fields at their defaults are left out.
-    """
-    if isinstance(node, tuple):
-        return f"({', '.join(map(canonical_text, node))})"
-    if not is_dataclass(node):
-        return repr(node)
-    parts = [
-        f"{field.name}={canonical_text(value)}"
-        for field in fields(node)
-        if field.name not in ("doc", "span")
-        and ((value := getattr(node, field.name)) != field.default or field.default is MISSING)
-    ]
-    return f"{type(node).__name__}({', '.join(parts)})"
-
-
-def _nodes(node: object) -> Iterator[object]:
-    """Every node of a syntax tree."""
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, tuple):
-            pending += node
-        elif is_dataclass(node):
-            yield node
-            pending += [getattr(node, field.name) for field in fields(node) if field.name != "span"]
 
 
 def _hash(text: str) -> str:

@@ -27,6 +27,7 @@ from ..prove.translation.rule_forms import Ranks, attribute_value, call_pattern,
 from ..syntax.ast import Apply, Name, OperatorDecl, Read
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
+from ..syntax.rational import plain_number
 from .graph_identity import operation
 from .match_sizes import Equation, solve_sizes
 from .substitution import Substitution
@@ -292,7 +293,8 @@ def instance_of(
     """A call of the rule at numbers. Raises InputError where it does not fit its operands, and Unsupported."""
     operator = substitution.library.operators[call.name]
     shapes = [Shape(value.shape, value.integer_range, value.span) for value in operands]
-    given = {name: number_of(attribute_value(expr, substitution.claim), sizes) for name, expr in call.attributes}
+    exact = {name: number_of(attribute_value(expr, substitution.claim), sizes) for name, expr in call.attributes}
+    given = {name: plain_number(value) for name, value in exact.items()}
     binding: Binding | None = None
     if view is not None:
         views = substitution.views(ranks)

@@ -14,7 +14,7 @@ from ..index.instantiation.instantiate import Binding, Shape, instantiate, insta
 from ..index.library import Library
 from ..prove.decision.integer_arithmetic import Arithmetic
 from ..prove.normal_form.form import Unsupported
-from ..prove.normal_form.polynomial import ONE, Poly, exact_number, number, product
+from ..prove.normal_form.polynomial import ONE, Poly, number, product
 from ..prove.refutation.numeric_run import witness_sizes
 from ..prove.translation.rule_forms import (
     Ranks,
@@ -35,6 +35,7 @@ from ..prove.translation.symbolic_sizes import Factors, Failed, Sizes, factors_o
 from ..syntax.ast import Name, Number, OperatorDecl, ParallelDecl, TensorDecl
 from ..syntax.diagnostic import InputError, Label, fail
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
+from ..syntax.rational import exact_number
 from ..syntax.span import Span
 
 USUAL, OTHERS = 1, (2, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from lark import Token, Tree
@@ -12,10 +13,13 @@ from .ast import Apply, Expr, Name, Number
 from .ast.expressions import LARGEST_INTEGER
 from .diagnostic import Label, fail
 from .grammar import Node
+from .rational import Rational, exact_number
 from .span import Source, Span
 from .token_lines import Layout, is_word, token_span
 
 T = TypeVar("T")
+LEAST_EXPONENT = -5000
+"""The least power of ten that a decimal is written with: exact fractions have as many digits."""
 
 
 class Builder:
@@ -48,15 +52,20 @@ class Builder:
         first = _first_token(node)
         return "" if first is None else self.docs.get(first.line or 0, "")
 
-    def literal(self, token: Token, negative: bool = False) -> int | float:
+    def literal(self, token: Token, negative: bool = False) -> Rational:
         """The worth of a number's token. Raises E019 where it has none."""
         if token == "inf":
             return float("-inf") if negative else float("inf")
         if len(token) > 100:
             raise fail("E019", "a number of more than 100 characters", self.at(token))
-        value = int(token) if token.isdigit() else float(token)
+        value: Rational = int(token) if token.isdigit() else float(token)
         if abs(value) == float("inf"):
             raise fail("E019", f"`{token}` is too large", self.at(token), help="infinity is written `inf`")
+        if isinstance(value, float):
+            if int(token.lower().partition("e")[2] or 0) < LEAST_EXPONENT:
+                raise fail("E019", f"`{token}` is too small", self.at(token))
+            exact = Fraction(str(token))
+            value = value if exact_number(value) == exact else exact
         if isinstance(value, int) and value > LARGEST_INTEGER:
             help = f"as a real number it is written `{float(value)!r}`"
             raise fail("E019", f"`{token}` does not fit 64 bits", self.at(token), help=help)

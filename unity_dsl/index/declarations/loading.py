@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -16,8 +17,11 @@ from ...syntax.parse_ops import parse_operator, parse_ops
 from ...syntax.read import read_source
 from ...syntax.span import Source, Span
 from ..library import Library
+from .trial_record import is_tried, remember, texts_tried
 from .validate import check_function, check_operator, check_parallel
 
+LOG = logging.getLogger(__name__)
+"""What takes a while is told here; the command line shows it on a terminal."""
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
 
 
@@ -65,8 +69,8 @@ def library_sources(extra: Sequence[Path] = ()) -> tuple[Source, ...]:
 def library_of(sources: Iterable[Source]) -> Library:
     """The declarations of these texts, checked together; of the same texts the same library. Raises E101 to E119.
 
-    What comes with the package was tried before, at more points than there is time for, and all of it together: here
-    its operators are only found, to be parsed and checked when they are asked for.
+    What comes with the package was tried before it shipped: here its operators are only found, to be parsed and checked
+    when they are asked for. Any other declaration is tried, its native calls and derivatives once for every content.
     """
     return _library_of(tuple(sources))
 
@@ -75,10 +79,10 @@ def library_of(sources: Iterable[Source]) -> Library:
 def _library_of(sources: tuple[Source, ...]) -> Library:
     declarations: list[OperatorDecl | ParallelDecl | FunctionDecl] = []
     outlined: dict[str, Span] = {}
-    shipped: set[str] = set()
+    ours = [source for source in sources if _is_shipped(source)]
+    shipped = {source.name for source in ours} if texts_tried(ours) else frozenset()
     for source in sources:
-        if _is_shipped(source):
-            shipped.add(source.name)
+        if source.name in shipped:
             found = outline(source)
             if found is not None and not found.keys() & outlined.keys():
                 outlined |= found
@@ -105,17 +109,33 @@ def _library_of(sources: tuple[Source, ...]) -> Library:
     return library
 
 
-def _try(declarations: Iterable[FunctionDecl | OperatorDecl], library: Library) -> None:
-    """Facts at points, and results that are integers at samples. Raises E113 and E118."""
+def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) -> None:
+    """Derivatives, facts, results that are integers, and native calls. Raises E108, E113, E114, E116 and E118."""
     # Only a library with declarations of the user's own has to wait for what evaluates them.
     from .fact_trials import check_facts
+    from .function_trials import check_function_lines, check_numpy_call
+    from .native_trials import check_native_lines
     from .sample_trials import check_samples
 
+    stating = [one for one in declarations if one.torch is not None or isinstance(one, FunctionDecl)]
+    untried = [one for one in stating if not is_tried(one, library.functions)]
     for declaration in declarations:
+        if new := declaration in untried:
+            place = untried.index(declaration) + 1
+            LOG.info("trying `%s`, once: %d of %d", declaration.name, place, len(untried))
         if isinstance(declaration, FunctionDecl):
+            if declaration.numpy is not None:
+                check_numpy_call(declaration.numpy)
             check_facts(declaration, library.functions)
-        elif any(output.integer_range is not None for output in declaration.outputs):
-            check_samples(declaration, library)
+            if new:
+                check_function_lines(declaration, library.functions)
+        else:
+            if any(output.integer_range is not None for output in declaration.outputs):
+                check_samples(declaration, library)
+            if new:
+                check_native_lines(declaration, library)
+        if new:
+            remember(declaration, library.functions)
 
 
 def _is_shipped(source: Source) -> bool:

@@ -12,6 +12,7 @@ from functools import cached_property
 from math import prod
 
 from ...syntax.ast import Expr, Name, OperatorDecl, ReductionKind, Ties
+from ...syntax.rational import Rational
 from ...syntax.span import Span
 from .term import dim_axes, reads
 
@@ -69,7 +70,7 @@ class Instance:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     sizes: Mapping[str, int]
-    attributes: Mapping[str, int | float]
+    attributes: Mapping[str, Rational]
     equations: tuple[Equation, ...]
     evaluation: tuple[Equation, ...] = ()
     native: bool = True

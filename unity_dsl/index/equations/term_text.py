@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 
 from ...syntax.ast import Apply, DeviceName, Expr, FactDecl, Name, Number, Read, Reduce, Select, Size, Ties, Uniform
+from ...syntax.rational import Rational
 from .instance import Dim, Equation
 from .term import COMPARISONS
 
@@ -15,7 +17,7 @@ Renaming = Mapping[str, str]
 """How axes and tensors are called in the text: `b0` may stand as `b..`. Names that are absent stand for themselves."""
 
 
-def expression_text(expr: Expr, names: Renaming | None = None, numbers: Mapping[float, str] | None = None) -> str:
+def expression_text(expr: Expr, names: Renaming | None = None, numbers: Mapping[Rational, str] | None = None) -> str:
     """A term as text. `numbers` names some numbers: the attributes that they are the values of."""
     return _Writer(names or {}, numbers or {}).text(expr, _SUM)
 
@@ -31,7 +33,9 @@ def fact_text(fact: FactDecl) -> str:
     return condition_text(fact.claim) + (f" where {where}" if where else "")
 
 
-def equation_text(equation: Equation, names: Renaming | None = None, numbers: Mapping[float, str] | None = None) -> str:
+def equation_text(
+    equation: Equation, names: Renaming | None = None, numbers: Mapping[Rational, str] | None = None
+) -> str:
     """`y[b.., o] = sum(i) x[b.., i] * w[o, i]`."""
     writer = _Writer(names or {}, numbers or {})
     target = f"{writer.name(equation.target.name)}[{', '.join(map(writer.dim, equation.target.dims))}]"
@@ -46,7 +50,7 @@ def _ties_text(ties: Ties) -> str:
 
 
 class _Writer:
-    def __init__(self, names: Renaming, numbers: Mapping[float, str]) -> None:
+    def __init__(self, names: Renaming, numbers: Mapping[Rational, str]) -> None:
         self.names = names
         self.numbers = numbers
 
@@ -66,7 +70,7 @@ class _Writer:
     def plain(self, expr: Expr) -> tuple[str, int]:
         match expr:
             case Number(value):
-                return self.numbers.get(value, repr(value)), _SIGN if value < 0 else _ATOM
+                return self.numbers.get(value, _number(value)), _SIGN if value < 0 else _ATOM
             case Name(name, rest):
                 return self.name(name) + (".." if rest else ""), _ATOM
             case Size(name, rest):
@@ -109,3 +113,7 @@ class _Writer:
         # What follows a reduction would be part of it.
         first = self.text(left, level + isinstance(left, Reduce))
         return f"{first} {function} {self.text(right, level + 1)}", level
+
+
+def _number(value: Rational) -> str:
+    return f"({value.numerator} / {value.denominator})" if isinstance(value, Fraction) else repr(value)

@@ -10,12 +10,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import isfinite
 from typing import Protocol, TypeVar
 
 from ...syntax.ast import Apply, Expr, Name, Number, Size
+from ...syntax.rational import Rational, exact_number, rational
 from .term import children, walk
 
-Value = int | float
+Value = Rational
 Environment = dict[str, Value]
 V = TypeVar("V")
 
@@ -24,7 +27,7 @@ class Unsolvable(Exception):
     """An equation has no solution in whole numbers. The first argument says why."""
 
 
-_COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
+_COMPARE: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -32,12 +35,20 @@ _COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_COMPUTE: Mapping[str, Callable[[Value, Value], Value]] = {
+_COMPUTE: Mapping[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "//": operator.floordiv,
     "%": operator.mod,
+}
+_EXACT: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "%": operator.mod,
+    "/": operator.truediv,
+    "//": lambda left, right: Fraction(left // right),
 }
 
 
@@ -81,14 +92,15 @@ def value_of(expr: Expr, known: Mapping[str, Value]) -> Value | None:
     if expr.function == "neg":
         return -numbers[0]
     left, right = numbers
+    if not all(map(isfinite, numbers)):
+        raise Unsolvable("calculates with infinity")
     if expr.function in _COMPARE:
-        return _COMPARE[expr.function](left, right)
+        return _COMPARE[expr.function](exact_number(left), exact_number(right))
     if expr.function in ("/", "//", "%") and right == 0:
         raise Unsolvable("divides by zero")
-    if expr.function == "/":
-        whole = isinstance(left, int) and isinstance(right, int) and left % right == 0
-        return left // right if whole else left / right
-    return _COMPUTE[expr.function](left, right)
+    if isinstance(left, int) and isinstance(right, int) and expr.function != "/":
+        return _COMPUTE[expr.function](left, right)
+    return rational(_EXACT[expr.function](exact_number(left), exact_number(right)))
 
 
 class Unknowns(Protocol[V]):
@@ -167,29 +179,32 @@ class Numbers:
         """Raises Unsolvable where no whole number is."""
         if function == "neg":
             return -result
+        total, part = exact_number(result), exact_number(given)
         if function == "+":
-            return result - given
-        if given == 0 or result % given != 0:
+            return rational(total - part)
+        if part == 0 or total % part != 0:
             raise Unsolvable(f"no whole number {' '.join(keys(unknown))} solves")
-        return result // given
+        return rational(total / part)
 
 
 def propagate_all(conditions: Iterable[Expr], known: Environment, refuse: Callable[[Expr, Unsolvable], None]) -> None:
     """Extend `known` until nothing more follows. `refuse` is told of each equation without a solution."""
+    unknowns: Unknowns[Value] = Numbers(known)
     progress = True
     while progress:
         progress = False
         for condition in conditions:
             try:
-                progress |= determine(condition, Numbers(known))
+                progress |= determine(condition, unknowns)
             except Unsolvable as reason:
                 refuse(condition, reason)
 
 
 def solve_numbers(conditions: Sequence[Expr], known: Environment) -> bool:
     """Extend `known` by what the conditions determine. Whether all of them hold then."""
+    unknowns: Unknowns[Value] = Numbers(known)
     try:
-        while any(determine(condition, Numbers(known)) for condition in conditions):
+        while any(determine(condition, unknowns) for condition in conditions):
             pass
         return all(value_of(condition, known) is True for condition in conditions)
     except Unsolvable:

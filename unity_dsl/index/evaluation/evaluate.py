@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...syntax.ast import Apply, Expr, FunctionDecl, Name, Number, Read, ReductionKind, Select, Size, Uniform
+from ...syntax.rational import plain_number
 from ..equations.instance import Equation, Instance, Operand
 from ..library import Library
 from .extern import evaluate_extern
@@ -121,7 +122,7 @@ class _Space:
     def value(self, expr: Expr) -> Any:
         match expr:
             case Number(number):
-                return number
+                return plain_number(number)
             case Size(name):
                 return self.sizes[name]
             case Name(name):
@@ -184,7 +185,7 @@ class _Space:
     def define(self, expr: Expr, bound: Mapping[str, Any]) -> Any:
         match expr:
             case Number(number):
-                return number
+                return plain_number(number)
             case Name(name):
                 return bound[name]
             case Apply(function, arguments):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ...syntax.ast import Name, NativeArgument, NativeCall, NativeList, NativeSteps, NativeString, Number, Size
 from ...syntax.diagnostic import fail, suggest
+from ...syntax.rational import plain_number
 
 _FUNCTIONAL = """
     adaptive_avg_pool2d avg_pool1d avg_pool2d batch_norm binary_cross_entropy binary_cross_entropy_with_logits
@@ -185,7 +186,7 @@ def evaluate_array(call: NativeCall, bound: Mapping[str, Any], sizes: Mapping[st
     def value(argument: NativeArgument) -> Any:
         match argument:
             case Number(number):
-                return number
+                return plain_number(number)
             case Name(name):
                 return LITERALS[name] if name in LITERALS else bound[name]
             case Size(name):

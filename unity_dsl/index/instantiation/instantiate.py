@@ -232,10 +232,12 @@ def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: 
 
 def _check_arithmetic(site: Site, instance: Instance, node: Apply) -> None:
     """Raises E131 for arithmetic of indices and sizes that divides by zero or leaves 64 bits."""
+    if any(isinstance(part, Size) and part.name not in instance.sizes for part in walk(node)):
+        return  # Not of sizes alone: a coefficient that the prover takes for a symbol.
     try:
         low, high = interval(node.arguments[1] if node.function in ("//", "%") else node, instance.sizes)
-    except ValueError:
-        return  # Not of indices and sizes alone: what is read is a number of the tensor's type.
+    except (ValueError, KeyError):
+        return  # Not of indices and sizes alone: what is read, or an attribute in symbols, is no whole number.
     text = node.span.text if node.span is not None else node.function
     if node.function in ("//", "%") and low <= 0 <= high:
         raise site.fault("E131", f"`{text}` divides by a number between {low} and {high}", at=node.span)

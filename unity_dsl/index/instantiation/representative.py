@@ -11,6 +11,7 @@ import numpy as np
 
 from ...syntax.ast import Apply, Name, Number, OperatorDecl, TensorDecl
 from ...syntax.diagnostic import InputError
+from ...syntax.rational import Rational
 from ..equations.instance import Instance
 from ..equations.term import walk
 from ..equations.where_conditions import counts
@@ -34,7 +35,7 @@ class Representative:
 
     instance: Instance
     names: Mapping[str, str]
-    numbers: Mapping[float, str]
+    numbers: Mapping[Rational, str]
 
 
 def representative(operator: OperatorDecl, rank: int = 1) -> Representative:
@@ -107,7 +108,7 @@ def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
 
 
 def instance_at(
-    operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, int | float], rank: int
+    operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, Rational], rank: int
 ) -> Instance:
     """The operator at these sizes of its declared dimensions, with `rank` axes for every rest group."""
     groups = takes_pattern(operator)
@@ -138,10 +139,10 @@ def _names(operator: OperatorDecl) -> dict[str, str]:
     return {f"{dim.name}0": f"{dim.name}.." for tensor in tensors for dim in tensor.dims if dim.rest}
 
 
-def _numbers(operator: OperatorDecl, instance: Instance) -> dict[float, str]:
+def _numbers(operator: OperatorDecl, instance: Instance) -> dict[Rational, str]:
     """The attributes by value, where a value cannot be mistaken for a number of the text."""
     written = {n.value for s in operator.statements for n in walk(s.value) if isinstance(n, Number)}
-    names: dict[float, str] = {}
+    names: dict[Rational, str] = {}
     for name, value in instance.attributes.items():
         if value not in written and value not in (-1, 0, 1, 2) and value not in names:
             names[value] = name

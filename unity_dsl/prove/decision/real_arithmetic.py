@@ -12,8 +12,8 @@ from typing import Any
 
 from ...index.equations.term import COMPARISONS
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
+from ...syntax.rational import exact_number
 from ..normal_form.form import Unsupported
-from ..normal_form.polynomial import exact_number
 from .integer_arithmetic import STEPS
 
 

@@ -44,6 +44,8 @@ from .witness_points import witness_points
 
 MAX_ORDERS = 24
 MAX_DEPTH = 12
+MAX_COMPARED = 2_000
+"""One question compares so many forms, those within functions included."""
 _RENAMED = 10**12
 """Numbers of indices from which on they stand for others in what is kept."""
 
@@ -74,6 +76,7 @@ class Comparison:
     arithmetic: Arithmetic
     classes: list[_Class] = field(default_factory=list)
     depth: int = 0
+    compared: int = 0
     placed: dict[tuple[Atom, tuple[Guard, ...]], tuple[str, tuple[Poly, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,6 +90,9 @@ class Comparison:
             return False
         if self.depth > MAX_DEPTH:
             raise Unsupported(f"functions nested more than {MAX_DEPTH} deep")
+        self.compared += 1
+        if self.compared > MAX_COMPARED:
+            raise Unsupported(f"more than {MAX_COMPARED} comparisons of what is nested in functions")
         self.depth += 1
         try:
             difference = add(left, scale(right, number(-1)))
@@ -187,17 +193,16 @@ class Comparison:
         return self.arithmetic.covered(cases, context) or self._covered_at_points(outer, family, context)
 
     def _covered_at_points(self, outer: Sequence[Family], family: Family, context: tuple[Guard, ...]) -> bool:
-        """`member` where the reads leave indices of the outer families open."""
+        """`member` where the reads leave indices of the outer families open: at points where the terms are the same."""
         free = frozenset(var for condition in context for var in condition.variables)
         free |= frozenset(var for term in family.value for var in term.free)
-        cases: list[tuple[Guard, ...]] = []
+        cases = []
         for other in map(refreshed_family, outer):
-            for point in witness_points(other, family.value, free):
+            for point in witness_points(other, family.value, free) if other.bound else ():
                 put_in = substitute_family(replace(other, bound=()), point)
-                ranges = tuple(g for var in other.bound for g in within(point[var], var.size))
-                case = (*ranges, *put_in.guards)
-                if settled((*context, *case)) is not None and self.equal(put_in.value, family.value, (*context, *case)):
-                    cases.append(case)
+                if frozenset(put_in.value) == frozenset(family.value):
+                    ranges = (g for var in other.bound for g in within(point[var], var.size))
+                    cases.append((*ranges, *put_in.guards))
         return bool(cases) and self.arithmetic.covered(cases, context)
 
     # ------------------------------------------------------------------------------------------ coefficients

@@ -34,16 +34,23 @@ def witness_points(outer: Family, target: Form, free: frozenset[Var]) -> Iterato
 def _solutions(
     change: Change, pattern: list[Read], target: list[Read], unknown: set[Var], free: frozenset[Var]
 ) -> Iterator[Change]:
-    """Every way to lay the reads of the pattern that mention bound indices over reads of the target."""
-    chosen = next((read for read in pattern if any(not part.variables.isdisjoint(unknown) for part in read[1])), None)
+    """Every way to lay reads of the pattern with open bound indices over reads of the target, each solving for some."""
+    left = unknown - set(change)
+    own = [(read, [part.substitute(change) for part in read[1]]) for read in pattern]
+    chosen = next((read for read, index in own if any(not part.variables.isdisjoint(left) for part in index)), None)
     if chosen is None:
         yield change
         return
     others = [read for read in pattern if read is not chosen]
+    found = False
     for position, (name, place) in enumerate(target):
         if name == chosen[0] and len(place) == len(chosen[1]):
             solved = _solved(change, chosen[1], place, unknown, free)
-            yield from _solutions(solved, others, target[:position] + target[position + 1 :], unknown, free)
+            if len(solved) > len(change):
+                found = True
+                yield from _solutions(solved, others, target[:position] + target[position + 1 :], unknown, free)
+    if not found:
+        yield from _solutions(change, others, target, unknown, free)
 
 
 def _solved(

@@ -239,6 +239,12 @@ def has_value(factor: Function, signs: Signs, functions: Mapping[str, FunctionDe
     return needed is not None and signs.form(factor.arguments[0]) >= needed
 
 
+def is_total_function(factor: Function, functions: Mapping[str, FunctionDecl]) -> bool:
+    """Whether an application of a primitive has a value wherever its arguments have."""
+    decl = functions.get(factor.name.removeprefix("fn "))
+    return decl is not None and native(decl) in TOTAL
+
+
 def partial_name(factor: Function) -> str:
     """For readers: which partial function it is."""
     if factor.name in SUMS:

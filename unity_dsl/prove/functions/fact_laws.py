@@ -1,6 +1,7 @@
 """Sorts declared facts into rewrite rules, sign facts, square laws and exponentials.
 
     f(a + b) == f(a) * f(b), f(a) > 0      f is an exponential: a function of a sum is a product of powers
+    f(a + b) == R, R of f and others       put in R for f of a sum, term by term (an addition theorem)
     f(P, …) == R where C                   put in R for f(P, …), left to right
     f(P) * f(P) == R where C               put in R for the square
     f(P) > 0 where C, or >= 0              the sign of f
@@ -30,6 +31,7 @@ class Use(StrEnum):
     """How the prover uses a fact."""
 
     EXPONENTIAL = "exponential"
+    ADDITION = "addition"
     REWRITE = "rewrite"
     SQUARE = "square"
     SIGN = "sign"
@@ -53,6 +55,7 @@ class Laws:
 
     functions: Mapping[str, FunctionDecl]
     exponentials: Mapping[str, tuple[FactDecl, FactDecl]]
+    additions: Mapping[str, tuple[Law, ...]]
     rewrites: Mapping[str, tuple[Law, ...]]
     squares: Mapping[str, tuple[Law, ...]]
     signs: Mapping[str, tuple[Law, ...]]
@@ -83,7 +86,7 @@ def laws_from(pairs: Iterable[Pair], functions: Mapping[str, FunctionDecl]) -> L
         positive = next(filter(_always_positive, found[Use.SIGN].get(name, ())), None)
         if positive is not None:
             exponentials[name] = (law.fact, positive.fact)
-    return Laws(functions, exponentials, *(found[use] for use in (Use.REWRITE, Use.SQUARE, Use.SIGN)))
+    return Laws(functions, exponentials, *(found[use] for use in (Use.ADDITION, Use.REWRITE, Use.SQUARE, Use.SIGN)))
 
 
 def _law(use: Use, fact: FactDecl) -> tuple[str, Law]:
@@ -111,6 +114,8 @@ def use_of(function: FunctionDecl, fact: FactDecl, functions: Mapping[str, Funct
         return Use.EXPONENTIAL
     if not set(free_axes(right)) <= set(free_axes(left)):
         return None
+    if not fact.conditions and _is_addition(fact, function):
+        return Use.ADDITION
     if _is_head(left, function, functions):
         return None if _is_endless(left, right) else Use.REWRITE
     match left:
@@ -130,6 +135,15 @@ def _is_exponential(fact: FactDecl, function: FunctionDecl) -> bool:
     match fact.claim.arguments:
         case (Apply(name, (Apply("+", (Name(a), Name(b))),)), right) if name == function.name and a != b:
             return right == Apply("*", (Apply(name, (Name(a),)), Apply(name, (Name(b),))))
+    return False
+
+
+def _is_addition(fact: FactDecl, function: FunctionDecl) -> bool:
+    """f(a + b) == R, where R has f of a and of b alone: it comes to an end."""
+    match fact.claim.arguments:
+        case (Apply(name, (Apply("+", (Name(a), Name(b))),)), right) if name == function.name and a != b:
+            within = [node for node in walk(right) if isinstance(node, Apply) and node.function == name]
+            return all(isinstance(argument, Name) for node in within for argument in node.arguments)
     return False
 
 

@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...syntax.ast import Apply, Expr, Name, Number
+from ...syntax.rational import exact_number
 from ..normal_form.common_factors import common_coefficient, common_factors, divided, numerators
 from ..normal_form.form import Form, Function, Term, add, atom, constant, function, refresh, scale
-from ..normal_form.polynomial import ONE, exact_number, number
+from ..normal_form.polynomial import ONE, number
 from .fact_laws import Laws
 
 Values = Mapping[str, Form]

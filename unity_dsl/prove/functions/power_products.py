@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 from ..decision.signs import Signs
 from ..normal_form.form import Atom, Extremum, Form, Function, Term, add, atom, constant, refresh, scale
-from ..normal_form.form_products import multiply
-from ..normal_form.guard import settled
+from ..normal_form.form_products import multiply, put_in_place
 from ..normal_form.polynomial import ONE, number
 
 MAX_STEPS = 500
@@ -45,7 +43,7 @@ def _step(term: Term, signs: Signs, square: Square) -> Form | None:
         if power >= 2:
             known = square(factor)
             if known is not None:
-                return _with(term, {factor: 2}, known)
+                return put_in_place(term, {factor: 2}, known)
         if isinstance(factor, Function) and factor.name == "inv" and power >= 1:
             known = _divided(term, factor, signs)
             if known is not None:
@@ -67,7 +65,7 @@ def _divided(term: Term, inverse: Function, signs: Signs) -> Form | None:
     rest = tuple(part for part in divisor if part is not leading)
     remainder = multiply(rest, atom(inverse))
     value = scale(add(constant(ONE), scale(remainder, number(-1))), coefficient)
-    return _with(term, {**dict(leading.factors), inverse: 1}, value)
+    return put_in_place(term, {**dict(leading.factors), inverse: 1}, value)
 
 
 def _leading(form: Form) -> Term:
@@ -87,17 +85,3 @@ def _order(factor: Atom) -> tuple[bool, str, str]:
     The greatest of a set comes first: max(x, 0) ** 2 = x max(x, 0) puts others in its place, which are to be lower.
     """
     return not isinstance(factor, Extremum), re.sub(r"~\d+", "~", factor.key), factor.key
-
-
-def _with(term: Term, taken: dict[Atom, int], value: Form) -> Form:
-    """The term with these factors replaced by a form, which may mention the indices that the term binds."""
-    powers = dict(term.factors)
-    for factor, power in taken.items():
-        powers[factor] -= power
-    rest = Term(term.coefficient, factors=tuple((factor, power) for factor, power in powers.items() if power))
-    found = []
-    for part in multiply((rest,), value):
-        guards = settled((*term.guards, *part.guards))
-        if guards is not None:
-            found.append(replace(part, bound=term.bound + part.bound, guards=guards))
-    return add(tuple(found))

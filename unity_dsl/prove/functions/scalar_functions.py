@@ -18,6 +18,7 @@ from math import inf, isfinite, isinf
 
 from ...index.equations.term import COMPARISONS
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
+from ...syntax.rational import Rational, exact_number
 from ..decision.extended_reals import BOTTOM, TOP, absorbed, at_infinity, bracketed, is_exact
 from ..decision.integer_arithmetic import Arithmetic
 from ..decision.signs import Sign, Signs, put_in_set
@@ -46,7 +47,8 @@ from ..normal_form.form import (
 )
 from ..normal_form.form_products import distributes, multiply, summed
 from ..normal_form.guard import Guard
-from ..normal_form.polynomial import ONE, Var, exact_number, number
+from ..normal_form.polynomial import ONE, Var, number
+from .addition_theorems import expanded_sums
 from .definedness import Applications, Partial, has_value, native
 from .extrema import Sets
 from .fact_laws import SETS, Law, Laws
@@ -56,6 +58,8 @@ from .power_products import reduced_products
 MAX_POWER = 16
 MAX_FACTS = 4_000
 MAX_NESTED = 24
+MAX_SUMMANDS = 4
+"""A function of a longer sum is left as it is by addition theorems: n summands become 2 ** (n - 1) products."""
 
 
 class Functions:
@@ -224,6 +228,7 @@ class Functions:
 
     def _primitive(self, name: str, parts: tuple[Form, ...]) -> Form:
         found = self._rewritten(name, parts)
+        found = self._of_sum(name, parts) if found is None else found
         if found is not None:
             return found
         limit = self._limit(self.laws.functions[name], parts)
@@ -234,6 +239,20 @@ class Functions:
         value = at_infinity(decl, is_exact(parts[0])) if len(parts) == 1 and is_exact(parts[0]) else None
         plain = value is not None and (isinf(value) or value == int(value))
         return literal(value if isinf(value) else int(value)) if plain and value is not None else None
+
+    def expanded(self, form: Form) -> Form:
+        """The form with its addition theorems put to use again, where a substitution has made sums of indices."""
+        return expanded_sums(form, self.laws.additions, self._of_sum, self.product)
+
+    def _of_sum(self, name: str, parts: tuple[Form, ...]) -> Form | None:
+        """What an addition theorem says the function of a sum is: sin(a + b) = sin(a) cos(b) + cos(a) sin(b)."""
+        laws = self.laws.additions.get(name, ())
+        if not laws or not 1 < len(parts[0]) <= MAX_SUMMANDS or not is_finite(parts[0]):
+            return None
+        law = laws[0]
+        ((first, second),) = (argument.arguments for argument in law.arguments if isinstance(argument, Apply))
+        assert isinstance(first, Name) and isinstance(second, Name)
+        return self._put_in(law, {first.name: parts[0][:1], second.name: parts[0][1:]})
 
     def _rewritten(self, name: str, parts: tuple[Form, ...]) -> Form | None:
         """What a fact says the function of these is."""
@@ -470,8 +489,8 @@ def _exponent(term: Term) -> tuple[Term, int]:
     return replace(term, coefficient=base), power
 
 
-def literal(value: int | float) -> Form:
-    """A number as it is written in decimal; infinity is a symbol."""
+def literal(value: Rational) -> Form:
+    """A number; infinity is a symbol."""
     if value in (inf, -inf):
         return TOP if value > 0 else BOTTOM
     return constant(number(exact_number(value))) if value else ZERO

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product as combinations
 
-from .form import MAX_TERMS, Form, Term, Unsupported, add, is_finite, refreshed, substitute_open
+from .form import MAX_TERMS, Atom, Form, Term, Unsupported, add, is_finite, refreshed, substitute_open
 from .guard import Relation, settled, within
 from .polynomial import Var, of
 
@@ -42,6 +43,21 @@ def _term_product(left: Term, right: Term) -> Term | None:
         powers[factor] = powers.get(factor, 0) + power
     factors = sorted(((a, n) for a, n in powers.items() if n), key=lambda entry: entry[0].key)
     return Term(left.coefficient * right.coefficient, left.bound + right.bound, guards, tuple(factors))
+
+
+def put_in_place(term: Term, taken: Mapping[Atom, int], value: Form) -> Form:
+    """The term with these factors replaced by a form, which may mention the indices that the term binds."""
+    powers = dict(term.factors)
+    for factor, power in taken.items():
+        powers[factor] -= power
+    rest = Term(term.coefficient, factors=tuple((factor, power) for factor, power in powers.items() if power))
+    return enclosed(term, multiply((rest,), value))
+
+
+def enclosed(term: Term, value: Form) -> Form:
+    """The sum over a term's bound indices, under its guards, of a form that may mention them."""
+    parts = ((part, settled((*term.guards, *part.guards))) for part in value)
+    return add(tuple(replace(part, bound=term.bound + part.bound, guards=g) for part, g in parts if g is not None))
 
 
 def summed(form: Form, bound: tuple[Var, ...]) -> Form:

@@ -283,11 +283,6 @@ def number(value: int | Fraction) -> Poly:
     return Poly((((), Fraction(value)),)) if value else ZERO
 
 
-def exact_number(value: int | float) -> Fraction:
-    """A number as it is written in decimal."""
-    return Fraction(repr(value))
-
-
 def of(symbol: Symbol) -> Poly:
     """A symbol as a polynomial."""
     return Poly(((((symbol, 1),), Fraction(1)),))

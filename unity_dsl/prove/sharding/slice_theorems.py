@@ -15,6 +15,7 @@ from time import perf_counter
 from ...index.equations.instance import Equation, Instance, Operand
 from ...index.library import Library
 from ...syntax.ast import Expr, Name, Read, ReductionKind
+from ...syntax.rational import exact_number
 from ..answer import Answer, NotProved, Obligation, Proved
 from ..decision.integer_arithmetic import Arithmetic
 from ..equality.form_equality import Comparison
@@ -23,7 +24,7 @@ from ..functions.scalar_functions import Functions
 from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute
 from ..normal_form.form_products import summed
 from ..normal_form.guard import Guard, compare
-from ..normal_form.polynomial import Poly, Var, exact_number, fresh, number, of, product
+from ..normal_form.polynomial import Poly, Var, fresh, number, of, product
 from ..translation.operator_forms import Call, Tensor, input_tensor
 from ..translation.symbolic_sizes import Factors, Failed, Sizes
 from .theorem_subject import Subject, generalise

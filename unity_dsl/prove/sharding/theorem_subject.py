@@ -18,6 +18,7 @@ from ...index.equations.term import COMPARISONS, free_axes, rewrite, walk
 from ...index.equations.term_text import condition_text, equation_text
 from ...index.equations.where_conditions import mentions_rank
 from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Read, Size, Uniform
+from ...syntax.rational import Rational
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ def _tied(operator: OperatorDecl) -> set[str]:
 
 
 @lru_cache(maxsize=1024)
-def _written(operator: OperatorDecl) -> set[float]:
+def _written(operator: OperatorDecl) -> set[Rational]:
     """Numbers that the declaration has itself."""
     statements = (*operator.statements, *operator.evaluation)
     return {node.value for statement in statements for node in walk(statement.value) if isinstance(node, Number)}
@@ -257,12 +258,12 @@ def _symbolic(instance: Instance, operator: OperatorDecl) -> Subject:
     values = list(attributes.values())
     tied, written = _tied(operator), _written(operator)
     counting, dividing = _counting(operator), _dividing(operator)
-    names: dict[float, Expr] = {}
+    names: dict[Rational, Expr] = {}
     whole, real = [], []
     for name, value in attributes.items():
         if values.count(value) > 1 or value in written or name in instance.sizes or name in dividing:
             continue
-        if name not in tied and (isinstance(value, float) or name not in counting):
+        if name not in tied and (not isinstance(value, int) or name not in counting):
             names[value] = Read(f"#{name}", ())
             real.append(name)
         elif isinstance(value, int) and value >= 1:

@@ -7,10 +7,11 @@ i // e and remainder i % e here. Where the factors of one are products of the ot
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import reduce as fold
 
-from ..normal_form.form import Form, Unsupported, positions
-from ..normal_form.polynomial import Poly, Var, fresh, number, of, product, quotient
+from ..normal_form.form import Form, Term, Unsupported, add, is_finite, positions, substitute
+from ..normal_form.polynomial import Poly, Symbol, Var, fresh, number, of, product, quotient
 from .symbolic_sizes import common_refinement, shown
 
 MAX_CHOICES = 16
@@ -57,13 +58,7 @@ def digit_choices(indices: Iterable[Var], *forms: Form) -> Iterator[dict[Var, Po
 
     At most `MAX_CHOICES`; further indices stay.
     """
-    multiplied = {
-        symbol
-        for form in forms
-        for poly in positions(form)
-        for monomial, _ in poly.terms
-        for symbol, _ in (monomial if len(monomial) > 1 else ())
-    }
+    multiplied = {symbol for form in forms for symbol in _multiplied(form)}
     found: list[dict[Var, Poly]] = [{}]
     for var in indices:
         if var in multiplied and var.size.constant is not None:
@@ -72,6 +67,28 @@ def digit_choices(indices: Iterable[Var], *forms: Form) -> Iterator[dict[Var, Po
                 break
             found = [{**choice, var: number(value)} for choice in found for value in values]
     yield from found
+
+
+def unrolled(form: Form) -> Form:
+    """The form with every sum over an index of few positions that multiplies a size written out."""
+    return add(*(part for term in form for part in _unrolled(term)))
+
+
+def _unrolled(term: Term) -> Iterator[Form]:
+    multiplied = _multiplied((term,)) if term.bound and is_finite((term,)) else set()
+    few = [var for var in term.bound if var in multiplied and var.size.constant is not None]
+    bound = tuple(var for var in term.bound if var not in few)
+    for choice in digit_choices(few, (term,)) if few else ():
+        kept = tuple(var for var in few if var not in choice)
+        yield substitute((replace(term, bound=bound + kept),), choice)
+    if not few:
+        yield (term,)
+
+
+def _multiplied(form: Form) -> set[Symbol]:
+    """The symbols that occur in products, in indices and guards."""
+    monomials = (monomial for poly in positions(form) for monomial, _ in poly.terms if len(monomial) > 1)
+    return {symbol for monomial in monomials for symbol, _ in monomial}
 
 
 def common_indices(left: tuple[Var, ...], right: tuple[Var, ...]) -> tuple[tuple[Var, ...], dict[Var, Poly]]:

@@ -16,7 +16,6 @@ from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select
 from ..functions.definedness import Domain
 from ..functions.scalar_functions import Functions, literal
 from ..normal_form.form import (
-    ZERO,
     Element,
     Form,
     Unsupported,
@@ -25,13 +24,12 @@ from ..normal_form.form import (
     constant,
     guarded,
     refresh,
-    scale,
     substitute,
 )
-from ..normal_form.form_products import multiply
 from ..normal_form.guard import Guard, compare, within
+from ..normal_form.index_values import expanded_indices, index_value
 from ..normal_form.polynomial import ONE, Entry, Poly, Var, fresh, number, of, product, quotient
-from .mixed_radix import common_indices, digit_choices, digits, merged
+from .mixed_radix import common_indices, digit_choices, digits, merged, unrolled
 from .symbolic_sizes import Failed, Sizes, shown
 
 
@@ -77,8 +75,11 @@ class Tensor:
         return list(digit_choices([var for dim in self.dims for var in dim], *values))
 
     def chosen(self, choice: Mapping[Var, Poly]) -> Tensor:
-        """The tensor where some of its indices are these numbers."""
-        return self._at(choice) if choice else self
+        """The tensor where some of its indices are these numbers, and sums over such indices are written out."""
+        found = self._at(choice) if choice else self
+        value = unrolled(found.value)
+        changed = choice or value != found.value
+        return replace(found, value=expanded_indices(value)) if changed else found
 
     @property
     def applied(self) -> tuple[Form, ...]:
@@ -92,21 +93,6 @@ class Tensor:
             entry=None if self.entry is None else self.entry.substitute(mapping),
             domain=tuple(partial.substitute(mapping) for partial in self.domain),
         )
-
-
-def index_value(poly: Poly) -> Form:
-    """An index in value position: `#` is the tensor whose element at i is i."""
-    form = ZERO
-    for monomial, coefficient in poly.terms:
-        part = constant(number(coefficient))
-        for symbol, power in monomial:
-            if isinstance(symbol, str):
-                part = scale(part, of(symbol) if power == 1 else product([of(symbol)] * power))
-            else:
-                for _ in range(power):
-                    part = multiply(part, atom(Element("#", (of(symbol),))))
-        form = add(form, part)
-    return form
 
 
 class Call:
@@ -276,7 +262,7 @@ class Call:
     def _at(self, tensor: Tensor, parts: Sequence[Sequence[Poly]], inside: tuple[Guard, ...]) -> Form:
         mapping = tensor.index({name: of(var) for name, var in self.devices}, parts)
         self.functions.applications.read(tensor.domain, mapping, inside)
-        return refresh(substitute(tensor.value, mapping))
+        return self.functions.expanded(refresh(substitute(tensor.value, mapping)))
 
     def _place(self, read: Read) -> tuple[list[tuple[Poly, ...]], tuple[Guard, ...]]:
         """The index factor by factor, and the conditions under which it lies inside. Raises Failed (in_bounds)."""

@@ -15,6 +15,7 @@ from ...index.equations.where_conditions import mentions_rank
 from ...index.library import Library
 from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.parse_rules import RuleDecl
+from ...syntax.rational import Rational
 from ..normal_form.form import Unsupported
 from .rule_forms import Ranks, calls, declaration, rest_groups, views
 
@@ -49,16 +50,14 @@ def check_ranks(rule: RuleDecl, library: Library) -> None:
         return
     for call in calls(rule):
         decl = declaration(call, library)
-        given: dict[str, Expr | int | float | None] = {
-            attribute.name: attribute.default for attribute in decl.attributes
-        }
+        given: dict[str, Expr | Rational | None] = {attribute.name: attribute.default for attribute in decl.attributes}
         given |= dict(call.attributes)
         for condition in decl.conditions:
             if mentions_rank(condition) and not _first_or_last(condition, given):
                 raise Unsupported(f"the dimension that `{call.name}` counts, where the rule has rest groups")
 
 
-def _first_or_last(condition: Expr, given: Mapping[str, Expr | int | float | None]) -> bool:
+def _first_or_last(condition: Expr, given: Mapping[str, Expr | Rational | None]) -> bool:
     """`rank(f) == dim`, `rank(f) + 1 + rank(g) == dim` and so on, with a dim of 0 or -1."""
     if not (isinstance(condition, Apply) and condition.function == "=="):
         return False

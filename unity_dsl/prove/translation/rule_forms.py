@@ -19,12 +19,13 @@ from ...index.library import Library
 from ...syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Read, Size, Uniform
 from ...syntax.diagnostic import InputError, fail, suggest
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
+from ...syntax.rational import Rational, exact_number, rational
 from ..decision.integer_arithmetic import Arithmetic
 from ..functions.fact_laws import laws_of
 from ..functions.scalar_functions import Functions
 from ..normal_form.form import Unsupported
 from ..normal_form.guard import Guard, compare
-from ..normal_form.polynomial import ONE, Poly, Var, exact_number, fresh, number, of, product
+from ..normal_form.polynomial import ONE, Poly, Var, fresh, number, of, product
 from .operator_forms import Call, Tensor, input_tensor
 from .rule_results import check_results
 from .size_assumptions import Claim
@@ -387,16 +388,15 @@ class _Site:
         return found
 
 
-def number_of(value: Poly, sizes: Mapping[str, int]) -> int | float:
+def number_of(value: Poly, sizes: Mapping[str, int]) -> Rational:
     """An attribute at numbers for the sizes."""
-    exact = exactly(value, sizes)
-    return int(exact) if exact.denominator == 1 else float(exact)
+    return rational(exactly(value, sizes))
 
 
 Sized = TypeVar("Sized", OperatorDecl, ParallelDecl)
 
 
-def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, int | float]) -> Sized:
+def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, Rational]) -> Sized:
     """The declaration with these attributes as sizes in its statements: `start` as `|start'|`.
 
     A condition says how large it is, so that the instance can check its reads; a coefficient, `1 / k`, needs none.

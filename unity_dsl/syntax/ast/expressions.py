@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..rational import Rational
 from ..span import Span, span_field
 
 LARGEST_INTEGER = 2**63 - 1
@@ -17,7 +18,7 @@ LARGEST_INTEGER = 2**63 - 1
 class Number:
     """A literal. `text` keeps how it was written (`1e-5`), `value` is what it is worth; `inf` is a literal."""
 
-    value: int | float
+    value: Rational
     span: Span | None = span_field()
 
 

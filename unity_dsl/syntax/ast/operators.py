@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from ..rational import Rational
 from ..span import Span, span_field
 from .expressions import Apply, DeviceName, Expr, Name, Number, Size
 
@@ -56,7 +57,7 @@ class AttributeDecl:
     """`p = 0.1` after the `;`: a number that the call may give; without default it must."""
 
     name: str
-    default: int | float | None = None
+    default: Rational | None = None
     span: Span | None = span_field()
 
 

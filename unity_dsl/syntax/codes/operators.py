@@ -44,6 +44,11 @@ OPERATORS: dict[str, Code] = {
         "equation. An index that is no declared dimension must be read bare somewhere, `x[i]`, which says how far it "
         "runs.",
     ),
+    "E108": Code(
+        "a derivative that is not that of the function",
+        "`derivative x:` is compared with difference quotients of the definition, or of the `numpy:` line of a "
+        "primitive, at many points. At a kink it may be any number between the slopes on both sides.",
+    ),
     "E109": Code(
         "a native call that is not allowed",
         "`torch:` and `numpy:` lines are parsed, never run as Python. They call functions of a fixed list with "
@@ -74,11 +79,27 @@ OPERATORS: dict[str, Code] = {
         "at the point given, or its conditions hold at none of them. Say where it holds: `fact sqrt(a) * sqrt(a) == a "
         "where a >= 0`.",
     ),
+    "E114": Code(
+        "a native call that gives something else",
+        "`torch:` and `numpy:` lines compute what the statements say: the same values, types and shapes, and in torch "
+        "the same gradient, at kinks and ties too. That is tried when a declaration is read, once for every content, "
+        "on operands drawn by chance and on those that its own numbers suggest: at each of them, on both sides, far "
+        "out. The message has the smallest operands found at which they differ. Where the native call is the one that "
+        "is meant, change the statements, or say by `ties = first` and the declared derivatives how gradients are "
+        "shared; else leave the line out, and code is made from the statements.",
+    ),
     "E115": Code(
         "a term that is too large written out",
         "Element functions are used by writing out their definitions, those inside them first. A definition that calls "
         "another twice doubles it, and forty such lines would be a million million terms. At most 10,000 parts are "
         "written out, of at most 32 definitions inside one another.",
+    ),
+    "E116": Code(
+        "a native call that fails",
+        "torch or NumPy refuses the call: an argument that the function does not have, too many or too few, one of "
+        "another type, an axis that is not there, shapes that do not fit. What is called may not change its operands "
+        "either. Numbers of attributes that torch refuses by itself, such as a negative stride, are refused when the "
+        "program runs.",
     ),
     "E117": Code(
         "an incomplete extern operator",

@@ -1,0 +1,347 @@
+"""Tries `torch:` lines of operators against the statements: values, gradients, types, and what they do to operands.
+
+The statements and the derived adjoint are evaluated with bounds on their rounding; the native call runs in float64 and
+float32, on operands of any memory layout. Every operator is tried at the same instances on every run. A trial can
+contradict a declaration and never prove it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...syntax.ast import NativeCall, NativeSteps, OperatorDecl
+from ...syntax.diagnostic import fail
+from ...syntax.span import Span
+from ..equations.instance import Instance, Operand
+from ..evaluation.extern import evaluate_extern
+from ..evaluation.native_calls import asks_for_training, changed_in_place
+from ..evaluation.rounding_bounds import Bounded, evaluate_bounded, exact
+from ..evaluation.torch_calls import NativeFailure, run_operator
+from ..gradients.adjoint import adjoint
+from ..instantiation.view_call import takes_pattern
+from .function_trials import ERRORS, check_numpy_call, differs, refused, told_apart
+from .trial_operands import MODES, cotangents, declared_numbers, trial_instances, trial_values
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..library import Library
+
+Array = npt.NDArray[Any]
+
+INSTANCES = 40
+"""Instances at which an operator is tried when it is read, each with operands of one kind."""
+SMALLER = 8
+"""After a contradiction so many more, for one that is smaller."""
+SINGLE = 2.0**29
+"""By how much float32 rounds more than float64."""
+SINGLE_RELATIVE = 1e-4
+MODERATE = ("normal", "grid", "unit")
+"""Operands that float32 can hold, and whose powers it can."""
+REFUSALS = ("Expected more than 1 value per channel when training",)
+"""What torch refuses by itself at some sizes: the program would end with this message, and compute nothing wrong."""
+JUMP = 1e-9
+"""An error by rounded operands that is larger than this, relative to the largest of them, is that of a jump."""
+SHOWN = 12
+"""Up to so many elements an operand is shown whole."""
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Where a native call gives something else than the statements: at which operands, what, and which numbers."""
+
+    instance: Instance
+    inputs: Mapping[str, Array]
+    what: str
+    expected: str
+    found: str
+
+    @property
+    def size(self) -> int:
+        return sum(value.size for value in self.inputs.values())
+
+
+def check_native_lines(operator: OperatorDecl, library: Library, seed: int = 0) -> None:
+    """Try an operator's `torch:`, of an extern operator against its `numpy:`, at instances that are drawn by chance.
+
+    Raises E114 for one that gives something else, or that could not be tried, E116 for one that fails.
+    """
+    if operator.torch is None or _only_by_pattern(operator):
+        return
+    if operator.numpy is not None:
+        check_numpy_call(operator.numpy)
+    span = operator.torch.span
+    constants = declared_numbers(operator, library.functions)
+    random = np.random.default_rng(seed)
+    found: list[Contradiction] = []
+    failures: list[tuple[NativeFailure, Instance]] = []
+    compared = tried = last = 0
+    for number, instance in enumerate(trial_instances(operator, random, 2 * INSTANCES)):
+        if tried == INSTANCES or (found and tried > last + SMALLER):
+            break
+        mode = MODES[number % len(MODES)]
+        values = trial_values(instance, mode, constants, random)
+        trial = _Trial(instance, values, library, mode, number, random)
+        try:
+            new = list(trial.contradictions())
+            last = tried if new and not found else last
+            found += new
+            tried += 1
+        except NativeFailure as failure:
+            if _is_fault(failure, instance):
+                raise _failed(failure, instance, span) from failure
+            failures.append((failure, instance))
+        compared += trial.compared
+    if found:
+        raise _contradicted(min(found, key=lambda one: one.size), operator, span)
+    if failures and not compared:
+        raise _failed(*failures[0], span)
+    if not compared:
+        reason = "its statements have no value at any operands" if tried else "no sizes were found that it admits"
+        help = "leave the line out: code is then made from the statements"
+        raise fail("E114", f"`torch:` of `{operator.name}` could not be tried: {reason}", span, help=help)
+
+
+def _is_fault(failure: NativeFailure, instance: Instance) -> bool:
+    """Whether a call may not fail like this: none may for its operands alone, nor for any numbers by their types.
+
+    A negative stride and the like are refused when the program runs: it ends, and computes nothing wrong.
+    """
+    if str(failure.error).startswith(REFUSALS):
+        return False
+    usual = all(instance.attributes[one.name] == one.default for one in instance.operator.attributes)
+    return usual or isinstance(failure.error, TypeError | InPlace)
+
+
+def _only_by_pattern(operator: OperatorDecl) -> bool:
+    """Whether it is called with a pattern alone, where the native call is never used."""
+    groups = takes_pattern(operator)
+    return groups is not None and groups[1] is not None
+
+
+class InPlace(ValueError):
+    """A native call that has changed an operand."""
+
+
+@dataclass
+class _Trial:
+    """One instance with its operands. `compared` counts the elements at which something is known."""
+
+    instance: Instance
+    values: Mapping[str, Array]
+    library: Library
+    mode: str
+    number: int
+    random: np.random.Generator
+    compared: int = 0
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        instance = self.instance
+        native = instance.operator.torch
+        assert native is not None
+        expected, results = self.expected(training=True), self.run()
+        misfits = [self.misfit(*pair, "float64") for pair in zip(instance.outputs, results, strict=True)]
+        if any(misfits):
+            yield from filter(None, misfits)
+            return
+        yield from self.compare_results(results, expected)
+        if instance.evaluation and asks_for_training(native):
+            evaluated = self.run(training=False)
+            yield from self.compare_results(evaluated, self.expected(training=False), ", outside training")
+        if not instance.whole:
+            yield from self.compare_gradients(native, expected)
+        if self.mode in MODERATE and not instance.whole:
+            yield from self.compare_single(expected)
+
+    def expected(self, *, training: bool) -> list[Bounded]:
+        """The results by the statements, of an extern operator by its `numpy:` line."""
+        instance = self.instance
+        if instance.extern:
+            assert instance.operator.numpy is not None
+            try:
+                with np.errstate(all="ignore"):
+                    return [exact(evaluate_extern(instance, self.values))]
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                raise NativeFailure(instance.operator.numpy, error) from error
+        return self.evaluated(instance, self.values, training)
+
+    def evaluated(self, instance: Instance, values: Mapping[str, Array], training: bool = True) -> list[Bounded]:
+        """The results by the equations, with the errors of any backward stable algorithm where those are small.
+
+        Where they are not, the operands lie within rounding of a place where the results jump, and count as exact.
+        """
+        found = evaluate_bounded(instance, values, self.library, training=training)
+        rounded = evaluate_bounded(instance, values, self.library, training=training, rounded=True)
+        largest = max((_largest(value) for value in values.values()), default=1.0)
+        return [_stable(found[output.name], rounded[output.name], largest) for output in instance.outputs]
+
+    # ------------------------------------------------------------------------------------------ running
+
+    def tensors(self, single: bool = False) -> dict[str, Tensor]:
+        """The operands as tensors; in every other trial their elements do not lie one after the other."""
+        import torch
+
+        found = {}
+        for name, value in self.values.items():
+            tensor = torch.from_numpy(np.array(value))
+            if single and tensor.is_floating_point():
+                tensor = tensor.to(torch.float32)
+            if self.number % 2 and tensor.dim():
+                turned = tensor.permute(*reversed(range(tensor.dim()))).contiguous()
+                tensor = torch.stack([turned, turned + 1], -1)[..., 0].permute(*reversed(range(tensor.dim())))
+            found[name] = tensor
+        return found
+
+    def run(self, *, training: bool = True, single: bool = False) -> list[Any]:
+        """The native call on operands that it may not change. Raises NativeFailure."""
+        import torch
+
+        tensors = self.tensors(single)
+        before = {name: tensor.clone() for name, tensor in tensors.items()}
+        with torch.no_grad():
+            results = run_operator(self.instance, tensors, training=training)
+        for name, tensor in tensors.items():
+            if not torch.equal(tensor.nan_to_num(), before[name].nan_to_num()):
+                assert self.instance.operator.torch is not None
+                call = _calls(self.instance.operator.torch)[-1]
+                raise NativeFailure(call, InPlace(f"it changes `{name}` in place"))
+        return results
+
+    # ------------------------------------------------------------------------------------------ comparing
+
+    def compare_results(
+        self, results: Sequence[Any], expected: Sequence[Bounded], where: str = ""
+    ) -> Iterator[Contradiction]:
+        for output, result, reference in zip(self.instance.outputs, results, expected, strict=True):
+            self.compared += int(np.count_nonzero(reference.decided))
+            found = result.numpy().astype(np.float64)
+            yield from self.elements(f"`{output.name}", "`" + where, differs(found, reference), reference, found)
+
+    def misfit(self, output: Operand, result: Any, real: str) -> Contradiction | None:
+        """A result of another shape or type."""
+        import torch
+
+        shape = list(self.instance.shape(output))
+        wanted = "int64" if output.integer_range is not None else real
+        expected = f"{wanted} of shape {shape}"
+        if not isinstance(result, torch.Tensor):
+            return Contradiction(self.instance, self.values, f"`{output.name}`", expected, f"{type(result).__name__}")
+        kind = str(result.dtype).removeprefix("torch.")
+        if list(result.shape) == shape and kind == wanted:
+            return None
+        found = f"{kind} of shape {list(result.shape)}"
+        return Contradiction(self.instance, self.values, f"`{output.name}`", expected, found)
+
+    def elements(
+        self, before: str, after: str, wrong: Array, reference: Bounded, found: Array
+    ) -> Iterator[Contradiction]:
+        """The first element that is wrong."""
+        places = np.argwhere(wrong)
+        if len(places):
+            place = tuple(map(int, places[0]))
+            what = f"{before}{list(place)}{after}" if place else f"{before}{after}"
+            yield Contradiction(self.instance, self.values, what, *told_apart(reference.value[place], found[place]))
+
+    def compare_gradients(
+        self, native: NativeCall | NativeSteps, expected: Sequence[Bounded]
+    ) -> Iterator[Contradiction]:
+        """Autograd of the native call with the derived adjoint, for whole numbers as cotangents."""
+        import torch
+
+        instance = self.instance
+        tensors = self.tensors()
+        floats = [operand.name for operand in instance.inputs if operand.integer_range is None]
+        for name in floats:
+            tensors[name] = tensors[name].detach().requires_grad_()
+        given = cotangents(instance, changed_in_place(native), self.random)
+        results = run_operator(instance, tensors)
+        pairs = zip(results, given.values(), strict=True)
+        carrying = [(result, torch.from_numpy(value)) for result, value in pairs if result.requires_grad]
+        slopes: Sequence[Tensor | None] = [None] * len(floats)
+        if carrying and floats:
+            # As one number: for several, torch imports what takes longer than all trials.
+            total = torch.stack([(result * weight).sum() for result, weight in carrying]).sum()
+            slopes = torch.autograd.grad(total, [tensors[name] for name in floats], allow_unused=True)
+        defined = all(np.all(reference.decided) for reference in expected)
+        for name, slope in zip(floats, slopes, strict=True):
+            place = next(place for place, operand in enumerate(instance.inputs) if operand.name == name)
+            derived = adjoint(instance, self.library, place)
+            names = (operand.name for operand in derived.inputs[len(instance.inputs) :])
+            inputs = {**self.values, **dict(zip(names, given.values(), strict=True))}
+            (reference,) = self.evaluated(derived, inputs)
+            found = np.zeros(self.values[name].shape) if slope is None else slope.numpy()
+            wrong = differs(found, reference)
+            if not defined:
+                wrong &= ~np.isnan(found)
+            self.compared += int(np.count_nonzero(reference.decided))
+            yield from self.elements(f"the gradient by `{name}", self.given(given), wrong, reference, found)
+
+    def given(self, cotangent: Mapping[str, Array]) -> str:
+        return "`, for " + ", ".join(f"d_{name} = {_shown(value)}" for name, value in cotangent.items())
+
+    def compare_single(self, expected: Sequence[Bounded]) -> Iterator[Contradiction]:
+        """In float32, roughly: a call may not depend on the precision."""
+        for output, result, reference in zip(self.instance.outputs, self.run(single=True), expected, strict=True):
+            wrong = self.misfit(output, result, "float32")
+            if wrong is not None:
+                yield wrong
+                continue
+            found = result.numpy().astype(np.float64)
+            with np.errstate(all="ignore"):
+                size = np.max(np.abs(reference.value), initial=1.0, where=np.isfinite(reference.value))
+                far = np.abs(found - reference.value) > ERRORS * SINGLE * reference.error + SINGLE_RELATIVE * size
+            wrong = (found != reference.value) & (far | ~np.isfinite(found)) & (reference.error < 1e-10 * size)
+            yield from self.elements(f"`{output.name}", "` in float32", wrong, reference, found)
+
+
+def _largest(value: Array) -> float:
+    return float(np.max(np.abs(value), initial=1.0, where=np.isfinite(value)))
+
+
+def _stable(found: Bounded, rounded: Bounded, largest: float) -> Bounded:
+    with np.errstate(all="ignore"):
+        small = rounded.error <= JUMP * np.fmax(np.abs(found.value), largest)
+        return Bounded(found.value, np.where(small & found.decided, np.fmax(found.error, rounded.error), found.error))
+
+
+# ---------------------------------------------------------------------------------------------- words
+
+
+def _calls(native: NativeCall | NativeSteps) -> list[NativeCall]:
+    return [native] if isinstance(native, NativeCall) else [call for _, call in native.steps]
+
+
+def _contradicted(found: Contradiction, operator: OperatorDecl, span: Span | None) -> Exception:
+    source = "`numpy:` line" if operator.extern else "statements"
+    label = f"{found.what} is {found.expected} by the {source}, {found.found} by this call"
+    message = f"`torch:` of `{operator.name}` contradicts its {source} at {_operands(found.instance, found.inputs)}"
+    return fail("E114", message, span, label=label)
+
+
+def _failed(failure: NativeFailure, instance: Instance, span: Span | None) -> Exception:
+    error = refused(failure).diagnostic
+    operands = _operands(instance, {})
+    return fail(error.code, error.message, error.span or span, label=f"at {operands}" if operands else "")
+
+
+def _operands(instance: Instance, inputs: Mapping[str, Array]) -> str:
+    """Shapes and attributes, and the values of few elements."""
+    small = sum(value.size for value in inputs.values()) <= SHOWN
+    parts = [
+        f"{operand.name} = {_shown(inputs[operand.name])}"
+        if small and operand.name in inputs
+        else f"{operand.name}: {list(instance.shape(operand))}"
+        for operand in instance.inputs
+    ]
+    return ", ".join(parts + [f"{name} = {value:g}" for name, value in instance.attributes.items()])
+
+
+def _shown(value: Array) -> str:
+    if value.size > SHOWN:
+        return f"… of shape {list(value.shape)}"
+    return " ".join(np.array2string(value, separator=", ", formatter={"all": lambda number: f"{number:.10g}"}).split())

@@ -1,0 +1,393 @@
+"""Evaluates an instance in float64 with a bound on the rounding error of every element (running error analysis).
+
+Every operation adds what it rounds off to what its operands' errors become (Higham, Accuracy and Stability of Numerical
+Algorithms, 3.3). Sums and products round off exactly what the error-free transformations of Knuth and Dekker give, so
+that whole numbers and short binary fractions have the error 0, and comparisons of them are decided. An infinite error
+marks an element of which nothing is known: the statements have no value there (1 / 0), or float64 cannot hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...syntax.ast import Apply, Expr, FunctionDecl, Name, Number, Read, ReductionKind, Select, Size, Uniform
+from ...syntax.rational import Rational, exact_number, plain_number
+from ..equations.instance import Equation, Instance, Operand
+from .native_calls import COMPARISON_CALLS, evaluate_native
+from .uniform import uniform as counter_uniform
+
+if TYPE_CHECKING:
+    from ..library import Library
+
+Array = npt.NDArray[Any]
+
+EPSILON = 2.0**-52
+"""Twice the relative error of one rounding."""
+ULPS = 8
+"""How far NumPy's elementary functions may be off, in units of EPSILON."""
+_SPLITTER = 2.0**27 + 1
+_LARGEST_SPLIT = 1e150
+_ROUNDS_NOTHING = frozenset({"np.abs", "np.floor", "np.maximum", "np.minimum", "np.negative", "np.sign"})
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Numbers, each with a bound on its distance from the true value; infinite where nothing is known of that."""
+
+    value: Array
+    error: Array
+
+    @property
+    def decided(self) -> Array:
+        """Where the error is finite."""
+        return np.isfinite(self.error)
+
+    def map(self, change: Callable[[Array], Array]) -> Bounded:
+        """Both parts rearranged alike."""
+        return Bounded(change(self.value), change(self.error))
+
+
+def exact(value: npt.ArrayLike) -> Bounded:
+    """Numbers as they stand. Infinite ones are values, NaN is none."""
+    number = np.asarray(value, dtype=np.float64)
+    return Bounded(number, np.where(np.isnan(number), np.inf, 0.0))
+
+
+def literal(value: Rational) -> Bounded:
+    """A number of a declaration: a decimal is as far from its float as that rounds off."""
+    nearest = exact(plain_number(value))
+    if not np.isfinite(nearest.value):
+        return nearest
+    off = abs(exact_number(value) - Fraction(float(nearest.value)))
+    return Bounded(nearest.value, np.asarray(float(off) * (1 + EPSILON)))
+
+
+def evaluate_bounded(
+    instance: Instance,
+    inputs: Mapping[str, npt.ArrayLike],
+    library: Library,
+    *,
+    training: bool = True,
+    rounded: bool = False,
+) -> dict[str, Bounded]:
+    """Every input, intermediate and output by name; integers are floats of whole value. No extern operators.
+
+    With `rounded` the inputs are taken for rounded numbers, so that the errors are those of any algorithm that is
+    backward stable, and not of the statements alone.
+    """
+    values = {name: exact(value) for name, value in inputs.items()}
+    if rounded:
+        real = {operand.name for operand in instance.inputs if operand.integer_range is None}
+        values |= {name: _rounded(value) for name, value in values.items() if name in real}
+    equations = instance.equations if training or not instance.evaluation else instance.evaluation
+    with np.errstate(all="ignore"):
+        for equation in equations:
+            values[equation.target.name] = _Space(instance, equation, values, library.functions).result()
+    return values
+
+
+def evaluate_function(expr: Expr, bound: Mapping[str, Bounded], functions: Mapping[str, FunctionDecl]) -> Bounded:
+    """The definition or derivative of an element function at these values of its names."""
+    with np.errstate(all="ignore"):
+        return _define(expr, bound, functions)
+
+
+def call_function(
+    function: FunctionDecl, arguments: Sequence[Bounded], functions: Mapping[str, FunctionDecl]
+) -> Bounded:
+    """An element function: its definition, or for a primitive its `numpy:` line."""
+    with np.errstate(all="ignore"):
+        return _call(function, arguments, functions)
+
+
+# ---------------------------------------------------------------------------------------------- equations
+
+
+class _Space:
+    """The index space of one equation: arrays have a dimension per axis, of length 1 where they do not depend on it."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        equation: Equation,
+        values: Mapping[str, Bounded],
+        functions: Mapping[str, FunctionDecl],
+    ) -> None:
+        self.sizes = instance.sizes
+        self.equation = equation
+        self.values = values
+        self.functions = functions
+        self.axes = equation.space
+
+    def result(self) -> Bounded:
+        target: Operand = self.equation.target
+        shape = tuple(self.sizes[axis] for axis in target.axes)
+        space = tuple(self.sizes[axis] for axis in self.axes)
+        value = self.value(self.equation.value)
+        if self.equation.kind is not None:
+            count = prod(space[len(shape) :])
+            whole = value.map(lambda part: np.broadcast_to(part, space).reshape(*shape, count))
+            value = _reduce(self.equation.kind, whole, count)
+        dims = tuple(prod(self.sizes[axis] for axis in dim) for dim in target.dims)
+        return value.map(lambda part: np.array(np.broadcast_to(part, shape), dtype=np.float64).reshape(dims))
+
+    def value(self, expr: Expr) -> Bounded:
+        match expr:
+            case Number(number):
+                return literal(number)
+            case Size(name):
+                return exact(self.sizes[name])
+            case Name(name):
+                return exact(self.index(name))
+            case Apply(function, arguments):
+                return _apply(function, [self.value(argument) for argument in arguments], self.functions)
+            case Select(condition, then, otherwise):
+                return _select(self.value(condition), self.value(then), self.value(otherwise))
+            case Read():
+                return self.read(expr)
+            case Uniform(index):
+                return exact(counter_uniform(self.position(index)))
+        raise TypeError(f"{self.equation.target.name}: {type(expr).__name__} in an equation")
+
+    def index(self, axis: str) -> npt.NDArray[np.int64]:
+        shape = [1] * len(self.axes)
+        shape[self.axes.index(axis)] = self.sizes[axis]
+        return np.arange(self.sizes[axis], dtype=np.int64).reshape(shape)
+
+    def read(self, read: Read) -> Bounded:
+        tensor = self.values[read.tensor]
+        parts = [self.value(part) for part in read.index]
+        inside: Array = np.asarray(True)
+        known: Array = np.asarray(True)
+        places: list[Array] = []
+        for part, size in zip(parts, tensor.value.shape, strict=True):
+            valid = (part.value >= 0) & (part.value < size)
+            inside, known = inside & valid, known & (part.error == 0)
+            places.append(np.where(valid, part.value, 0).astype(np.int64))
+        found = tensor.map(lambda part: np.asarray(part[tuple(places)]))
+        fill = exact(np.nan) if read.fill is None else self.value(read.fill)
+        found = Bounded(np.where(inside, found.value, fill.value), np.where(inside, found.error, fill.error))
+        return Bounded(found.value, np.where(known, found.error, np.inf))
+
+    def position(self, index: tuple[Expr, ...]) -> npt.NDArray[np.int64]:
+        """Row-major positions over the axes, in the order that `uniform` names them."""
+        position: npt.NDArray[np.int64] = np.zeros((1,) * len(self.axes), dtype=np.int64)
+        for part in index:
+            assert isinstance(part, Name)
+            position = position * self.sizes[part.name] + self.index(part.name)
+        return position
+
+
+def _reduce(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
+    """Over the last axis."""
+    if kind in (ReductionKind.MAX, ReductionKind.MIN):
+        extremum = np.max if kind is ReductionKind.MAX else np.min
+        value, low, high = (
+            np.asarray(extremum(part, axis=-1))
+            for part in (terms.value, terms.value - terms.error, terms.value + terms.error)
+        )
+        return _known(value, np.fmax(_distance(high, value), _distance(value, low)))
+    total = _by_halves(_plus if kind is ReductionKind.SUM else _times, terms, count)
+    if kind is ReductionKind.SUM:
+        # In another order the terms round off otherwise, unless nothing is rounded off in this one.
+        carried = np.sum(terms.error, axis=-1)
+        rounds = total.error > carried
+        size = np.sum(np.where(np.isfinite(terms.value), np.abs(terms.value), 0.0), axis=-1)
+        total = Bounded(total.value, np.where(rounds, np.fmax(total.error, carried + EPSILON * size), total.error))
+    return total
+
+
+def _by_halves(step: Callable[[Bounded, Bounded], Bounded], terms: Bounded, count: int) -> Bounded:
+    """The last axis folded in half until one position is left."""
+    while count > 1:
+        half = count // 2
+        first, second, last = (_part(terms, *ends) for ends in ((0, half), (half, 2 * half), (2 * half, count)))
+        value = step(first, second)
+        folded = Bounded(
+            np.concatenate((value.value, last.value), axis=-1), np.concatenate((value.error, last.error), axis=-1)
+        )
+        terms, count = folded, count - half
+    return terms.map(lambda part: part[..., 0])
+
+
+def _part(terms: Bounded, start: int, stop: int) -> Bounded:
+    return Bounded(terms.value[..., start:stop], terms.error[..., start:stop])
+
+
+def _distance(high: Array, low: Array) -> Array:
+    return np.where(high == low, 0.0, high - low)
+
+
+# ---------------------------------------------------------------------------------------------- terms
+
+
+def _define(expr: Expr, bound: Mapping[str, Bounded], functions: Mapping[str, FunctionDecl]) -> Bounded:
+    match expr:
+        case Number(number):
+            return literal(number)
+        case Name(name):
+            return bound[name]
+        case Apply(function, arguments):
+            return _apply(function, [_define(argument, bound, functions) for argument in arguments], functions)
+        case Select(condition, then, otherwise):
+            return _select(*(_define(part, bound, functions) for part in (condition, then, otherwise)))
+    raise TypeError(f"{type(expr).__name__} in the definition of a function")
+
+
+def _apply(function: str, parts: Sequence[Bounded], functions: Mapping[str, FunctionDecl]) -> Bounded:
+    if function in _ARITHMETIC:
+        return _ARITHMETIC[function](*parts)
+    if function in COMPARISON_CALLS:
+        return _compare(function, *parts)
+    return _call(functions[function], parts, functions)
+
+
+def _call(function: FunctionDecl, parts: Sequence[Bounded], functions: Mapping[str, FunctionDecl]) -> Bounded:
+    if function.definition is not None:
+        return _define(function.definition, dict(zip(function.parameters, parts, strict=True)), functions)
+    assert function.numpy is not None
+    call = function.numpy
+
+    def at(values: Sequence[Array]) -> Array:
+        bound = dict(zip(function.parameters, values, strict=True))
+        return np.asarray(evaluate_native(call, bound), dtype=np.float64)
+
+    values = [part.value for part in parts]
+    value = at(values)
+    plain = call.function in _ROUNDS_NOTHING and not call.keywords
+    rounded: Array = np.asarray(0.0) if plain else ULPS * EPSILON * np.abs(value)
+    if call.function == "np.sqrt":
+        rounded = np.where(_times_roundoff(value, value) + (value * value - values[0]) == 0, 0.0, rounded)
+    error = np.where(np.isinf(value), 0.0, rounded)
+    for place, part in enumerate(parts):
+        # At least to the neighbouring number: a smaller error would be lost when it is added.
+        distance = np.where(part.error == 0, 0.0, np.fmax(part.error, np.abs(np.spacing(part.value))))
+        for moved in (part.value - distance, part.value + distance):
+            near = at([*values[:place], moved, *values[place + 1 :]])
+            error = error + np.where(part.error == 0, 0.0, _distance(np.fmax(near, value), np.fmin(near, value)))
+            error = np.where(np.isnan(near) & (part.error != 0), np.inf, error)
+    return _overflow(value, error, parts)
+
+
+def _select(condition: Bounded, then: Bounded, otherwise: Bounded) -> Bounded:
+    """The branch that is not taken has no say. Where the condition is not decided, either may be meant."""
+    taken = condition.value != 0
+    value = np.where(taken, then.value, otherwise.value)
+    error = np.where(taken, then.error, otherwise.error)
+    either = np.fmax(then.error, otherwise.error) + _distance(
+        np.fmax(then.value, otherwise.value), np.fmin(then.value, otherwise.value)
+    )
+    return _known(value, np.where(condition.error == 0, error, either))
+
+
+def _compare(sign: str, left: Bounded, right: Bounded) -> Bounded:
+    """1 or 0; the error is 1 where rounding may decide between them."""
+    value = COMPARISON_CALLS[sign](left.value, right.value).astype(np.float64)
+    apart = np.abs(left.value - right.value) > left.error + right.error
+    same = (left.value == right.value) & (left.error == 0) & (right.error == 0)
+    close = np.where(apart | same, 0.0, 1.0)
+    return Bounded(value, np.where(left.decided & right.decided, close, np.inf))
+
+
+def _plus(left: Bounded, right: Bounded) -> Bounded:
+    value = np.asarray(left.value + right.value)
+    virtual = value - left.value
+    roundoff = (left.value - (value - virtual)) + (right.value - virtual)
+    roundoff = np.where(np.isfinite(value), np.abs(roundoff), 0.0)
+    return _overflow(value, left.error + right.error + roundoff, (left, right))
+
+
+def _minus(left: Bounded, right: Bounded) -> Bounded:
+    return _plus(left, _negative(right))
+
+
+def _negative(part: Bounded) -> Bounded:
+    return Bounded(np.negative(part.value), part.error)
+
+
+def _times(left: Bounded, right: Bounded) -> Bounded:
+    value = np.asarray(left.value * right.value)
+    error = np.where(np.isfinite(value), np.abs(_times_roundoff(left.value, right.value)), 0.0)
+    for one, other in ((left, right), (right, left)):
+        # An infinite factor times one whose sign is certain is infinite.
+        certain = np.isinf(one.value) & (np.abs(other.value) > other.error)
+        error = error + np.where((other.error == 0) | certain, 0.0, np.abs(one.value) * other.error)
+    error = error + np.where((left.error == 0) | (right.error == 0), 0.0, left.error * right.error)
+    return _overflow(value, error, (left, right))
+
+
+def _times_roundoff(left: Array, right: Array) -> Array:
+    """What the float64 product leaves out (Dekker); its usual bound where that cannot be computed."""
+    value = left * right
+    (a, b), (c, d) = _split(left), _split(right)
+    found: Array = ((a * c - value) + a * d + b * c) + b * d
+    large = (np.abs(left) > _LARGEST_SPLIT) | (np.abs(right) > _LARGEST_SPLIT)
+    small = (value != 0) & (np.abs(value) < 1 / _LARGEST_SPLIT)
+    return np.where(large | small, np.abs(value) * EPSILON + 5e-324 * (value != 0), found)
+
+
+def _split(value: Array) -> tuple[Array, Array]:
+    scaled = _SPLITTER * value
+    high = scaled - (scaled - value)
+    return high, value - high
+
+
+def _over(left: Bounded, right: Bounded) -> Bounded:
+    value = np.asarray(left.value / right.value)
+    whole = (value * right.value == left.value) & (_times_roundoff(value, right.value) == 0)
+    roundoff = np.where(whole, 0.0, EPSILON * np.abs(value))
+    least = np.abs(right.value) - right.error
+    spread = left.error + np.where(right.error == 0, 0.0, np.abs(value) * right.error)
+    error = np.where(
+        least > 0, np.where(spread == 0, 0.0, spread / least) + np.where(np.isfinite(value), roundoff, 0), np.inf
+    )
+    return _overflow(value, error, (left, right))
+
+
+def _floor_over(left: Bounded, right: Bounded) -> Bounded:
+    value = np.asarray(np.floor_divide(left.value, right.value))
+    quotient = _over(left, right)
+    steady = np.floor(quotient.value - quotient.error) == np.floor(quotient.value + quotient.error)
+    certain = (left.error == 0) & (right.error == 0)
+    return _overflow(value, np.where((certain | steady) & quotient.decided, 0.0, np.inf), (left, right))
+
+
+def _modulo(left: Bounded, right: Bounded) -> Bounded:
+    value = np.asarray(np.mod(left.value, right.value))
+    times = _floor_over(left, right)
+    spread = left.error + np.where(right.error == 0, 0.0, np.abs(times.value) * right.error)
+    inexact = (left.value != np.floor(left.value)) | (right.value != np.floor(right.value))
+    return _overflow(value, spread + times.error + EPSILON * np.abs(right.value) * inexact, (left, right))
+
+
+_ARITHMETIC: Mapping[str, Callable[..., Bounded]] = {
+    "+": _plus,
+    "-": _minus,
+    "*": _times,
+    "/": _over,
+    "//": _floor_over,
+    "%": _modulo,
+    "neg": _negative,
+}
+
+
+def _overflow(value: Array, error: Array, parts: Sequence[Bounded]) -> Bounded:
+    """What finite operands make infinite is no value."""
+    finite = np.all(np.broadcast_arrays(*(np.isfinite(part.value) for part in parts)), axis=0)
+    return _known(value, np.where(np.isinf(value) & finite, np.inf, error))
+
+
+def _known(value: Array, error: Array) -> Bounded:
+    return Bounded(value, np.where(np.isnan(value) | np.isnan(error), np.inf, error))
+
+
+def _rounded(number: Bounded) -> Bounded:
+    size = np.where(np.isfinite(number.value), np.abs(number.value), 0.0)
+    return Bounded(number.value, number.error + EPSILON * size)

@@ -1,0 +1,188 @@
+"""Signs that are assumed of forms beside those that follow: from where a value exists, and from conditions of branches.
+
+Wherever 1 / a, log(a) or sqrt(a) has a value, a != 0, a > 0 or a >= 0. What stands in no branch and is not compared has
+one wherever the whole has (definedness.py), for all its indices that meet its guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from ...syntax.ast import FunctionDecl
+from ..decision.signs import Sign, Signs
+from ..equality.form_equality import Comparison
+from ..functions.definedness import INSIDE, Domain, native
+from ..functions.extrema import Sets
+from ..functions.fact_laws import Laws
+from ..functions.scalar_functions import Functions
+from ..normal_form.common_factors import common_measure
+from ..normal_form.form import (
+    Atom,
+    Element,
+    Extremum,
+    Family,
+    Form,
+    Function,
+    Term,
+    atom,
+    is_finite,
+    refresh,
+    refreshed_family,
+    scale,
+)
+from ..normal_form.guard import Guard
+from ..normal_form.polynomial import ONE, number
+
+
+class Known(Enum):
+    """What is assumed of a number."""
+
+    NONZERO = "!= 0"
+    NOT_NEGATIVE = ">= 0"
+    POSITIVE = "> 0"
+
+
+NECESSARY = {"np.log": Known.POSITIVE, "np.sqrt": Known.NOT_NEGATIVE}
+"""What the argument of a native function is wherever the function has a value."""
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """The numbers of a family are known to be so."""
+
+    family: Family
+    known: Known
+
+
+def assumptions_of(domain: Domain, functions: Mapping[str, FunctionDecl]) -> Iterator[Assumption]:
+    """What holds wherever a tensor with this domain has a value."""
+    for partial in domain:
+        if _only(partial.family.value).name in INSIDE:
+            continue  # it stands in a branch or is compared
+        family = refreshed_family(partial.family)
+        applied = _only(family.value)
+        argument = refresh(applied.arguments[0])
+        if applied.name == "inv":
+            known: Known | None = Known.NONZERO
+        else:
+            decl = functions.get(applied.name.removeprefix("fn "))
+            known = None if decl is None else NECESSARY.get(native(decl) or "")
+        if known is not None and is_finite(argument):
+            yield Assumption(Family(family.bound, family.guards, argument), known)
+
+
+def _only(form: Form) -> Function:
+    ((factor, _),) = form[0].factors
+    assert isinstance(factor, Function)
+    return factor
+
+
+class AssumedSigns(Signs):
+    """The signs that follow, and those that are assumed where they do not."""
+
+    def __init__(self, signs: Signs, assumptions: Iterable[Assumption]) -> None:
+        super().__init__(signs.arithmetic, signs.of_function, signs.elements)
+        self.assumptions = [_measured(assumption) for assumption in assumptions]
+        self.given: tuple[Guard, ...] = ()
+
+    @contextmanager
+    def where(self, guards: Iterable[Guard]) -> Iterator[None]:
+        """Inside, the guards hold."""
+        before = self.given
+        self.given = (*before, *guards)
+        yield
+        self.given = before
+
+    @contextmanager
+    def assuming(self, *assumptions: Assumption) -> Iterator[None]:
+        """Inside, these are assumed as well."""
+        before = self.assumptions
+        self.assumptions = [*map(_measured, assumptions), *before]
+        yield
+        self.assumptions = before
+
+    def form(self, form: Form) -> Sign:
+        found = super().form(form)
+        return self._assumed(form, found) if found is not Sign.POSITIVE and is_finite(form) else found
+
+    def atom(self, factor: Atom, given: tuple[Guard, ...] = ()) -> Sign:
+        found = super().atom(factor, given)
+        return found if found is Sign.POSITIVE or factor.infinities else self._assumed(atom(factor), found)
+
+    def nonzero(self, form: Form) -> bool:
+        if super().nonzero(form):
+            return True
+        return is_finite(form) and (self._is_nonzero(form) or self._product_nonzero(form))
+
+    def _product_nonzero(self, form: Form) -> bool:
+        """Whether a form is a product of factors none of which is 0."""
+        if len(form) != 1 or form[0].bound or form[0].guards or form[0].coefficient.inverse() is None:
+            return False
+        factors = form[0].factors
+        if form == (Term(ONE, factors=factors[:1]),) and factors[0][1] == 1:
+            return False  # an atom
+        return all(self.nonzero(atom(factor)) for factor, _ in factors)
+
+    def _assumed(self, form: Form, found: Sign) -> Sign:
+        """The sign, if not more than `found` follows."""
+        for assumption in self.assumptions:
+            if assumption.known is not Known.NONZERO and self._meets(form, assumption):
+                known = Sign.POSITIVE if assumption.known is Known.POSITIVE else Sign.NOT_NEGATIVE
+                found = max(found, known)
+        return Sign.POSITIVE if found is Sign.NOT_NEGATIVE and self._is_nonzero(form) else found
+
+    def _is_nonzero(self, form: Form) -> bool:
+        strict = [one for one in self.assumptions if one.known is not Known.NOT_NEGATIVE]
+        sides = (form, scale(form, number(-1)))
+        return any(self._meets(side, assumption) for assumption in strict for side in sides)
+
+    def _meets(self, form: Form, assumption: Assumption) -> bool:
+        """Whether a form is a positive number times one of the numbers of an assumption."""
+        if not form or _heads(form) != _heads(assumption.family.value):
+            return False
+        measured = _over(form)
+        if not assumption.family.bound and not assumption.family.guards and measured == assumption.family.value:
+            return True
+        return Comparison(self.arithmetic).member([assumption.family], Family((), (), measured), self.given)
+
+
+def _measured(assumption: Assumption) -> Assumption:
+    family = assumption.family
+    return Assumption(Family(family.bound, family.guards, _over(family.value)), assumption.known)
+
+
+def _over(form: Form) -> Form:
+    """The form divided by the positive number and product of sizes that all its coefficients share."""
+    inverse = common_measure(form).inverse()
+    return form if inverse is None else scale(form, inverse)
+
+
+def _heads(form: Form) -> list[str]:
+    """What the factors are, without their indices: what forms that are equal mostly share."""
+    return sorted(_head(factor) for term in form for factor, _ in term.factors)
+
+
+def _head(factor: Atom) -> str:
+    match factor:
+        case Element(tensor):
+            return tensor
+        case Function(name):
+            return name
+        case Extremum():
+            return "max"
+
+
+class AssumingFunctions(Functions):
+    """The element functions where some signs are assumed. Facts that are used count as used by the first ones."""
+
+    signs: AssumedSigns
+
+    def __init__(self, functions: Functions, assumptions: Iterable[Assumption]) -> None:
+        laws: Laws = functions.laws
+        super().__init__(laws, functions.arithmetic)
+        self.signs = AssumedSigns(self.signs, assumptions)
+        self.sets = Sets(self.signs, laws.powers)
+        self.used = functions.used
