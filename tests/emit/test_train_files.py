@@ -143,7 +143,11 @@ def test_training_goes_on_with_another_number_of_ranks(programs: Programs, tmp_p
     # The seed is the checkpoint's, whatever the second run is told.
     train(programs.out(1, p=0.2), 1, *recipe, "--seed", 1, "--log-file", parted, "--checkpoint", saved, "--resume")
     assert losses(parted) == pytest.approx(losses(whole), abs=1e-5)
-    assert len(losses(whole)) == 8 and sorted(os.listdir(saved)) == ["latest", *(f"step-0000000{n}" for n in (3, 6, 8))]
+    assert len(losses(whole)) == 8 and sorted(os.listdir(saved)) == [
+        ".lock",
+        "latest",
+        *(f"step-0000000{n}" for n in (3, 6, 8)),
+    ]
 
 
 @pytest.mark.parametrize(("ranks", "told", "number"), [(1, 0, signal.SIGINT), (2, 1, signal.SIGTERM)])
@@ -324,8 +328,12 @@ def test_a_checkpoint_cannot_run_code(programs: Programs, tmp_path: Path, monkey
 
         def refused(content: object) -> None:
             index.write_bytes(content if isinstance(content, bytes) else pickle.dumps(content))
-            with pytest.raises(checkpoint.CheckpointError):
+            files = [path for path in folder.iterdir() if path.name != checkpoint.MANIFEST]
+            sums = {path.name: checkpoint._sum(path) for path in files}  # whoever writes an index writes a manifest
+            (folder / checkpoint.MANIFEST).write_text(json.dumps(sums))
+            with pytest.raises(checkpoint.CheckpointError) as caught:
                 checkpoint.load(folder, model, None, optimizer)
+            assert "damaged" not in str(caught.value)
 
         refused(Trap())
         refused(Metadata({"x": Trap()}))  # type: ignore[dict-item]

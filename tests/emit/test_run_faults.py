@@ -1,0 +1,279 @@
+"""Faults of a run in one line each: options, data, the folder of checkpoints, losses that are not finite."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from unity_dsl.emit.rank_comparison import load_program
+
+from .started import start
+from .test_train_files import Programs, losses, modules, train
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return Programs(tmp_path_factory.mktemp("faults"))
+
+
+# ---------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--lr nan", "--lr must be at least 0, not nan"),
+        ("--lr inf", "--lr must be at most"),
+        ("--clip -1", "--clip must be at least"),
+        ("--clip 0", "--clip must be at least"),
+        ("--momentum 1.5", "--momentum must be at most 1"),
+        ("--weight-decay nan", "--weight-decay must be at least 0"),
+        ("--bucket-mb inf", "--bucket-mb must be at most"),
+        ("--steps -1", "--steps must be at least 0"),
+        ("--warmup -2", "--warmup must be at least 0"),
+        ("--seed -1", "--seed must be at least 0"),
+        (f"--seed {'9' * 5000}", "invalid int value"),
+        (f"--optimizer {'x' * 5000}", "invalid choice"),
+        ("--keep 0 --checkpoint c", "--keep must be at least 1"),
+        ("--keep 2", "--keep needs --checkpoint"),
+        ("--save-every 2", "--save-every needs --checkpoint"),
+    ],
+)
+def test_options_out_of_range(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: str, message: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", *options.split()])
+    with modules(programs.out(1)) as (_, _, entry), pytest.raises(SystemExit) as caught:
+        entry.arguments()
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert caught.value.code == 2 and message in told and len(told) < 500
+
+
+# ---------------------------------------------------------------------------------------------- data
+
+
+def batch(**changed: Any) -> dict[Any, Any]:
+    import torch
+
+    found = {"x": torch.zeros(16, 64), "target": torch.zeros(16, dtype=torch.int64)} | changed
+    return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+def faulty_batches() -> Mapping[str, tuple[object, str]]:
+    import torch
+
+    return {
+        "none": (None, "returned None for the train split"),
+        "list": ([1, 2], "returned list"),
+        "missing": (batch(x=None), "the data has no x"),
+        "array": (batch(x=[[0.0]]), "input x is a tensor, the data has list"),
+        "shape": (batch(x=torch.zeros(16, 63)), r"input x is \[16, 64\], the data has \[16, 63\]"),
+        "scalar": (batch(x=torch.tensor(1.0)), r"the data has \[\]"),
+        "short": (batch(x=torch.zeros(4, 64), target=torch.zeros(4).long()), r"the data has \[4, 64\]"),
+        "complex": (batch(x=torch.zeros(16, 64, dtype=torch.complex64)), "input x has no torch.complex64"),
+        "floats": (batch(target=torch.zeros(16)), "input target has no torch.float32"),
+        "negative": (batch(target=torch.full((16,), -1)), r"input target lies in \[0, 10\), the data has -1"),
+        "large": (batch(target=torch.full((16,), 10)), "the data has 10"),
+    }
+
+
+@pytest.mark.parametrize("name", faulty_batches())
+def test_what_a_data_function_returns(programs: Programs, name: str) -> None:
+    given, message = faulty_batches()[name]
+    with modules(programs.out(1)) as (data, _, entry):
+        with pytest.raises(data.DataError, match=message) as caught:
+            data.check(given, entry.INPUTS, "train")
+        assert "\n" not in str(caught.value)
+
+
+def test_only_a_test_batch_may_be_short(programs: Programs) -> None:
+    import torch
+
+    with modules(programs.out(1)) as (data, _, entry):
+        short = batch(x=torch.zeros(5, 64), target=torch.zeros(5).long())
+        data.check(short, entry.INPUTS, "test")
+        with pytest.raises(data.DataError, match="input target has 4 rows in a batch of 5"):
+            data.check(short | {"target": torch.zeros(4).long()}, entry.INPUTS, "test")
+        with pytest.raises(data.DataError, match=r"has \[0, 64\]"):
+            data.check({name: tensor[:0] for name, tensor in short.items()}, entry.INPUTS, "test")
+        assert data.digest(short) != data.digest(batch()) == data.digest(batch())
+        assert data.digest(None) == data.digest({"x": 1})
+
+
+HOOK = """
+import os
+from data import synthetic
+
+def broken(inputs, seed, step, split):
+    found = synthetic(inputs, seed, step, split)
+    if split == "train" and step == 2:
+        found["x"] *= float("nan")
+    return found
+
+def own(inputs, seed, step, split):
+    return synthetic(inputs, seed + int(os.environ["RANK"]), step, split)
+"""
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(programs: Programs, tmp_path: Path) -> None:
+    """And what it left of the weights is not saved; asked to, the run goes on."""
+    (programs.folder / "hook.py").write_text(HOOK)
+    options = ("--data", "hook:broken", "--steps", 4, "--log-file", tmp_path / "log")
+    (process,) = start(programs.out(1), 1, *options, "--checkpoint", tmp_path / "saved", "--save-every", 1)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    last = "train.py: rank 0: step 3: the loss is nan; nothing more is saved, --allow-nan goes on"
+    assert error.splitlines()[-1] == last and "Traceback" not in error
+    assert (tmp_path / "saved" / "latest").read_text() == "step-00000002\n"
+    assert [math.isnan(loss) for loss in losses(tmp_path / "log")] == [False, False, True]
+    train(programs.out(1), 1, *options, "--allow-nan")
+    assert len(losses(tmp_path / "log")) == 3 + 4
+
+
+def test_ranks_that_are_given_different_data_notice_in_the_first_step(programs: Programs) -> None:
+    (programs.folder / "hook.py").write_text(HOOK)
+    processes = start(programs.out(2), 2, "--data", "hook:own", "--steps", 3)
+    for rank, process in enumerate(processes):
+        _, error = process.communicate(timeout=60)
+        message = "ranks 0 and 1 have different data: every rank gets the same global batch"
+        assert (process.returncode, error) == (2, f"train.py: rank {rank}: {message}\n")
+
+
+# ---------------------------------------------------------------------------------------------- folders and files
+
+
+@pytest.mark.parametrize("option", ["--checkpoint", "--log-file"])
+def test_a_path_that_cannot_be_written_is_told_before_the_first_step(programs: Programs, option: str) -> None:
+    for path in (programs.folder / "tiny.udl" / "x", programs.folder / "tiny.udl" if option == "--checkpoint" else "/"):
+        (process,) = start(programs.out(1), 1, option, path)
+        told, error = process.communicate(timeout=60)
+        assert process.returncode == 2 and error.startswith("train.py: rank 0: cannot write "), error
+        assert error.count("\n") == 1 and told == ""
+
+
+Step = Callable[[int], Path]
+
+
+@pytest.fixture
+def saved(programs: Programs, tmp_path: Path) -> Any:
+    """checkpoint.py, a model with its optimizer, and a function that saves a step of theirs."""
+    import torch
+
+    with modules(programs.out(1)) as (_, checkpoint, _):
+        with load_program(programs.out(1)) as program:
+            model = program.Model(None)
+            model.initialise(0)
+        optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+        checkpoint.prepare(optimizer, "sgd")
+
+        def save(step: int, keep: int | None = None) -> Path:
+            progress = {"step": step, "position": step, "seed": 0, "options": {}}
+            return Path(checkpoint.save(tmp_path / "saved", model, None, optimizer, progress, keep))
+
+        yield checkpoint, model, save
+
+
+def refused(checkpoint: ModuleType, action: Callable[[], object]) -> str:
+    with pytest.raises(checkpoint.CheckpointError) as caught:
+        action()
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_damaged_checkpoints(saved: Any) -> None:
+    """Cut off, exchanged, missing: told in one line, and nothing of the model is changed."""
+    checkpoint, model, save = saved
+    first = save(1)
+    with_change = next(iter(model.parameters()))
+    with_change.data += 1.0
+    second = save(2)
+    part = next(second.glob("__0_*"))
+    whole = part.read_bytes()
+    before = with_change.clone()
+
+    def damaged(content: bytes) -> str:
+        part.write_bytes(content)
+        return refused(checkpoint, lambda: checkpoint.load_weights(second, model))
+
+    assert f"{part.name} is not what was written ({len(whole) // 2} bytes of {len(whole)})" in damaged(
+        whole[: len(whole) // 2]
+    )
+    assert f"{part.name} is not what was written" in damaged(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert f"{part.name} is not what was written" in damaged((first / part.name).read_bytes())
+    part.unlink()
+    assert f"cannot read {part.name}" in refused(checkpoint, lambda: checkpoint.load_weights(second, model))
+    part.write_bytes(whole)
+    for name in (".metadata", "progress.json"):
+        content = (second / name).read_bytes()
+        (second / name).write_bytes((first / name).read_bytes() + b" ")
+        assert f"{name} is not what was written" in refused(checkpoint, lambda: checkpoint.load_weights(second, model))
+        (second / name).write_bytes(content)
+    manifest = (second / "manifest.json").read_text()
+    for content in (manifest[:40], "[]", "{}", json.dumps({"../x": 1}), '{".metadata": 1, "progress.json": 2}'):
+        (second / "manifest.json").write_text(content)
+        refused(checkpoint, lambda: checkpoint.load_weights(second, model))
+    assert (with_change == before).all()
+    (second / "manifest.json").write_text(manifest)
+    checkpoint.load_weights(second, model)
+
+
+def test_latest_is_gone_or_names_nothing(saved: Any) -> None:
+    checkpoint, _, save = saved
+    folder = save(9).parent
+    save(10)
+    assert checkpoint.find(folder).name == "step-00000010"
+    (folder / "latest").write_text("step-00000009\n")
+    assert checkpoint.find(folder).name == "step-00000009"
+    (folder / "latest").write_text("step-00000123\n")
+    assert checkpoint.find(folder).name == "step-00000010"
+    (folder / "latest").unlink()
+    assert checkpoint.find(folder).name == "step-00000010"
+    (folder / "latest").write_text("../elsewhere")
+    assert "names no checkpoint" in refused(checkpoint, lambda: checkpoint.find(folder))
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert "has no checkpoint" in refused(checkpoint, lambda: checkpoint.find(folder))
+
+
+def test_two_runs_do_not_write_into_one_folder(saved: Any) -> None:
+    checkpoint, _, save = saved
+    folder = save(1).parent
+    refusal = refused(checkpoint, lambda: checkpoint.claim(folder / "latest", None, False))
+    assert refusal == f"cannot write {folder / 'latest'}: File exists"
+    (folder / ".step-00000007-dead.part").mkdir()
+    run = checkpoint.claim(folder, None, True)
+    assert not (folder / ".step-00000007-dead.part").exists()
+    again = refused(checkpoint, lambda: checkpoint.claim(folder, None, True))
+    assert f"another run writes to {folder}: process " in again and run in again
+    other = folder.parent / "other"
+    shutil.copytree(folder, other)
+    earlier = refused(checkpoint, lambda: checkpoint.claim(other, None, False))
+    assert earlier == f"{other} holds step-00000001 of an earlier run: --resume goes on with it"
+
+
+def test_only_the_last_checkpoints_are_kept(saved: Any) -> None:
+    checkpoint, _, save = saved
+    for step in (1, 2, 3, 10):
+        folder = save(step, 2).parent
+    assert sorted(path.name for path in folder.iterdir()) == ["latest", "step-00000003", "step-00000010"]
+    save(4, 2)  # an earlier step is gone back to: what comes after it stays
+    assert sorted(path.name for path in folder.glob("step-*")) == ["step-00000003", "step-00000004", "step-00000010"]
+    assert checkpoint.find(folder).name == "step-00000004"
+    again = save(4, 2)
+    checkpoint.verify(again, None)
+    assert not list(folder.glob(".*.part"))
+
+
+def test_a_run_keeps_the_last_checkpoints(programs: Programs, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    train(programs.out(1), 1, "--steps", 5, "--checkpoint", saved, "--save-every", 1, "--keep", 2)
+    assert sorted(path.name for path in saved.glob("*")) == [".lock", "latest", "step-00000004", "step-00000005"]
