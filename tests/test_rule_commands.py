@@ -15,7 +15,10 @@ import pytest
 
 from unity_dsl.cli import run
 from unity_dsl.emit.plan_file import load_plan_file
+from unity_dsl.index.library import Library
+from unity_dsl.prove.answer import Answer
 from unity_dsl.rules.certificate import Certificate, known_certificates, render_certificates
+from unity_dsl.syntax.parse_rules import RuleDecl
 
 ROOT = Path(__file__).parent.parent
 LAWS = """\
@@ -315,3 +318,62 @@ def test_a_compile_with_certificates_loads_no_prover() -> None:
     command = [sys.executable, "-c", program, "model.udl", "-o", "out", "--devices", "2", "--rules", "laws.rules"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "False False\n")
+
+
+# ---------------------------------------------------------------------------------------------- one rule among others
+
+THREE = """\
+rule first(x: [m])
+  relu(relu(x)) => relu(x)
+
+rule second(x: [m])
+  exp(x) => exp(x)
+
+rule third(x: [m])
+  relu(x) => relu(relu(x))
+"""
+
+
+@pytest.mark.parametrize("error", [RecursionError("too deep"), MemoryError(), AssertionError("odd"), KeyError("x")])
+def test_a_fault_of_the_prover_leaves_the_other_answers(
+    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unity_dsl.prove.rule_proof import prove_rule
+
+    def failing(rule: RuleDecl, library: Library) -> Answer:
+        if rule.name == "second":
+            raise error
+        return prove_rule(rule, library)
+
+    monkeypatch.setattr("unity_dsl.rules.rulebook.prove_rule", failing)
+    Path("three.rules").write_text(THREE)
+    assert run(["rules", "prove", "three.rules", "--json", "--no-conditions"]) == 1
+    answers = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["rules"]}
+    assert [answers[name]["status"] for name in ("first", "second", "third")] == ["proved", "not_proved", "proved"]
+    assert type(error).__name__ in answers["second"]["reason"]
+
+
+def test_an_interruption_leaves_what_is_finished(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unity_dsl.prove.rule_proof import prove_rule
+
+    def interrupted(rule: RuleDecl, library: Library) -> Answer:
+        if rule.name == "third":
+            raise KeyboardInterrupt
+        return prove_rule(rule, library)
+
+    monkeypatch.setattr("unity_dsl.rules.rulebook.prove_rule", interrupted)
+    Path("three.rules").write_text(THREE)
+    assert run(["rules", "prove", "three.rules", "--json"]) == 130
+    assert [entry["name"] for entry in json.loads(capsys.readouterr().out)["rules"]] == ["first", "second"]
+    assert run(["rules", "prove", "three.rules"]) == 130
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["first", "second"]
+
+
+def test_a_rule_without_meaning_is_told_after_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("three.rules").write_text(THREE.replace("exp(x) =>", "expp(x) =>"))
+    assert run(["rules", "prove", "three.rules"]) == 2
+    told = capsys.readouterr()
+    assert [line.split()[:2] for line in told.out.splitlines()] == [["proved", "first"], ["proved", "third"]]
+    assert "three.rules:5:3: error[E210]: unknown operator `expp`" in told.err

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .prove.refutation.numeric_run import Difference
     from .rules.rulebook import Verdict
     from .syntax.parse_rules import RuleDecl
-    from .syntax.span import Source
 
 COLOURS = {"proved": "green", "refuted": "red", "not_proved": "yellow"}
 
@@ -66,7 +65,7 @@ def prove_command(
 
     For all sizes that meet the rule's conditions. One line a rule: proved; refuted, with sizes and inputs at which the
     sides differ; or not proved, with what could not be shown. Exit code 0 where all are proved, 1 where one is not, 2
-    where a file cannot be read.
+    where a file cannot be read or, after the answers to the others, a rule has no meaning.
 
     For a rule that is not proved as it is written a condition on sizes is looked for under which it is; that may take
     seconds a rule.
@@ -75,41 +74,55 @@ def prove_command(
     a question to which any SMT solver must say `unsat`.
     """
     from .index.declarations.loading import load_library
+    from .rules.wellformed import read_rules
     from .syntax.read import read_source
 
     library = load_library(ops)
     sources = [(path, read_source(path)) for path in files]
     if smt is not None:
         make_folder(smt)
+    loaded = [(path, *read_rules(source, library)) for path, source in sources]
     answered: list[Verdict] = []
-    for path, source in sources:
-        verdicts = _prove(source, library, conditions=conditions)
-        answered += verdicts
-        if not as_json:
-            show_verdicts(verdicts, library, heading=str(path) if len(files) > 1 else "")
-        if smt is not None:
-            write_questions(verdicts, library, smt)
-        if write:
-            write_certificates(path, verdicts, library)
-    if as_json:
-        click.echo(json.dumps({"rules": list(map(summarise_verdict, answered))}, indent=1))
+    try:
+        for path, rules, _ in loaded:
+            before = len(answered)
+            if not as_json and len(files) > 1:
+                click.echo(f"{path}:")
+            width = max((len(rule.name) for rule in rules), default=0)
+            for verdict in _answers(rules, library, conditions=conditions):
+                answered.append(verdict)
+                if not as_json:
+                    show_verdict(verdict, library, width)
+            if smt is not None:
+                write_questions(answered[before:], library, smt)
+            if write:
+                write_certificates(path, answered[before:], library)
+    finally:
+        # After an interruption, too, what is finished is told.
+        if as_json and (answered or not any(faults for _, _, faults in loaded)):
+            click.echo(json.dumps({"rules": list(map(summarise_verdict, answered))}, indent=1))
+    for fault in (fault for _, _, faults in loaded for fault in faults):
+        raise fault
     if any(status_of(verdict) != "proved" for verdict in answered):
         raise click.exceptions.Exit(1)
 
 
-def _prove(source: Source, library: Library, *, conditions: bool = False) -> tuple[Verdict, ...]:
-    """All rules of a text; on a terminal with a line that tells how far it is, gone when it is done."""
-    from .rules.rulebook import prove_rules
+def _answers(rules: Sequence[RuleDecl], library: Library, *, conditions: bool = False) -> Iterator[Verdict]:
+    """The answers as they come; on a terminal with a line that tells how far it is, gone before each."""
+    from .rules.rulebook import answers
 
     if not sys.stderr.isatty():
-        return prove_rules(source, library, conditions=conditions)
+        yield from answers(rules, library, conditions=conditions)
+        return
 
     def tell(done: int, total: int, rule: RuleDecl, searching: bool) -> None:
         what = ": looking for a condition" if searching else ""
         click.echo(f"\r{done}/{total} {rule.name[:50]}{what}\x1b[K", nl=False, err=True)
 
     try:
-        return prove_rules(source, library, tell, conditions=conditions)
+        for verdict in answers(rules, library, tell, conditions=conditions):
+            click.echo("\r\x1b[K", nl=False, err=True)
+            yield verdict
     finally:
         click.echo("\r\x1b[K", nl=False, err=True)
 
@@ -129,13 +142,18 @@ def show_verdicts(verdicts: Sequence[Verdict], library: Library, heading: str = 
         click.echo(f"{heading}:")
     width = max((len(verdict.rule.name) for verdict in verdicts), default=0)
     for verdict in verdicts:
-        status = status_of(verdict)
-        word = click.style(f"{status.replace('_', ' '):<11}", fg=COLOURS[status])
-        time = f"{verdict.answer.seconds * 1e3:>8.1f} ms"
-        where = f"  where {', '.join(verdict.conditions)}" if verdict.conditions else ""
-        click.echo(f"{word}{verdict.rule.name:<{width}}{time}{where}")
-        for line in _reasons(verdict, library):
-            click.echo(f"  {line}")
+        show_verdict(verdict, library, width)
+
+
+def show_verdict(verdict: Verdict, library: Library, width: int) -> None:
+    """The lines of one rule, its name in a column of that width."""
+    status = status_of(verdict)
+    word = click.style(f"{status.replace('_', ' '):<11}", fg=COLOURS[status])
+    time = f"{verdict.answer.seconds * 1e3:>8.1f} ms"
+    where = f"  where {', '.join(verdict.conditions)}" if verdict.conditions else ""
+    click.echo(f"{word}{verdict.rule.name:<{width}}{time}{where}")
+    for line in _reasons(verdict, library):
+        click.echo(f"  {line}")
 
 
 def _reasons(verdict: Verdict, library: Library) -> Iterator[str]:
@@ -229,6 +247,7 @@ def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
     """
     from .index.declarations.loading import load_library
     from .rules.certificate_check import check_certificates, check_proofs
+    from .rules.wellformed import load_rules
     from .syntax.read import read_source
 
     library = load_library(ops)
@@ -236,7 +255,7 @@ def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
     certificates = [check_certificates(path, source, library) for path, source in sources]
     failed = False
     for (path, source), known in zip(sources, certificates, strict=True):
-        verdicts = _prove(source, library)
+        verdicts = list(_answers(load_rules(source, library), library))
         check_proofs(verdicts, library, known)
         show_verdicts(verdicts, library, heading=str(path) if len(files) > 1 else "")
         failed |= any(status_of(verdict) != "proved" for verdict in verdicts)

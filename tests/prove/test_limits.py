@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import pytest
 
 from unity_dsl.prove.answer import Answer, NotProved, Proved, Refuted
+from unity_dsl.prove.normal_form.step_limit import OutOfSteps, limited, spend, steps_left
 from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.rules.wellformed import read_rules
+from unity_dsl.syntax.span import Source
 
-from .cases import library, rule_of
+from .cases import library, rule_of, rules_of
 
 
 def answer_to(text: str) -> Answer:
@@ -54,3 +60,76 @@ POOL = "size=3, stride=1, pad_h=1, pad_w=1"
 )
 def test_what_grew_without_end(text: str, wanted: type[Answer]) -> None:
     assert isinstance(answer_to(text), wanted)
+
+
+# ---------------------------------------------------------------------------------------------- steps
+
+
+def test_an_inner_limit_is_no_wider_than_what_is_left_outside() -> None:
+    with limited(10):
+        spend(4)
+        with limited(100):
+            assert steps_left() == 6
+            spend(5)
+        assert steps_left() == 1
+        with pytest.raises(OutOfSteps), limited(3):
+            spend(2)
+        assert steps_left() == 0
+    assert steps_left() is None
+    spend(10**9)
+
+
+def test_a_proof_that_is_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "rule f(x: [n, d])\n  softmax(2 * x) => softmax(x + x)\n"
+    assert isinstance(answer_to(text), Proved)
+    monkeypatch.setattr("unity_dsl.prove.rule_proof.PROOF_STEPS", 20)
+    given_up = answer_to(text)
+    assert isinstance(given_up, NotProved)
+    assert given_up.reason == "given up after the 20 steps that it may take"
+
+
+# ---------------------------------------------------------------------------------------------- words
+
+INTERNAL = re.compile(r"~\d|\w#\d|index_\d|place_\d|\bfn |Poly\(|Fraction\(|Var\(|object at|\w'(?=[ ,)])")
+ODD = """\
+rule beyond(x: [m, n]) where m >= 3
+  slice(x; dim=0, start=0, stop=2) => slice(x; dim=0, start=n, stop=n + 2)
+
+rule half(x: [m, n])
+  slice(x; dim=0, start=0, stop=1) => slice(x; dim=0, start=m / 2, stop=m / 2 + 1)
+
+rule ids_beyond(ids: int<v>[n], w: [u, d])
+  embedding(ids, w) => embedding(ids, w)
+
+rule flat(x: [m, n, k])
+  (x[a, b, c] -> [(a b), c])[(a b), c] -> [(b a), c] => x[a, b, c] -> [(b a), c]
+
+rule whole_dimension(x: [m, n])
+  concat(x, x; dim=1)[a, (b c)] -> [a, b, c] => concat(x, x; dim=1)[a, (b c)] -> [a, b, c]
+
+rule places(x: [b, s, d])
+  causal_mask(x) => x
+
+rule largest(x: [b, c]) where c >= 2
+  top_k(x; count=2) => top_k(relu(x); count=2)
+
+rule windows(x: [n, c, h, w], k: [o, c, r, s])
+  conv2d(x, k; stride=2, pad=1) => conv2d(x, k; stride=1, pad=0)
+
+rule powers(x: [m])
+  x * x * x * x * x * x * x * x * x => x * x * x * x * x * x * x * x * (x + x - x) * (x / x)
+"""
+
+
+def reasons() -> Iterator[str]:
+    rules, _ = read_rules(Source("odd.rules", ODD), library())
+    for rule in (*rules, *rules_of("refuted")):
+        answer = prove_rule(rule, library(), numbers=False)
+        if isinstance(answer, NotProved):
+            yield answer.reason
+
+
+def test_reasons_are_in_words_of_the_user() -> None:
+    found = list(reasons())
+    assert len(found) > 30
+    assert [reason for reason in found if INTERNAL.search(reason)] == []

@@ -21,6 +21,7 @@ from .equality.form_equality import Comparison
 from .functions.definedness import has_value, partial_name
 from .normal_form.form import Unsupported, refreshed_family
 from .normal_form.guard import compare
+from .normal_form.step_limit import OutOfSteps, limited
 from .refutation.counterexample import Shrinking, outside_training
 from .refutation.numeric_run import SPARSE, Difference, IllShaped, Run, witness_sizes
 from .translation.operator_forms import Tensor
@@ -32,6 +33,8 @@ from .translation.symbolic_sizes import Failed, shown
 
 WITNESSES = (0, 2, SPARSE, SPARSE + 1)
 """Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, and negative."""
+ALL_STEPS, PROOF_STEPS, RUN_STEPS = 50_000, 40_000, 10_000
+"""What a rule may take at all its ranks together, and at each its proof and its runs in NumPy."""
 TRIALS = (*range(12), *range(SPARSE, SPARSE + 4))
 """Random instances that look for a counterexample where no proof is found."""
 
@@ -67,6 +70,7 @@ def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivat
     return answer, tuple(derivations)
 
 
+@limited(ALL_STEPS)
 def _prove(
     rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool, numbers: bool
 ) -> Answer:
@@ -152,15 +156,18 @@ class Prover:
         try:
             check_ranks(self.rule, self.library)
             check_random(self.rule, self.library)
-            left, right = graph.sides()
-            obligations = (
-                *self.obligations(graph, left, right),
-                *(Obligation("divides", text) for text in graph.divisions),
-            )
+            with limited(PROOF_STEPS):
+                left, right = graph.sides()
+                obligations = (
+                    *self.obligations(graph, left, right),
+                    *(Obligation("divides", text) for text in graph.divisions),
+                )
         except Failed as failed:
             # Without a common layout there is no common index at which two values could be compared.
             comparable = failed.obligation in ("same_value", "same_shape", "defined")
             return (self._counterexample(graph) if comparable else None) or failed
+        except OutOfSteps as reason:
+            return self._counterexample(graph) or Failed("same_value", f"given up after {reason}")
         except Unsupported as reason:
             return self._counterexample(graph) or Failed("same_value", f"no method for {reason}")
         # No proof rests on this run: it guards against faults of the prover itself.
@@ -251,10 +258,12 @@ class Prover:
         """Where the sides differ at these sizes. Raises IllShaped and Unsupported where they have no value there."""
         return Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes).difference(seed)
 
+    @limited(RUN_STEPS)
     def smallest(self, found: Difference) -> Difference:
         """The same for a reader: small sizes, simple inputs."""
         return Shrinking(self.rule, self.claim, self.library, self.ranks, self.views).smallest(found)
 
+    @limited(RUN_STEPS)
     def _counterexample(self, graph: Graph) -> Difference | None:
         """A difference on random instances, small sizes first; sizes of 1 among them."""
         if not self.numbers or not all(id(view) in graph.views for view in views(self.rule)):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
+from time import perf_counter
 
 from ..index.equations.term_text import condition_text
 from ..index.library import Library
@@ -12,11 +13,14 @@ from ..prove.answer import Answer, NotProved, Proved, Refuted
 from ..prove.conditions.condition_search import Found, find_condition
 from ..prove.refutation.numeric_run import Difference
 from ..prove.rule_proof import prove_rule
-from ..syntax.diagnostic import fail
+from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_rules import RuleDecl
 from ..syntax.span import Source
 from .certificate import Certificate, certified
 from .wellformed import load_rules
+
+MAX_TEXT = 200
+"""Characters that are shown of what an exception says."""
 
 Progress = Callable[[int, int, RuleDecl, bool], None]
 """Told before each proof: how many rules are done, how many there are, which one is next, and again, with True, before
@@ -43,8 +47,13 @@ def prove_rules(
 
     Raises InputError where the text cannot be read, or a rule has no meaning, as `load_rules` does.
     """
-    rules = load_rules(source, library)
-    verdicts = []
+    return tuple(answers(load_rules(source, library), library, progress, conditions=conditions))
+
+
+def answers(
+    rules: Sequence[RuleDecl], library: Library, progress: Progress | None = None, *, conditions: bool = False
+) -> Iterator[Verdict]:
+    """As `prove_rules` of rules that are well formed, one after the other."""
     for done, rule in enumerate(rules):
         if progress is not None:
             progress(done, len(rules), rule, False)
@@ -52,14 +61,31 @@ def prove_rules(
         if conditions and not isinstance(verdict.answer, Proved):
             if progress is not None:
                 progress(done, len(rules), rule, True)
-            verdict = replace(verdict, found=find_condition(rule, library))
-        verdicts.append(verdict)
-    return tuple(verdicts)
+            verdict = replace(verdict, found=_condition(rule, library))
+        yield verdict
 
 
 def prove_one(rule: RuleDecl, library: Library) -> Verdict:
-    """One rule with the prover's answer. Raises InputError as `prove_rule` does."""
-    return Verdict(rule, prove_rule(rule, library), tuple(map(condition_text, rule.conditions)))
+    """One rule with the prover's answer; a fault of the prover itself is one, too. Raises InputError."""
+    begun = perf_counter()
+    try:
+        answer: Answer = prove_rule(rule, library)
+    except InputError:
+        raise
+    except Exception as error:  # whatever it is, the other rules of a file have their answers
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_TEXT]
+        answer = NotProved(
+            "same_value", f"the prover failed, which is a fault of unityc: {text}", perf_counter() - begun
+        )
+    return Verdict(rule, answer, tuple(map(condition_text, rule.conditions)))
+
+
+def _condition(rule: RuleDecl, library: Library) -> Found | None:
+    """A condition under which a rule holds; none where the search for it fails."""
+    try:
+        return find_condition(rule, library)
+    except Exception:
+        return None
 
 
 def accept_rules(

@@ -11,7 +11,7 @@ from ..index.library import Library
 from ..prove.translation.rule_forms import calls, rest_groups
 from ..prove.translation.rule_results import by_results, check_results
 from ..syntax.ast import OperatorDecl, ParallelDecl
-from ..syntax.diagnostic import Label, fail, suggest
+from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ..syntax.rule_names import check_names
 from ..syntax.span import Source
@@ -27,7 +27,21 @@ MAX_GROUPS = 4
 
 def load_rules(source: Source, library: Library) -> tuple[RuleDecl, ...]:
     """The rules of a `.rules` text, all of them well formed. Raises as `parse_rules` and `check_rule` do."""
-    return tuple(check_rule(rule, library) for rule in parse_rules(source).rules)
+    rules, faults = read_rules(source, library)
+    if faults:
+        raise faults[0]
+    return rules
+
+
+def read_rules(source: Source, library: Library) -> tuple[tuple[RuleDecl, ...], tuple[InputError, ...]]:
+    """The rules of a text that are well formed, and the faults of the others. Raises as `parse_rules` does."""
+    rules, faults = [], []
+    for rule in parse_rules(source).rules:
+        try:
+            rules.append(check_rule(rule, library))
+        except InputError as fault:
+            faults.append(fault)
+    return tuple(rules), tuple(faults)
 
 
 def check_rule(rule: RuleDecl, library: Library) -> RuleDecl:

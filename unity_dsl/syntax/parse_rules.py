@@ -112,14 +112,15 @@ class _RulesBuilder(Builder):
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
-        self.names: set[Token] = set()
+        self.names: dict[str, Token] = {}
 
     # ---------------------------------------------------------------- declarations
 
     def rule(self, node: Node) -> RuleDecl:
         name = tokens_of(node, "NAME")[0]
-        self.distinct([*self.names, name], "the rule")
-        self.names.add(name)
+        if name in self.names:
+            self.distinct([self.names[name], name], "the rule")
+        self.names[str(name)] = name
         inputs = tree_of(node, "inputs")
         definitions = trees_of(node, "definition")
         substitution = tree_of(node, "substitution")

@@ -2,6 +2,9 @@
 
 A point is left out where a value is too large or too small for float64; what is left is compared with a tolerance for
 rounding, so points can refute a fact and never prove it. Every fact is tried at the same points on every run.
+
+Points of a fact with conditions are looked for where these hold: by descent on how far they are from holding, on the
+border of where they do, by bisection between a point inside and one outside, and far out.
 """
 
 from __future__ import annotations
@@ -26,9 +29,14 @@ POINTS = 512
 TOLERANCE = 1e-9
 SPECIAL = (0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 10.0, -10.0, 1e-3, -1e-3)
 """Numbers at which functions have kinks, poles and ties."""
-MODERATE = 50.0
-"""Up to here an argument does not make a function overflow or underflow: an infinite value is no value."""
+MODERATE, MINUTE = 50.0, 1e-3
+"""Between these an argument does not make a function overflow or underflow: an infinite value is no value."""
 SMALLEST = 1e-200
+LEAST_MET = 24
+"""A fact whose conditions fewer points meet counts as untried."""
+SEARCHED = 512
+DESCENTS = 80
+BISECTIONS = 60
 
 
 @dataclass(frozen=True)
@@ -41,13 +49,16 @@ class Contradiction:
 
 
 def check_facts(function: FunctionDecl, functions: Mapping[str, FunctionDecl]) -> None:
-    """Try every fact of a function. Raises E113 for one that does not hold, or that holds nowhere."""
+    """Try every fact of a function. Raises E113 for one that does not hold, E132 for one that too few points meet."""
     for fact in function.facts:
-        found = contradiction(fact, functions, POINTS)
+        found, met = tried(fact, functions, POINTS)
+        if found is None and met < LEAST_MET:
+            words = {0: "no point was found that meets", 1: "one point was found that meets"}
+            told = words.get(met, f"only {met} points were found that meet")
+            help = "a condition leaves room around its points: write an inequality, or put the value in"
+            raise fail("E132", f"{told} the conditions of this fact", fact.span, help=help)
         if found is None:
             continue
-        if not found.point:
-            raise fail("E113", "no point was found that meets the conditions of this fact", fact.span)
         at = ", ".join(f"{name} = {value:g}" for name, value in found.point.items())
         left, right = ("no value" if value is None else f"{value:.12g}" for value in (found.left, found.right))
         notes = (
@@ -57,24 +68,32 @@ def check_facts(function: FunctionDecl, functions: Mapping[str, FunctionDecl]) -
 
 
 def contradiction(fact: FactDecl, functions: Mapping[str, FunctionDecl], count: int) -> Contradiction | None:
-    """The first of `count` points at which a fact fails; one without coordinates where its conditions hold nowhere."""
+    """The first of `count` points, and of those that its conditions suggest, at which a fact fails."""
+    return tried(fact, functions, count)[0]
+
+
+def tried(fact: FactDecl, functions: Mapping[str, FunctionDecl], count: int) -> tuple[Contradiction | None, int]:
+    """The first point at which a fact fails, and at how many different points its conditions were met."""
     names = free_axes(fact.claim)
     points = sample(names, count)
+    if fact.conditions:
+        points = _solved(fact, functions, _joined(points, _suggested(fact, functions, points)))
+    count = max((len(column) for column in points.values()), default=count)
     left, right = (_Trial(functions, points).value(side) for side in fact.claim.arguments)
     meets = ~(left.skipped | right.skipped)
     for condition in fact.conditions:
         low, high = (_Trial(functions, points).value(side) for side in condition.arguments)
         holds = COMPARISON_CALLS[condition.function](low.number, high.number)
         meets = meets & holds & ~(low.skipped | high.skipped | low.missing | high.missing)
-    if not np.any(meets):
-        return Contradiction({}, None, None)
+    meets = np.broadcast_to(meets, (count,))
+    met = len(np.unique(np.stack([column[meets] for column in points.values()]), axis=1).T) if points else count
     wrong = meets & (left.missing | right.missing | ~_compares(fact.claim.function, left, right))
     places = np.flatnonzero(np.broadcast_to(wrong, (count,)))
     if not len(places):
-        return None
+        return None, met
     first = int(places[0])
     sides = [side.at(first, count) for side in (left, right)]
-    return Contradiction({name: float(points[name][first]) for name in names}, *sides)
+    return Contradiction({name: float(points[name][first]) for name in names}, *sides), met
 
 
 def sample(names: tuple[str, ...], count: int) -> dict[str, Array]:
@@ -87,9 +106,77 @@ def sample(names: tuple[str, ...], count: int) -> dict[str, Array]:
         special[: len(SPECIAL)] = SPECIAL[:third]
         near = random.normal(0, 2, third)
         rest = count - 2 * third
-        spread = random.choice((-1.0, 1.0), rest) * 10.0 ** random.uniform(-3, 3, rest)
+        sizes = random.uniform(-3, 3, rest) + np.where(np.arange(rest) % 4 == 3, 3, 0)
+        spread = random.choice((-1.0, 1.0), rest) * 10.0**sizes
         found[name] = np.concatenate((special, near, spread))
     return found
+
+
+# ---------------------------------------------------------------------------------------------- where conditions hold
+
+
+def _suggested(fact: FactDecl, functions: Mapping[str, FunctionDecl], start: Mapping[str, Array]) -> dict[str, Array]:
+    """Points inside of where the conditions hold, if such are found, on the border of it, and around."""
+    random = np.random.default_rng(1)
+    names = tuple(start)
+    wide = {n: random.choice((-1.0, 1.0), SEARCHED) * 10.0 ** random.uniform(-3, 7, SEARCHED) for n in names}
+    inside = _joined(start, wide)
+    short = _shortfall(fact, functions, inside)
+    for _ in range(DESCENTS):
+        count = len(short)
+        size = 10.0 ** random.uniform(-8, 0.5, count)
+        moved = {n: c + random.normal(0, 1, count) * size * np.maximum(np.abs(c), 1e-3) for n, c in inside.items()}
+        other = _shortfall(fact, functions, moved)
+        better = other < short
+        inside = {n: np.where(better, moved[n], column) for n, column in inside.items()}
+        short = np.where(better, other, short)
+    within = np.flatnonzero(short == 0)
+    around = _joined(start, wide)
+    without = np.flatnonzero(_shortfall(fact, functions, around) > 0)
+    if not len(within) or not len(without):
+        return inside
+    chosen, others = random.choice(within, SEARCHED), random.choice(without, SEARCHED)
+    near = {n: column[chosen] for n, column in inside.items()}
+    far = {n: column[others] for n, column in around.items()}
+    for _ in range(BISECTIONS):
+        middle = {n: near[n] / 2 + far[n] / 2 for n in names}
+        holds = _shortfall(fact, functions, middle) == 0
+        near = {n: np.where(holds, middle[n], near[n]) for n in names}
+        far = {n: np.where(holds, far[n], middle[n]) for n in names}
+    return _joined(inside, near)
+
+
+def _shortfall(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: Mapping[str, Array]) -> Array:
+    """How far every point is from meeting the conditions: 0 where it meets them, infinite where they have no value."""
+    count = max(len(column) for column in points.values())
+    found: Array = np.zeros(count)
+    with np.errstate(all="ignore"):
+        for condition in fact.conditions:
+            low, high = (_Trial(functions, points).value(side) for side in condition.arguments)
+            holds = COMPARISON_CALLS[condition.function](low.number, high.number)
+            away = np.abs(low.number - high.number) + SMALLEST
+            lacks = np.where(holds, 0.0, np.where(np.isfinite(away), away, np.inf))
+            gone = low.missing | high.missing | low.skipped | high.skipped
+            found = np.maximum(found, np.where(gone, np.inf, lacks))
+    return found
+
+
+def _solved(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: dict[str, Array]) -> dict[str, Array]:
+    """The points with names put in that an equation among the conditions determines, `a == 2 * b`."""
+    for condition in fact.conditions:
+        for side, other in (condition.arguments, condition.arguments[::-1]):
+            if condition.function == "==" and isinstance(side, Name) and side.name not in free_axes(other):
+                value = _Trial(functions, points).value(other).number
+                points = {**points, side.name: np.broadcast_to(value, points[side.name].shape)}
+                break
+    return points
+
+
+def _joined(first: Mapping[str, Array], second: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.concatenate((column, second[name])) for name, column in first.items()}
+
+
+# ---------------------------------------------------------------------------------------------- values
 
 
 @dataclass(frozen=True)
@@ -146,7 +233,8 @@ class _Trial:
         numbers = [part.number for part in parts]
         if decl is not None and decl.numpy is not None:
             number = np.asarray(evaluate_native(decl.numpy, dict(zip(decl.parameters, numbers, strict=True))))
-            large = np.any([np.abs(n) > MODERATE for n in np.broadcast_arrays(*numbers)], axis=0)
+            extreme = [(np.abs(n) > MODERATE) | (n != 0) & (np.abs(n) < MINUTE) for n in np.broadcast_arrays(*numbers)]
+            large = np.any(extreme, axis=0)
             small = (np.abs(number) < SMALLEST) & ~np.any([number == n for n in np.broadcast_arrays(*numbers)], axis=0)
             lost = large & (~np.isfinite(number) | small)
         else:

@@ -27,6 +27,7 @@ from ..answer import Answer, Proved, Refuted
 from ..decision.integer_arithmetic import Arithmetic
 from ..normal_form.form import Unsupported
 from ..normal_form.guard import compare
+from ..normal_form.step_limit import limited
 from ..refutation.counterexample import SEEDS, SIZE_RUNS, Shrinking, smaller_sizes
 from ..refutation.numeric_run import Difference, IllShaped, Run, witness_sizes
 from ..rule_proof import prove_rule
@@ -49,6 +50,8 @@ RANKED = 100
 """Candidates that are ordered by how much they cover."""
 MOST_PROOFS = 8
 """Candidates that are proved until one is."""
+SEARCH_STEPS = 20_000
+"""Steps of all runs and proofs together."""
 MOST_OTHERS = 3
 """Further conditions beside the one found."""
 
@@ -80,6 +83,7 @@ class Found:
     exact: bool
 
 
+@limited(SEARCH_STEPS)
 def find_condition(rule: RuleDecl, library: Library) -> Found | None:
     """The weakest condition of the grammar that is found and proved.
 

@@ -31,6 +31,7 @@ from ..normal_form.polynomial import (
     product,
     symbol_key,
 )
+from ..normal_form.step_limit import spend, steps_left
 
 STEPS = 2_000_000
 """z3's `rlimit` for one obligation, a few seconds at most."""
@@ -38,6 +39,11 @@ MAX_PRODUCTS = 12
 """Of more products in one question none is compared with another."""
 MAX_STEPS = 8
 """How many multiples of a size are told apart."""
+
+SOLVER_STEPS = 1_000
+"""So much of z3's `rlimit` is one step of a proof."""
+ASKING = 20
+"""Steps that it takes to ask z3 anything."""
 
 Case: TypeAlias = "tuple[Guard, ...]"
 """Conditions that hold together."""
@@ -122,17 +128,27 @@ class Arithmetic:
     def _impossible(self, question: _Translation, claims: list[Any], told: Question) -> bool:
         import z3
 
+        spend(ASKING + len(claims))
         self.asked += 1
         claims += map(question.condition, self.conditions)
         solver = z3.SimpleSolver()
         # An interruption is Python's to raise, after this question: z3 would answer `unknown` and forget it.
-        solver.set("rlimit", STEPS, "ctrl_c", False)
+        left = steps_left()
+        solver.set("rlimit", STEPS if left is None else min(STEPS, (left + 1) * SOLVER_STEPS), "ctrl_c", False)
         claims += question.ranges()
         solver.add(*claims)
+        before = _resources(solver)
         answer = solver.check()
+        spend(max(0, _resources(solver) - before) // SOLVER_STEPS)
         if self.record is not None:
             self.record.append(replace(told, answer=str(answer), text=_stated(claims, question.logic)))
         return bool(answer == z3.unsat)
+
+
+def _resources(solver: Any) -> int:
+    """What z3 has counted up to now under the name of `rlimit`."""
+    statistics = solver.statistics()
+    return next((int(value) for name, value in statistics if name == "rlimit count"), 0)
 
 
 def _stated(claims: list[Any], logic: str) -> str:
@@ -190,7 +206,7 @@ class _Translation:
 
         whole = lcm(*(coefficient.denominator for _, coefficient in poly.terms))
         if whole != 1:
-            raise Unsupported(f"an index {poly.key} that is no whole number")
+            raise Unsupported("an index that need not be a whole number")
         parts = [self.product(monomial, int(coefficient)) for monomial, coefficient in poly.terms]
         return parts[0] if len(parts) == 1 else z3.Sum(parts) if parts else z3.IntVal(0)
 

@@ -30,6 +30,7 @@ from ..normal_form.form import (
 from ..normal_form.form_products import multiply
 from ..normal_form.guard import Guard, Relation, guard
 from ..normal_form.polynomial import ONE, Poly, number
+from ..normal_form.step_limit import spend
 from .integer_arithmetic import Arithmetic
 
 MAX_SUM = 16
@@ -56,6 +57,7 @@ class Signs:
 
     def form(self, form: Form) -> Sign:
         """The sign of a form; that of zero is `NOT_NEGATIVE`."""
+        spend()
         if not is_finite(form):
             return Sign.UNKNOWN
         found = [self._term(term) for term in form]

@@ -37,6 +37,7 @@ from ..normal_form.form import (
 )
 from ..normal_form.guard import Guard, Relation, guard, settled, within
 from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
+from ..normal_form.step_limit import spend
 from .factor_order import arranged
 from .images import Images
 from .index_unification import changes_of_index
@@ -90,6 +91,7 @@ class Comparison:
             return False
         if self.depth > MAX_DEPTH:
             raise Unsupported(f"functions nested more than {MAX_DEPTH} deep")
+        spend(2)
         self.compared += 1
         if self.compared > MAX_COMPARED:
             raise Unsupported(f"more than {MAX_COMPARED} comparisons of what is nested in functions")
@@ -278,6 +280,7 @@ def _orders(names: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
 
 def _solve(row: _Row, coordinates: tuple[tuple[Poly, ...], ...]) -> tuple[tuple[Var, ...], tuple[Guard, ...]]:
     """Bound indices solved out of `index = u`. A coefficient c asks that c divides. Ranges become conditions."""
+    spend(2 + len(row.bound) + len(row.guards))
     equations = [
         part - place
         for (_, index), own in zip(row.places, coordinates, strict=True)

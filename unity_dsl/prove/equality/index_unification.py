@@ -10,6 +10,7 @@ from itertools import islice
 
 from ..normal_form.form import Atom, Element, Extremum, Form, Function, Term
 from ..normal_form.polynomial import ZERO, Entry, Poly, Var, of
+from ..normal_form.step_limit import spend
 
 MAX_GUESSES = 12
 MAX_LAID = 200
@@ -40,6 +41,7 @@ def _extended(
     change: Change, pattern: list[Read], target: list[Read], parameters: tuple[Var, ...], free: frozenset[Var]
 ) -> Iterator[Change]:
     """Every way to lay the reads of the pattern over reads of the target until all parameters are known."""
+    spend()
     unknown = [var for var in parameters if var not in change]
     if not unknown:
         yield change

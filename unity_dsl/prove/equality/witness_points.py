@@ -15,6 +15,7 @@ from itertools import islice
 from ..normal_form.form import Family, Form
 from ..normal_form.guard import Guard, Relation, within
 from ..normal_form.polynomial import ZERO, Poly, Var, number, of, quotient
+from ..normal_form.step_limit import spend
 from .index_unification import Change, Read, reads
 
 MAX_POINTS = 64
@@ -35,6 +36,7 @@ def _solutions(
     change: Change, pattern: list[Read], target: list[Read], unknown: set[Var], free: frozenset[Var]
 ) -> Iterator[Change]:
     """Every way to lay reads of the pattern with open bound indices over reads of the target, each solving for some."""
+    spend()
     left = unknown - set(change)
     own = [(read, [part.substitute(change) for part in read[1]]) for read in pattern]
     chosen = next((read for read, index in own if any(not part.variables.isdisjoint(left) for part in index)), None)

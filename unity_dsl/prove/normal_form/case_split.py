@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from .form import Form, Term, Unsupported, add, guarded
 from .guard import Guard, settled
+from .step_limit import spend
 
 MAX_CASES = 64
 
@@ -44,6 +45,7 @@ def cases(arguments: tuple[Form, ...], outer: Outer = is_outer, taken: tuple[Gua
     if not conditions:
         yield taken, arguments
         return
+    spend(len(conditions))
     first = conditions[0]
     for condition in (first, first.negated()):
         if settled((*taken, condition)) is not None:

@@ -21,6 +21,8 @@ from typing import TypeAlias
 
 from .guard import Guard, settled
 from .polynomial import ONE, Poly, Var, fresh, of
+from .step_limit import Unsupported as Unsupported
+from .step_limit import spend
 
 MAX_TERMS = 4_000
 MAX_WEIGHT = 4_000
@@ -34,10 +36,6 @@ BELOW = frozenset({-1})
 BOTH = ABOVE | BELOW
 FINITE = frozenset({"inv", "positive", "not_negative", "zero", "compare >", "compare >=", "compare =="})
 """Functions that are finite wherever they have a value, whatever their arguments are: 1 / inf = 0."""
-
-
-class Unsupported(Exception):
-    """The prover has no method for something. The first argument says for what."""
 
 
 @dataclass(frozen=True)
@@ -350,6 +348,7 @@ def _substitute_term(term: Term, mapping: dict[Var, Poly]) -> Term | None:
 
 
 def substitute_open(term: Term, mapping: Mapping[Var, Poly]) -> Term | None:
+    spend(1 + len(term.guards))
     guards = settled(condition.substitute(mapping) for condition in term.guards)
     if guards is None:
         return None
@@ -386,6 +385,7 @@ def refreshed_family(family: Family) -> Family:
 
 def _renamed(term: Term, bound: tuple[Var, ...]) -> Term:
     """The term with other bound indices of the same sizes. What its guards say of each other stays as it is."""
+    spend(1 + len(term.guards))
     mapping = {old: of(new) for old, new in zip(term.bound, bound, strict=True)}
     guards = sorted((condition.substitute(mapping) for condition in term.guards), key=lambda condition: condition.key)
     factors = sorted(((a.substitute(mapping), n) for a, n in term.factors), key=lambda entry: entry[0].key)

@@ -9,6 +9,7 @@ from itertools import product as combinations
 from .form import MAX_TERMS, Atom, Form, Term, Unsupported, add, is_finite, refreshed, substitute_open
 from .guard import Relation, settled, within
 from .polynomial import Var, of
+from .step_limit import spend
 
 
 def multiply(left: Form, right: Form) -> Form:
@@ -31,6 +32,7 @@ def distributes(left: Form, right: Form) -> bool:
 
 
 def _term_product(left: Term, right: Term) -> Term | None:
+    spend()
     if left.bound and not (set(left.bound).isdisjoint(right.bound) and right.free.isdisjoint(left.bound)):
         left = refreshed(left)
     if right.bound and not left.free.isdisjoint(right.bound):

@@ -22,6 +22,7 @@ from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ..normal_form.form import Unsupported
 from ..normal_form.polynomial import number, product
+from ..normal_form.step_limit import spend
 from ..translation.rule_forms import (
     Ranks,
     Views,
@@ -41,6 +42,8 @@ Array = npt.NDArray[Any]
 TOLERANCE = 1e-9
 SPARSE = 100
 """The first draw of inputs that are 0, or -1."""
+CALLING, ELEMENTS = 4, 1_000
+"""An operator is so many steps, and one more for so many elements."""
 MAX_ELEMENTS = 200_000
 """No witness is larger: the reference evaluates by brute force."""
 
@@ -229,6 +232,8 @@ class Run:
             self.instances[key] = self._instance(call, pattern, shapes, ranges)
         instance = self.instances[key]
         lead = tuple(map(self.degree, mapped))
+        positions = sum(prod(instance.sizes[axis] for axis in equation.space) for equation in instance.equations)
+        spend(prod(lead) * (CALLING + positions // ELEMENTS))
         results = [
             evaluate(instance, [array[place] for array in arrays], self.library)[call.result]
             for place in combinations(*map(range, lead))

@@ -181,7 +181,8 @@ class _OnWindows(OnDevice):
         for condition in within(local, own.size):
             if not self.sizes.arithmetic.certain(condition):
                 where = f"what a device holds of `{read.tensor}`"
-                raise Failed("in_bounds", f"{where} is read at {shown(condition.poly)} {condition.relation} 0")
+                needed = f"{shown(condition.poly)} {condition.relation} 0"
+                raise Failed("in_bounds", f"{where} is read where `{needed}` is not known to hold")
         return (local,), list(within(position, extent))
 
 

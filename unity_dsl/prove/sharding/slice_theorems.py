@@ -25,12 +25,16 @@ from ..normal_form.form import Element, Unsupported, atom, free_variables, subst
 from ..normal_form.form_products import summed
 from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import Poly, Var, fresh, number, of, product
+from ..normal_form.step_limit import OutOfSteps, limited
 from ..translation.operator_forms import Call, Tensor, input_tensor
 from ..translation.symbolic_sizes import Factors, Failed, Sizes
 from .theorem_subject import Subject, generalise
 
 DEGREE = "@p"
 LOCAL = "@e"
+
+STEPS = 30_000
+"""What the proof of one theorem may take."""
 
 
 def prove_configuration(instance: Instance, axis: str, library: Library) -> Answer:
@@ -61,9 +65,12 @@ def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ..
     begun = perf_counter()
     functions = Functions(laws_of(library), Arithmetic())
     try:
-        obligations = attempt(functions)
+        with limited(STEPS):
+            obligations = attempt(functions)
     except Failed as failed:
         return NotProved(failed.obligation, failed.message, perf_counter() - begun)
+    except OutOfSteps as reason:
+        return NotProved("same_value", f"given up after {reason}", perf_counter() - begun)
     except Unsupported as reason:
         return NotProved("same_value", f"no method for {reason}", perf_counter() - begun)
     facts = tuple(functions.used.values())

@@ -134,7 +134,7 @@ class Call:
         moved = self.tensors[equation.value.tensor].bound if isinstance(equation.value, Read) else None
         if target.integer_range is not None or moved is not None:
             entry = None if over else self.integer(equation.value)
-            bound = moved if moved is not None else self._bound(target)
+            bound = moved if moved is not None else self.bound(target)
             if entry is not None and bound is not None:
                 return Tensor(self.devices, dims, entry=entry, bound=bound)
             if not self.alone:
@@ -149,7 +149,8 @@ class Call:
                 raise Unsupported(f"`{self.instance.name}`: a product over an axis")
         return Tensor(self.devices, dims, value, domain=self.functions.applications.collected(over))
 
-    def _bound(self, target: Operand) -> Poly | None:
+    def bound(self, target: Operand) -> Poly | None:
+        """What the integers of an output are below, None for one of floats."""
         decl = next(output for output in self.instance.operator.outputs if output.name == target.name)
         return None if decl.integer_range is None else self.sizes.size(Name(decl.integer_range))
 
@@ -276,8 +277,10 @@ class Call:
         if read.fill is None:
             for condition in inside:
                 if not self.sizes.arithmetic.certain(condition):
-                    where = f"`{read.tensor}` of `{self.instance.name}`"
-                    raise Failed("in_bounds", f"{where} is read at {shown(condition.poly)} {condition.relation} 0")
+                    where = f"`{read.tensor}` of `{self.instance.name}` is read where"
+                    named = {var: axis for axis, own in self.axes.items() if len(own) == 1 for var in own}
+                    needed = f"{shown(condition.poly, named)} {condition.relation} 0"
+                    raise Failed("in_bounds", f"{where} `{needed}` is not known to hold")
         return parts, tuple(inside)
 
     def _bare(self, read: Read, dim: int, index: Expr) -> tuple[Var, ...] | None:

@@ -26,6 +26,7 @@ from ..functions.scalar_functions import Functions
 from ..normal_form.form import Unsupported
 from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import ONE, Poly, Var, fresh, number, of, product
+from .extern_symbols import ExternSymbols
 from .operator_forms import Call, Tensor, input_tensor
 from .rule_results import check_results
 from .size_assumptions import Claim
@@ -97,6 +98,7 @@ class Graph:
     def __post_init__(self) -> None:
         self.functions = Functions(laws_of(self.library), self.arithmetic)
         self.functions.applications.followed = True
+        self.externs = ExternSymbols(self.arithmetic)
         names = (*used_names(self.rule, self.claim, self.ranks), *self.claim.names)
         self.named = {name: self.claim.factors(Name(name)) for name in names}
         for tensor in self.rule.inputs:
@@ -164,7 +166,8 @@ class Graph:
         self.divisions |= dict.fromkeys(sizes.divisions)
         mapped = tuple((name, fresh(self.claim.degree(name))) for name in devices)
         named = {operand.name: tensor for operand, tensor in zip(instance.inputs, operands, strict=True)}
-        outputs = Call(instance, named, sizes, mapped, self.functions).run()
+        made = Call(instance, named, sizes, mapped, self.functions)
+        outputs = [self.externs.result(made)] if instance.extern else made.run()
         return _hidden(
             outputs[call.result], instance.outputs[call.result], {f"@{name}": p for name, p in degrees.items()}
         )

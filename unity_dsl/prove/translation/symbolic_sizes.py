@@ -18,7 +18,7 @@ from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
 from ..decision.integer_arithmetic import Arithmetic
 from ..normal_form.form import Unsupported
 from ..normal_form.guard import Guard, compare
-from ..normal_form.polynomial import ONE, Poly, Quotient, Symbol, number, product, quotient
+from ..normal_form.polynomial import ONE, Entry, Poly, Quotient, Symbol, Var, number, product, quotient
 
 Factors: TypeAlias = tuple[Poly, ...]
 
@@ -78,16 +78,41 @@ def common_refinement(first: Factors, second: Factors) -> Factors | None:
     return tuple(found)
 
 
-def shown(size: Poly) -> str:
-    """A polynomial in sizes as one writes it."""
+def shown(size: Poly, names: Mapping[Var, str] | None = None) -> str:
+    """A polynomial in sizes and indices as one writes it; indices without a name are i, j, k, … as they appear."""
     if not size.terms:
         return "0"
-    parts = []
-    for monomial, coefficient in size.terms:
-        names = "*".join(f"{s if isinstance(s, str) else s.key}{'' if n == 1 else f'^{n}'}" for s, n in monomial)
-        scaled = names if coefficient == 1 else f"{coefficient}*{names}"
-        parts.append(scaled if names else str(coefficient))
-    return " + ".join(parts)
+    known = dict(names or {})
+    letters = (letter for letter in "ijklmnopqrstuvwxyz" if letter not in {*known.values(), *size.symbols()})
+    for symbol in size.symbols():
+        if isinstance(symbol, Var) and symbol not in known:
+            known[symbol] = next(letters, "…")
+    text = ""
+    for monomial, coefficient in sorted(size.terms, key=lambda term: term[1] < 0):
+        factors = [f"{_symbol_text(s, known)}{'' if n == 1 else f'^{n}'}" for s, n in monomial]
+        value = abs(coefficient)
+        part = "*".join(factors if value == 1 and factors else [str(value), *factors])
+        sign = "-" if coefficient < 0 else "+"
+        text += f" {sign} {part}" if text else ("-" if coefficient < 0 else "") + part
+    return text
+
+
+def _symbol_text(symbol: Symbol, names: Mapping[Var, str]) -> str:
+    match symbol:
+        case str():
+            return symbol
+        case Var():
+            return names[symbol]
+        case Entry(tensor, index, _):
+            return f"{tensor}[{', '.join(shown(part, names) for part in index)}]"
+        case Quotient(numerator, denominator):
+            return f"({_bracketed(numerator, names)} // {_bracketed(denominator, names)})"
+        case _:
+            return "a position"
+
+
+def _bracketed(divisor: Poly, names: Mapping[Var, str]) -> str:
+    return f"({shown(divisor, names)})" if len(divisor.terms) > 1 else shown(divisor, names)
 
 
 def exactly(size: Poly, sizes: Mapping[str, int]) -> Fraction:
