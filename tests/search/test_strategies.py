@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from unity_dsl.cli import run
 from unity_dsl.graph.layout import Invariant, Layout, Partial, invariant
 from unity_dsl.graph.plan import PlannedGraph, PlannedSegment
 from unity_dsl.index.library import Library
@@ -163,3 +165,19 @@ def test_a_seed_is_a_whole_number(name: str, library: Library, build: Build) -> 
     with pytest.raises(InputError) as caught:
         search(build(MODEL), FOUR, load_machine("dgx-a100"), library, name)
     assert caught.value.diagnostic.code == "E310"
+
+
+def test_a_refusal_of_data_parallel_says_what_is_not_proved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A user's operator whose proof is given up: the plan is refused with the obligation."""
+    monkeypatch.setattr("unity_dsl.prove.sharding.slice_theorems.STEPS", 5)
+    (tmp_path / "twist.uop").write_text("op twist(x: [b, i]) -> y: [b, i]\n  y[b, i] = tanh(x[b, i]) * sin(x[b, i])\n")
+    (tmp_path / "m.udl").write_text(
+        "model m[b = 8, d = 6]\n  input x: f32[b, d]\n  input t: f32[b, d]\n  weight w: f32[d, d] ~ normal(0.1)\n"
+        "  y = twist(linear(x, w))\n  loss mse(y, t)\n"
+    )
+    arguments = ["--devices", "2", "--strategy", "data_parallel", "--ops", str(tmp_path), "-o", str(tmp_path / "out")]
+    assert run([str(tmp_path / "m.udl"), *arguments]) == 2
+    told = capsys.readouterr().err
+    assert "is not divided along `b`: same_value: given up after the 5 steps" in told

@@ -23,7 +23,7 @@ from .normal_form.form import Unsupported, refreshed_family
 from .normal_form.guard import compare
 from .normal_form.step_limit import OutOfSteps, limited
 from .refutation.counterexample import Shrinking, outside_training
-from .refutation.numeric_run import SPARSE, Difference, IllShaped, Run, witness_sizes
+from .refutation.numeric_run import LARGE, SPARSE, Difference, IllShaped, Run, long_sizes, witness_sizes
 from .translation.operator_forms import Tensor
 from .translation.rest_ranks import check_ranks, ranks_of
 from .translation.rule_forms import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
@@ -31,11 +31,11 @@ from .translation.rule_results import by_results
 from .translation.size_assumptions import Claim
 from .translation.symbolic_sizes import Failed, shown
 
-WITNESSES = (0, 2, SPARSE, SPARSE + 1)
-"""Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, and negative."""
+WITNESSES = (0, 2, SPARSE, SPARSE + 1, LARGE)
+"""Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, negative, large."""
 ALL_STEPS, PROOF_STEPS, RUN_STEPS = 50_000, 40_000, 10_000
 """What a rule may take at all its ranks together, and at each its proof and its runs in NumPy."""
-TRIALS = (*range(12), *range(SPARSE, SPARSE + 4))
+TRIALS = (*range(12), *range(SPARSE, SPARSE + 4), LARGE, LARGE + 1)
 """Random instances that look for a counterexample where no proof is found."""
 
 
@@ -268,15 +268,23 @@ class Prover:
         """A difference on random instances, small sizes first; sizes of 1 among them."""
         if not self.numbers or not all(id(view) in graph.views for view in views(self.rule)):
             return None  # how the axes of a view divide its dimensions is not known
-        for turn, seed in enumerate(TRIALS):
-            sizes = witness_sizes(self.claim, self.names, seed, least=2 if turn < len(TRIALS) // 2 else 1)
+        for sizes, seed in self._trials():
             try:
-                found = None if sizes is None else self.difference(graph, sizes, seed)
+                found = self.difference(graph, sizes, seed)
             except (IllShaped, Unsupported):
                 continue
             if found is not None:
                 return found
         return None
+
+    def _trials(self) -> Iterator[tuple[Mapping[str, int], int]]:
+        """Sizes, and draws of inputs at them: small sizes first, and one size that is long at last."""
+        for turn, seed in enumerate(TRIALS):
+            sizes = witness_sizes(self.claim, self.names, seed, least=2 if turn < len(TRIALS) // 2 else 1)
+            if sizes is not None:
+                yield sizes, seed
+        for sizes in long_sizes(self.claim, self.names):
+            yield sizes, 0
 
 
 def _sizes_text(sizes: Mapping[str, int]) -> str:

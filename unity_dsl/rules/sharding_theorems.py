@@ -25,7 +25,7 @@ from ..index.equations.term import walk
 from ..index.equations.term_text import fact_text
 from ..index.gradients.adjoint import adjoint
 from ..index.library import Library
-from ..prove.answer import Answer, Proved
+from ..prove.answer import Answer, NotProved, Proved
 from ..prove.sharding.theorem_subject import Subject, generalise, subject_of
 from ..prove.sharding.window_subject import window_text
 from ..syntax.ast import Apply, Expr, FactDecl, OperatorDecl
@@ -233,6 +233,15 @@ class ShardingTheorems:
         """Tells of a role of this operator whether every theorem that it rests on is proved."""
         claims = claims_about(instance, gradients, self.library)
         return lambda role: all(map(self.holds, claims.of(role)))
+
+    def why_not(self, instance: Instance, role: Role) -> str | None:
+        """What is not proved of an operator in this role, None where all is."""
+        gradients = [operand.integer_range is None for operand in instance.inputs]
+        for claim in claims_about(instance, gradients, self.library).of(role):
+            if not claim.instance.extern and not self.holds(claim):
+                found = self.answer(claim)
+                return f"{found.obligation}: {found.reason}" if isinstance(found, NotProved) else None
+        return None
 
     def holds(self, claim: Claim) -> bool:
         """Whether a claim is kept as proved, or is proved now; what is declared is assumed."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 from math import inf
 from random import Random
 
-from ..graph.graph import Graph, Model, Segment
+from ..graph.graph import Graph, Model, Node, Segment
 from ..graph.layout import Mesh
-from ..graph.layout_typing import Theorems
+from ..graph.layout_typing import Along, Theorems, type_operator
 from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ..index.library import Library
 from ..machine.machine import Machine
@@ -220,6 +220,17 @@ def _searchable(mesh: Mesh, pins: Mapping[str, Pin]) -> tuple[Mesh, Mapping[str,
     return small, joined, (f"searched on a mesh of {after}: the {before} of all prime factors has too many layouts",)
 
 
+def _why_undivided(node: Node, mesh: Mesh, library: Library) -> str:
+    """Why an operator is not divided along the leading axis of an operand, where it is not."""
+    leading = dict.fromkeys(operand.dims[0][0] for operand in node.instance.inputs if operand.dims and operand.dims[0])
+    for axis in leading:
+        typed = type_operator(node.instance, (Along(axis),) * len(mesh.axes), mesh, library)
+        reason = typed if isinstance(typed, str) else ShardingTheorems(library).why_not(node.instance, Along(axis))
+        if reason is not None:
+            return f"`{node.instance.name}` is not divided along `{axis}`: {reason}"
+    return ""
+
+
 def _explained(
     reason: Impossible, restriction: Restriction, model: Model, mesh: Mesh, library: Library, strategy: str
 ) -> InputError:
@@ -236,7 +247,8 @@ def _explained(
     ]
     if not makers:
         span = reason.node.span if reason.node is not None else None
-        return fail("E309", f"`{strategy}` leaves no configuration of `{reason.path}`", span)
+        help = "" if reason.node is None else _why_undivided(reason.node, mesh, library)
+        return fail("E309", f"`{strategy}` leaves no configuration of `{reason.path}`", span, help=help)
     place = makers[0]
     layout = restriction.produced[place.path]
     possible = list(reason.options.typed) if reason.options is not None else []

@@ -10,13 +10,16 @@ import pytest
 from tests.index.declare import declare
 from tests.index.gradients.test_adjoint import ALL
 from unity_dsl.index.axes.axis_classes import AxisKind, classify
+from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.equations.term import free_axes, reads
 from unity_dsl.index.gradients.adjoint import adjoint
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.prove.answer import NotProved, Proved
-from unity_dsl.prove.sharding.slice_theorems import prove_configuration
+from unity_dsl.prove.sharding.slice_theorems import prove_configuration, prove_linearity
+from unity_dsl.prove.sharding.theorem_subject import generalise
 from unity_dsl.syntax.ast import Name
+from unity_dsl.syntax.span import Source
 
 from ..cases import library
 
@@ -141,3 +144,30 @@ def test_nothing_is_proved_of_an_extern_operator() -> None:
     for axis in ("b0", "c"):
         answer = prove_configuration(instance, axis, library())
         assert isinstance(answer, NotProved) and "extern" in answer.reason
+
+
+# ---------------------------------------------------------------------------------------------- functions as symbols
+
+PIECES = " + ".join(f"{n + 1} * maximum(t - {n - 5}, 0) * maximum(t - {n - 5}, 0)" for n in range(20))
+SLOPES = " + ".join(f"{2 * (n + 1)} * maximum(t - {n - 5}, 0)" for n in range(20))
+SPLINES = f"""\
+fn spline(t) = {PIECES}
+  derivative t: {SLOPES}
+
+op splines(x: [b.., i], w: [o, i], c: [g]) -> y: [b.., o]
+  y[b.., o] = sum(i, g) w[o, i] * spline(x[b.., i] * c[g]) * spline(x[b.., i])
+"""
+
+
+def test_a_function_of_many_pieces_is_a_symbol_where_its_definition_is_not_needed() -> None:
+    found = library_of([*library_sources(), Source("splines.uop", SPLINES)])
+    instance = instantiate(found.operators["splines"], [Shape((4, 6)), Shape((8, 6)), Shape((2,))], {})
+    for axis in ("b0", "o", "i", "g"):
+        assert isinstance(prove_configuration(instance, axis, found), Proved), axis
+
+
+def test_a_definition_is_written_out_where_it_is_needed() -> None:
+    text = "fn twice(t) = t + t\n  derivative t: 2\n\nop doubled(x: [b..]) -> y: [b..]\n  y[b..] = twice(x[b..])\n"
+    found = library_of([*library_sources(), Source("twice.uop", text)])
+    instance = instantiate(found.operators["doubled"], [Shape((4,))], {})
+    assert isinstance(prove_linearity(generalise(instance), (0,), found), Proved)

@@ -71,7 +71,7 @@ def literal(value: Rational) -> Bounded:
 
 def evaluate_bounded(
     instance: Instance,
-    inputs: Mapping[str, npt.ArrayLike],
+    inputs: Mapping[str, npt.ArrayLike | Bounded],
     library: Library,
     *,
     training: bool = True,
@@ -82,7 +82,7 @@ def evaluate_bounded(
     With `rounded` the inputs are taken for rounded numbers, so that the errors are those of any algorithm that is
     backward stable, and not of the statements alone.
     """
-    values = {name: exact(value) for name, value in inputs.items()}
+    values = {name: value if isinstance(value, Bounded) else exact(value) for name, value in inputs.items()}
     if rounded:
         real = {operand.name for operand in instance.inputs if operand.integer_range is None}
         values |= {name: _rounded(value) for name, value in values.items() if name in real}

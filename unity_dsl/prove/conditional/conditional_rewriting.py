@@ -152,6 +152,9 @@ class Rewriting:
             return self.form(then)
         if not condition:
             return self.form(otherwise)
+        fails = add(constant(ONE), scale(condition, number(-1)))
+        if _step(condition) is None and _step(fails) is not None:
+            return self._branches(fails, otherwise, then)  # a != b is 1 - [a == b]
         with self.signs.assuming(*_assumed(condition, True)):
             first = self.form(then)
         with self.signs.assuming(*(_assumed(condition, False) if self.is_total(condition) else ())):

@@ -15,7 +15,7 @@ other fact is not used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
@@ -51,7 +51,10 @@ Pair = tuple[FunctionDecl, FactDecl]
 
 @dataclass(frozen=True)
 class Laws:
-    """By the name of the primitive. The two facts that make a function an exponential are its law."""
+    """By the name of the primitive. The two facts that make a function an exponential are its law.
+
+    `symbols` are functions that are taken without their definitions.
+    """
 
     functions: Mapping[str, FunctionDecl]
     exponentials: Mapping[str, tuple[FactDecl, FactDecl]]
@@ -59,6 +62,14 @@ class Laws:
     rewrites: Mapping[str, tuple[Law, ...]]
     squares: Mapping[str, tuple[Law, ...]]
     signs: Mapping[str, tuple[Law, ...]]
+    symbols: frozenset[str] = frozenset()
+
+    @cached_property
+    def opaque(self) -> Laws:
+        """The same with a symbol for each function that has a definition, of which nothing is known but its name."""
+        defined = {name: decl for name, decl in self.functions.items() if decl.definition is not None}
+        symbols = {name: replace(decl, definition=None, numpy=None, facts=()) for name, decl in defined.items()}
+        return replace(self, functions={**self.functions, **symbols}, symbols=frozenset(symbols))
 
     @cached_property
     def powers(self) -> frozenset[str]:
@@ -86,7 +97,8 @@ def laws_from(pairs: Iterable[Pair], functions: Mapping[str, FunctionDecl]) -> L
         positive = next(filter(_always_positive, found[Use.SIGN].get(name, ())), None)
         if positive is not None:
             exponentials[name] = (law.fact, positive.fact)
-    return Laws(functions, exponentials, *(found[use] for use in (Use.ADDITION, Use.REWRITE, Use.SQUARE, Use.SIGN)))
+    additions, rewrites, squares, signs = (found[use] for use in (Use.ADDITION, Use.REWRITE, Use.SQUARE, Use.SIGN))
+    return Laws(functions, exponentials, additions, rewrites, squares, signs)
 
 
 def _law(use: Use, fact: FactDecl) -> tuple[str, Law]:

@@ -65,7 +65,8 @@ MAX_SUMMANDS = 4
 class Functions:
     """The element functions of a library as operations on forms. `used` collects the facts that were put to use.
 
-    `elements` are the signs that are assumed of tensors, by name.
+    `elements` are the signs that are assumed of tensors, by name; `symbolic` tells whether a function that has a
+    definition was met and taken without it.
     """
 
     def __init__(self, laws: Laws, arithmetic: Arithmetic, elements: Mapping[str, Sign] | None = None) -> None:
@@ -76,6 +77,7 @@ class Functions:
         self.used: dict[int, FactDecl] = {}
         self.applications = Applications()
         self.passed: Mapping[str, list[Partial]] = {}
+        self.symbolic = False
         self._left = MAX_FACTS
         self._nested = 0
 
@@ -110,6 +112,7 @@ class Functions:
         Where an argument of a definition has no value matters where the definition mentions it: in a comparison, say.
         """
         decl = self.laws.functions.get(name)
+        self.symbolic = self.symbolic or name in self.laws.symbols
         if decl is None or decl.definition is None:
             return self.apply(name, [argument() for argument in arguments])
         values, passed = {}, {}

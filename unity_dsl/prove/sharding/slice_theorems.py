@@ -61,12 +61,24 @@ def prove_linearity(subject: Subject, operands: tuple[int, ...], library: Librar
 
 
 def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ...]]) -> Answer:
-    """What comes of an attempt to show obligations, with the time it took."""
+    """What comes of an attempt to show obligations, with the time it took.
+
+    Functions with a definition are symbols at first: what holds of all functions holds of them, and slices of an
+    operator apply the same ones. They are written out where that is not enough.
+    """
     begun = perf_counter()
-    functions = Functions(laws_of(library), Arithmetic())
+    laws = laws_of(library)
+    functions = Functions(laws.opaque, Arithmetic())
     try:
-        with limited(STEPS):
-            obligations = attempt(functions)
+        try:
+            with limited(STEPS):
+                obligations = attempt(functions)
+        except (Failed, Unsupported):
+            if not functions.symbolic:
+                raise
+            functions = Functions(laws, Arithmetic())
+            with limited(STEPS):
+                obligations = attempt(functions)
     except Failed as failed:
         return NotProved(failed.obligation, failed.message, perf_counter() - begun)
     except OutOfSteps as reason:
