@@ -121,7 +121,7 @@ def test_prove_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["rules", "prove", "laws.rules", "false.rules", "open.rules", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert list(document) == ["rules"]
-    keys = {"name", "status", "conditions", "reason", "ms", "counterexample"}
+    keys = {"name", "status", "conditions", "assumed", "reason", "ms", "counterexample"}
     assert all(set(rule) == keys and rule["ms"] > 0 for rule in document["rules"])
     rules = {rule["name"]: rule for rule in document["rules"]}
     assert [rule["status"] for rule in rules.values()] == ["proved"] * 3 + ["refuted", "not_proved"]
