@@ -1,10 +1,12 @@
-"""Scalar functions of normal forms, by the facts that are declared beside them (fact_laws.py) and what is built in:
+"""Applies scalar functions to normal forms: exponentials, quotients, maxima, comparisons, rewriting by facts.
 
-    max and min are sets (sets.py); 1 / (a b) = (1 / a) (1 / b); a × (1 / a) = 1 where a is known not to be 0
+Built in are, beside what is declared (fact_laws.py):
+
+    max and min are sets (extrema.py); 1 / (a b) = (1 / a) (1 / b); a × (1 / a) = 1 where a is known not to be 0
     f(a + b) = f(a) f(b), f(n t) = f(t) ** n, 1 / f(a) = f(-a) for exponentials f
     a comparison is worth 1 or 0 where the sign of the difference is known
 
-A fact is put to use while a form is built, where its conditions are known to hold (sign.py). Facts about real numbers
+A fact is put to use while a form is built, where its conditions are known to hold (signs.py). Facts about real numbers
 say nothing of infinity. Rewriting ends: a proof may use so many facts, one within another so often, and no more.
 """
 
