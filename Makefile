@@ -65,7 +65,8 @@ bench: setup ## measure again every figure that is quoted, into bench/results/
 	$(BIN)/python bench/check_time.py
 	$(BIN)/python bench/rules_time.py
 	$(BIN)/python bench/prove_time.py
-	$(BIN)/python bench/mutants.py
+	$(BIN)/python bench/adversary.py
+	$(BIN)/python bench/adversary.py --without-numbers
 
 clean: ## remove build results and caches, keep .venv
 	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

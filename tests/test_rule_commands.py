@@ -110,11 +110,18 @@ def test_prove_json_tells_shapes(capsys: pytest.CaptureFixture[str]) -> None:
     assert rule["counterexample"]["shapes"] == {"left": [1, 2], "right": [2, 1]}
 
 
+def test_a_quotient_by_zero_is_not_proved(capsys: pytest.CaptureFixture[str]) -> None:
+    for number, call in enumerate(("slice(x; dim=0, start=0, stop=b // 0)", "slice(x; dim=0, start=0, stop=b % 0)")):
+        Path("zero.rules").write_text(f"rule zero{number}(x: [b, c])\n  {call} => relu(x)\n")
+        assert run(["rules", "prove", "zero.rules"]) in (1, 2)
+        assert "internal error" not in capsys.readouterr().err
+
+
 def test_prove_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["rules", "prove", "laws.rules", "false.rules", "open.rules", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert list(document) == ["rules"]
-    keys = {"name", "status", "conditions", "reason", "ms", "counterexample"}
+    keys = {"name", "status", "conditions", "assumed", "reason", "ms", "counterexample"}
     assert all(set(rule) == keys and rule["ms"] > 0 for rule in document["rules"])
     rules = {rule["name"]: rule for rule in document["rules"]}
     assert [rule["status"] for rule in rules.values()] == ["proved"] * 3 + ["refuted", "not_proved"]

@@ -137,7 +137,7 @@ def status_of(verdict: Verdict) -> str:
 
 
 def show_verdicts(verdicts: Sequence[Verdict], library: Library, heading: str = "") -> None:
-    """One line a rule; below those that are not proved, why, and where they hold."""
+    """One line a rule; below those that are not proved, why, and where they hold; below others, what they assume."""
     if heading:
         click.echo(f"{heading}:")
     width = max((len(verdict.rule.name) for verdict in verdicts), default=0)
@@ -157,13 +157,15 @@ def show_verdict(verdict: Verdict, library: Library, width: int) -> None:
 
 
 def _reasons(verdict: Verdict, library: Library) -> Iterator[str]:
-    """Why a rule is not proved: where it fails, or what could not be shown; and the conditions under which it is."""
-    from .prove.answer import NotProved, Refuted
+    """Why a rule is not proved, and the conditions under which it is; of one that is, the facts that are assumed."""
+    from .prove.answer import NotProved, Proved, Refuted
     from .prove.refutation.counterexample import counterexample_table
     from .prove.refutation.numeric_run import Difference
     from .rules.rulebook import condition_texts, reason_text
 
     answer, found = verdict.answer, verdict.found
+    if isinstance(answer, Proved):
+        yield from (f"assumes {text}" for text in answer.assumed)
     if isinstance(answer, NotProved):
         yield reason_text(answer)
     outside = answer.counterexample if isinstance(answer, Refuted) else None if found is None else found.outside
@@ -188,6 +190,7 @@ def summarise_verdict(verdict: Verdict) -> dict[str, Any]:
         "name": verdict.rule.name,
         "status": status_of(verdict),
         "conditions": list(conditions),
+        "assumed": list(answer.assumed) if isinstance(answer, Proved) else [],
         "reason": f"{answer.obligation}: {answer.reason}" if isinstance(answer, NotProved) else None,
         "ms": round(answer.seconds * 1e3, 3),
         "counterexample": None if found is None else _summarise_difference(found),

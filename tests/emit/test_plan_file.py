@@ -127,6 +127,7 @@ def damaged(change: Callable[[dict[str, Any]], object]) -> str:
         lambda d: d["sources"].update(ops={}),
         lambda d: d["sources"].update(rules=[3]),
         lambda d: d["sources"]["machine"].pop("text"),
+        lambda d: d["sources"]["model"].update(text="\ud800"),
         lambda d: d.update(files={"../../elsewhere": "0"}),
         lambda d: d.update(files={"/etc/passwd": "0"}),
     ],

@@ -244,6 +244,14 @@ def test_latest_is_gone_or_names_nothing(saved: Any) -> None:
     assert "has no checkpoint" in refused(checkpoint, lambda: checkpoint.find(folder))
 
 
+def test_a_checkpoint_under_the_name_of_another_step(saved: Any) -> None:
+    checkpoint, _, save = saved
+    other = save(3).rename(save(2).parent / "step-00000004")
+    assert refused(checkpoint, lambda: checkpoint.read_progress(other)) == f"{other} holds step 3"
+    best = other.rename(other.parent / "best")
+    assert checkpoint.read_progress(best)["step"] == 3
+
+
 def test_two_runs_do_not_write_into_one_folder(saved: Any) -> None:
     checkpoint, _, save = saved
     folder = save(1).parent

@@ -10,7 +10,7 @@ from unity_dsl.index.library import Library
 from unity_dsl.syntax.ast import Apply, Expr, Name, Number
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleDim
 
-from .exact_sizes import size_names
+from .evaluator.sizes import size_names
 
 Mutant = tuple[str, RuleDecl]
 Change = tuple[str, GraphExpr]

@@ -35,6 +35,13 @@ POOL = "size=3, stride=1, pad_h=1, pad_w=1"
             Proved,
         ),
         (
+            f"rule softmax_of_six_shifted({SIX})\n"
+            "  softmax(concat(concat(concat(concat(concat(a, b; dim=1), c; dim=1), d; dim=1), e; dim=1), f; dim=1))\n"
+            "  => softmax(concat(concat(concat(concat(concat(a + 1, b + 1; dim=1), c + 1; dim=1), d + 1; dim=1),"
+            " e + 1; dim=1), f + 1; dim=1))\n",
+            Proved,
+        ),
+        (
             "rule norm_of_norm(x: [n, d], g: [d], b: [d])\n"
             "  layer_norm(layer_norm(x, g, b), g, b) => layer_norm(layer_norm(x, g, b), g, b)\n",
             Proved,

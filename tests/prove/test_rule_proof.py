@@ -235,3 +235,11 @@ def swapped(text: str) -> str:
     head, _, body = text.rstrip().partition("\n  ")
     left, _, right = body.partition(" => ")
     return f"{head}\n  {right} => {left}\n"
+
+
+def test_assumed_facts_are_named() -> None:
+    """An exponential's law is only tried at points; relu's facts are proved from its definition."""
+    exponential = prove_rule(rule_of("rule r(x: [b], y: [b])\n  exp(x + y) => exp(x) * exp(y)\n"), library())
+    relu = prove_rule(rule_of("rule r(x: [b])\n  relu(relu(x)) => relu(x)\n"), library())
+    assert isinstance(exponential, Proved) and "exp(a + b) == exp(a) * exp(b)" in exponential.assumed
+    assert isinstance(relu, Proved) and relu.assumed == ()

@@ -307,7 +307,7 @@ def _list(value: object, where: str) -> Iterable[object]:
 
 
 def _text(value: object, where: str) -> str:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value):
         raise _Garbled(f"{where} is not a text")
     return value
 

@@ -12,9 +12,14 @@ if TYPE_CHECKING:
     from .refutation.numeric_run import Difference
 
 
+ASSUMED = "assumed"
+
+
 @dataclass(frozen=True)
 class Obligation:
     """Something that was shown: same_shape, in_bounds, divides, same_layout, same_value, defined or inhabited.
+
+    One named `assumed` was not shown: a fact that the proof rests on.
 
     `questions` are those that z3 was asked on the way, where a proof is followed.
     """
@@ -35,6 +40,11 @@ class Proved:
     questions: int
     seconds: float
     facts: tuple[FactDecl, ...] = ()
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """The facts that the proof rests on and that are not proved themselves."""
+        return tuple(obligation.statement for obligation in self.obligations if obligation.name == ASSUMED)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from time import perf_counter
 from ..index.library import Library
 from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
-from .answer import Answer, NotProved, Obligation, Proved, Refuted
+from .answer import ASSUMED, Answer, NotProved, Obligation, Proved, Refuted
 from .conditional.conditional_equality import ConditionalEquality
 from .decision.integer_arithmetic import Arithmetic, Question
 from .equality.form_equality import Comparison
 from .functions.definedness import has_value, partial_name
+from .functions.fact_proofs import assumed_facts
 from .normal_form.form import Unsupported, refreshed_family
 from .normal_form.guard import compare
 from .normal_form.step_limit import OutOfSteps, limited
@@ -103,7 +104,9 @@ def _prove(
         facts |= prover.facts
     if unmet is not None:
         return NotProved(unmet.obligation, unmet.message, perf_counter() - begun)
-    return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
+    used = tuple(facts.values())
+    assumed = (Obligation(ASSUMED, text) for text in assumed_facts(used, library))
+    return Proved((*shown_at, *assumed), questions, perf_counter() - begun, used)
 
 
 def modes(rule: RuleDecl, library: Library) -> Iterator[tuple[bool, Library]]:

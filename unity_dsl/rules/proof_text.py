@@ -35,6 +35,7 @@ def describe_rule(rule: RuleDecl, library: Library, *, smt: bool = False) -> str
                 lines += _titled(name, tensor_lines(tensor, notation, f"output {number}"))
         lines += _titled("shown", _obligations(derivation, answer))
         lines += _titled("z3", _questions(derivations, derivation, notation))
+    lines += _titled("assumed", answer.assumed if isinstance(answer, Proved) else ())
     lines += _titled("answer", [_answer(answer)])
     if smt:
         for name, text in smt_files(rule.name, derivations).items():

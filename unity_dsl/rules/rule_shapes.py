@@ -49,16 +49,19 @@ def check_shapes(rule: RuleDecl, library: Library) -> None:
     """Raises E121 to E123, E126, E130, E506 and E507 where no sizes make the rule's operators fit."""
     try:
         claim = claim_of(rule)
+        for ranks in _ranks(rule):
+            for sizes in _witnesses(rule, claim, ranks):
+                if _fits(rule, claim, library, ranks, sizes):
+                    break
     except Unsupported:
         return
-    for ranks in _ranks(rule):
-        for sizes in _witnesses(rule, claim, ranks):
-            try:
-                fits = _Shapes(rule, claim, library, ranks, sizes).fit()
-            except Unsupported:
-                fits = False
-            if fits:
-                break
+
+
+def _fits(rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, sizes: Mapping[str, int]) -> bool:
+    try:
+        return _Shapes(rule, claim, library, ranks, sizes).fit()
+    except Unsupported:
+        return False
 
 
 def _ranks(rule: RuleDecl) -> Iterator[Ranks]:

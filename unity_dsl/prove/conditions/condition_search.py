@@ -93,10 +93,9 @@ def find_condition(rule: RuleDecl, library: Library) -> Found | None:
     if isinstance(prove_rule(rule, library, shrink=False), Proved):
         return None
     try:
-        claim = claim_of(rule)
+        evidence = Evidence.of(rule, claim_of(rule), library)
     except Unsupported:
         return None
-    evidence = Evidence.of(rule, claim, library)
     if not all(setting.pool for setting in evidence.settings):
         return None  # no sizes are found that meet the rule's own conditions
     evidence.gather()

@@ -8,8 +8,9 @@ wherever the conditions hold. Any other fact is assumed: tried at points when it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...index.equations.term import free_axes
 from ...index.equations.term_text import fact_text
@@ -87,6 +88,18 @@ class FactStatuses:
         found = [self.status(self.places[id(other)]) for other in used]
         assumed = [fact for status in found for fact in status.foundations]
         return "by normal form", tuple({id(fact): fact for fact in assumed}.values())
+
+
+@lru_cache(maxsize=8)
+def _statuses(library: Library) -> FactStatuses:
+    return FactStatuses(library)
+
+
+def assumed_facts(used: Iterable[FactDecl], library: Library) -> tuple[str, ...]:
+    """What a proof that uses these facts rests on without proof, each once."""
+    statuses = _statuses(library)
+    found = (fact for one in used for fact in statuses.status(statuses.places[id(one)]).foundations)
+    return tuple(dict.fromkeys(map(fact_text, found)))
 
 
 def fact_lines(function: FunctionDecl, library: Library) -> tuple[str, ...]:

@@ -348,7 +348,7 @@ def _substitute_term(term: Term, mapping: dict[Var, Poly]) -> Term | None:
 
 
 def substitute_open(term: Term, mapping: Mapping[Var, Poly]) -> Term | None:
-    spend(1 + len(term.guards))
+    spend(1 + len(term.guards) // 4)
     guards = settled(condition.substitute(mapping) for condition in term.guards)
     if guards is None:
         return None
@@ -385,7 +385,7 @@ def refreshed_family(family: Family) -> Family:
 
 def _renamed(term: Term, bound: tuple[Var, ...]) -> Term:
     """The term with other bound indices of the same sizes. What its guards say of each other stays as it is."""
-    spend(1 + len(term.guards))
+    spend(1 + len(term.guards) // 4)
     mapping = {old: of(new) for old, new in zip(term.bound, bound, strict=True)}
     guards = sorted((condition.substitute(mapping) for condition in term.guards), key=lambda condition: condition.key)
     factors = sorted(((a.substitute(mapping), n) for a, n in term.factors), key=lambda entry: entry[0].key)

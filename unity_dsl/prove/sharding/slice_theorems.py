@@ -16,10 +16,11 @@ from ...index.equations.instance import Equation, Instance, Operand
 from ...index.library import Library
 from ...syntax.ast import Expr, Name, Read, ReductionKind
 from ...syntax.rational import exact_number
-from ..answer import Answer, NotProved, Obligation, Proved
+from ..answer import ASSUMED, Answer, NotProved, Obligation, Proved
 from ..decision.integer_arithmetic import Arithmetic
 from ..equality.form_equality import Comparison
 from ..functions.fact_laws import laws_of
+from ..functions.fact_proofs import assumed_facts
 from ..functions.scalar_functions import Functions
 from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute
 from ..normal_form.form_products import summed
@@ -86,7 +87,8 @@ def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ..
     except Unsupported as reason:
         return NotProved("same_value", f"no method for {reason}", perf_counter() - begun)
     facts = tuple(functions.used.values())
-    return Proved(obligations, functions.arithmetic.asked, perf_counter() - begun, facts)
+    assumed = (Obligation(ASSUMED, text) for text in assumed_facts(facts, library))
+    return Proved((*obligations, *assumed), functions.arithmetic.asked, perf_counter() - begun, facts)
 
 
 def modes(subject: Subject) -> tuple[tuple[str, Subject], ...]:

@@ -1,49 +1,49 @@
-"""Sizes of a rule for the independent checker: every name a whole number from 1 that the conditions allow."""
+"""Sizes of a rule for the independent evaluator: every name a whole number from 1 that the conditions allow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from itertools import count
+from itertools import count, islice, product
 from math import prod
 from random import Random
 
 from unity_dsl.syntax.ast import Apply, Expr, Name, Number
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 
-from .exact_numbers import ARITHMETIC, TooLarge
-from .exact_operator import NoMeaning
+from .functions import ARITHMETIC
+from .shapes import NoMeaning
+from .values import Exact, literal
 
-MAX_ELEMENTS = 400
-"""Of all inputs together."""
+TRIED = 64
+"""Up to here a size is looked for that conditions determine only together with others."""
 
 Factor = tuple[str, int]
 """A factor of a dimension: what it is called, and its size."""
 Dim = tuple[Factor, ...]
 
 
-def number(expr: Expr, sizes: Mapping[str, int]) -> Fraction:
+def number(expr: Expr, sizes: Mapping[str, int]) -> Exact:
     """A size or attribute at these sizes. Raises NoMeaning where it divides by zero, KeyError for unknown names."""
     match expr:
         case Number(value):
-            return Fraction(repr(value))
+            return literal(value)  # type: ignore[return-value]
         case Name(name):
-            return Fraction(sizes[name])
+            return sizes[name]
         case Apply(function, arguments):
             parts = [number(argument, sizes) for argument in arguments]
-            if function in ("//", "%") and any(part.denominator != 1 for part in parts):
+            if function in ("//", "%") and any(part != int(part) for part in parts):
                 raise NoMeaning("whole numbers are divided")
             value = ARITHMETIC[function](*parts)
-            if not isinstance(value, Fraction):
+            if value is None:
                 raise NoMeaning("a division by zero")
-            return value
+            return value  # type: ignore[return-value]
     raise TypeError(type(expr).__name__)
 
 
 def whole(expr: Expr, sizes: Mapping[str, int]) -> int:
     value = number(expr, sizes)
-    if value.denominator != 1 or value < 1:
+    if value != int(value) or value < 1:
         raise NoMeaning(f"a size of {value}")
     return int(value)
 
@@ -141,17 +141,29 @@ def group_names(group: str, ranks: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(f"{group}.{position}" for position in range(ranks[group]))
 
 
-def completed(rule: RuleDecl, given: Mapping[str, int], max_elements: int) -> Sizes:
-    """Sizes from those that somebody else names; conditions determine the others. Raises NoMeaning and TooLarge."""
+def completed(rule: RuleDecl, given: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> Sizes:
+    """Sizes from those that somebody else names; conditions and the shapes of inputs determine the others.
+
+    Raises NoMeaning where no sizes up to `TRIED` meet both. Shapes count device axes first.
+    """
     ranks = {group: next(n for n in count() if f"{group}.{n}" not in given) for group in rest_groups(rule)}
-    numbers = dict(given)
+    numbers = {name: size for name, size in given.items() if name.isidentifier() or "." in name}
     _determine(rule, numbers)
     missing = [name for name in size_names(rule) if name not in numbers]
-    if missing:
-        raise NoMeaning(f"no size for {missing[0]}")
-    sizes = Sizes(rule, numbers, ranks)
-    _check(sizes, max_elements)
-    return sizes
+    for values in islice(product(range(1, TRIED), repeat=len(missing)), TRIED**2):
+        sizes = Sizes(rule, {**numbers, **dict(zip(missing, values, strict=True))}, ranks)
+        try:
+            _check(sizes)
+            if all(_shape(sizes, tensor) == shapes[tensor.name] for tensor in rule.inputs):
+                return sizes
+        except NoMeaning:
+            continue
+    raise NoMeaning(f"no sizes for {', '.join(missing) or dict(given)}")
+
+
+def _shape(sizes: Sizes, given: RuleInput) -> tuple[int, ...]:
+    devices = (sizes.degree(dim.size.name)[1] for dim in given.dims if dim.device and isinstance(dim.size, Name))
+    return (*devices, *(prod(size for _, size in dim) for dim in sizes.dims(given)))
 
 
 def _determine(rule: RuleDecl, numbers: dict[str, int]) -> None:
@@ -161,42 +173,45 @@ def _determine(rule: RuleDecl, numbers: dict[str, int]) -> None:
                 numbers[name] = whole(expr, numbers)
 
 
-def _check(sizes: Sizes, max_elements: int = MAX_ELEMENTS) -> None:
+def _check(sizes: Sizes) -> None:
     for condition in sizes.rule.conditions:
         if number(condition, sizes.numbers) != 1:
             raise NoMeaning("a condition does not hold")
-    elements = 0
     for given in sizes.rule.inputs:
-        elements += prod(size for dim in sizes.dims(given) for _, size in dim)
+        sizes.dims(given)
         if given.integer_range is not None:
             whole(given.integer_range, sizes.numbers)
-    if elements > max_elements:
-        raise TooLarge(f"{elements} elements")
 
 
-def drawn(rule: RuleDecl, seed: int, max_rank: int = 3) -> Sizes | None:
+def drawn(
+    rule: RuleDecl, seed: int, far: Sequence[int] = (), *, wanted: bool = False, max_rank: int = 3
+) -> Sizes | None:
     """Sizes that meet the conditions, or None where none are found: odd seeds have sizes of 1, even ones have not.
 
-    Pairwise different where that can be.
+    Pairwise different where that can be, or, at every second pair of seeds, as small as can be. One or two of them,
+    by chance, are of the sizes `far` if that is `wanted`, or if the conditions are not met otherwise.
     """
     random = Random(f"{rule.name} {seed}")
     groups, free = rest_groups(rule), [name for name in size_names(rule) if name not in aliases(rule)]
-    for attempt in range(300):
+    for attempt in range(200):
         ranks = {group: random.randint(0, max_rank) for group in groups}
         names = [*free, *(name for group in groups for name in group_names(group, ranks))]
-        numbers = dict(zip(names, _numbers(random, len(names), 1 + (seed % 2 == 0), attempt), strict=True))
+        turn = attempt if seed % 4 < 2 else attempt + 40
+        numbers = dict(zip(names, _numbers(random, len(names), 1 + (seed % 2 == 0), turn), strict=True))
+        if far and names and (attempt < 60 if wanted else attempt > 150):
+            numbers |= {random.choice(names): random.choice(far) for _ in range(1 + (random.random() < 0.3))}
         try:
             _determine(rule, numbers)
             sizes = Sizes(rule, numbers, ranks)
             _check(sizes)
             return sizes
-        except (NoMeaning, TooLarge):
+        except NoMeaning:
             continue
     return None
 
 
-def _numbers(random: Random, how_many: int, least: int, attempt: int) -> Sequence[int]:
-    if attempt < 40 and how_many <= 8:
-        return random.sample(range(least, least + max(how_many, 2)), how_many)
-    top = least + (2 if attempt < 200 else 12)
-    return [random.randint(least, top) for _ in range(how_many)]
+def _numbers(random: Random, how_many: int, lowest: int, turn: int) -> Sequence[int]:
+    if turn < 40 and how_many <= 8:
+        return random.sample(range(lowest, lowest + max(how_many, 2)), how_many)
+    top = lowest + (1 if turn < 55 else 2 if turn < 100 else 12)
+    return [random.randint(lowest, top) for _ in range(how_many)]
