@@ -10,7 +10,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -284,15 +284,23 @@ def explain_command(name: str, ops: tuple[Path, ...]) -> None:
         code = CODES[name.upper()]
         click.echo(f"{name.upper()}: {code.title}\n\n{click.wrap_text(code.text, width=100)}")
         return
-    click.echo(explain_declaration(name, ops))
+    if not sys.stderr.isatty():
+        click.echo(explain_declaration(name, ops))
+        return
+    text = explain_declaration(name, ops, lambda what: click.echo(f"\rproved: {what}\x1b[K", nl=False, err=True))
+    click.echo("\r\x1b[K", nl=False, err=True)
+    click.echo(text)
 
 
-def explain_declaration(name: str, ops: Sequence[Path]) -> str:
-    """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one."""
+def explain_declaration(name: str, ops: Sequence[Path], tell: Callable[[str], None] = lambda _: None) -> str:
+    """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one.
+
+    `tell` is told each axis and set of operands of an operator once its theorems are looked at, which may take seconds.
+    """
     from .index.cost.explanation import describe_function, describe_operator, describe_parallel
     from .index.declarations.loading import load_library
     from .prove.functions.fact_proofs import fact_lines
-    from .rules.sharding_table import statuses
+    from .rules.sharding_table import table_of
     from .rules.sharding_theorems import ShardingTheorems
     from .syntax.codes import CODES
     from .syntax.diagnostic import fail, suggest
@@ -301,7 +309,11 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
     texts = []
     if name in library.operators:
         operator = library.operators[name]
-        texts.append(describe_operator(operator, library, statuses(operator, ShardingTheorems(library))))
+        known = {}
+        for row in table_of(operator, ShardingTheorems(library), again=False):
+            known[row.subject] = row.status
+            tell(f"{name} {row.subject}")
+        texts.append(describe_operator(operator, library, known))
     if name in library.parallels:
         texts.append(describe_parallel(library.parallels[name]))
     if name in library.functions:
@@ -311,8 +323,8 @@ def explain_declaration(name: str, ops: Sequence[Path]) -> str:
             texts.append("\n".join(f"{'' if place else 'facts':<10}{line}" for place, line in enumerate(facts)))
     if texts:
         return "\n\n".join(texts)
-    known = (*library.operators, *library.parallels, *library.functions, *CODES)
-    hint = suggest(name, known) or "`unityc list ops` names all operators"
+    every = (*library.operators, *library.parallels, *library.functions, *CODES)
+    hint = suggest(name, every) or "`unityc list ops` names all operators"
     raise fail("E031", f"there is no operator, element function or error code called `{name}`", help=hint)
 
 

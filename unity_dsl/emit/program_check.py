@@ -28,6 +28,7 @@ from .output_folder import edited_files, render_program, write_files
 from .plan_file import NAME, PlanFile, load_plan_file
 from .rank_comparison import run_rank
 from .rank_pool import RankError, RankPool
+from .reference_program import reference_library, render_reference
 
 TOLERANCE = 1e-10
 TOLERANCE_FLOAT32 = 1e-5
@@ -58,7 +59,7 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         exact = max(self.loss_rel_err, self.grad_rel_err, self.param_rel_err) <= TOLERANCE
-        return exact and self.float32_err <= max(TOLERANCE_FLOAT32, FACTOR_FLOAT32 * self.float32_single_device_err)
+        return exact and self.float32_err <= _allowed(self.float32_single_device_err)
 
     def to_json(self) -> dict[str, Any]:
         """The report as `unityc check --json` prints it."""
@@ -90,8 +91,14 @@ def check(
             program, edited = Path(folder) / "program", ()
             write_again(record, program, ranks, record.strategy, record.pins)
         reference = Path(folder) / "reference"
-        write_again(record, reference, 1, "single", ())
+        write_reference(record, reference)
         errors = compare(program, reference, ranks, steps, seed, pool)
+        if _too_large(errors):
+            # In float32 the statements may round less than the calls: what counts is the same program on one device.
+            single = Path(folder) / "single"
+            write_again(record, single, 1, "single", ())
+            alone = compare(single, reference, 1, steps, seed, pool)
+            errors = {**errors, "float32_single_device_err": alone["float32_err"]}
     return CheckReport(**errors, ranks=ranks, recompiled=ranks != record.world_size, edited=edited)
 
 
@@ -112,6 +119,24 @@ def compare(
         raise fail("E406", f"the program fails on rank {error.rank}: {error.reason}", help=error.trace) from error
     errors: Mapping[str, Any] = results[0]
     return errors
+
+
+def _too_large(errors: Mapping[str, Any]) -> bool:
+    """Whether the float32 error is more than that of the reference allows."""
+    return bool(errors["float32_err"] > _allowed(errors["float32_single_device_err"]))
+
+
+def _allowed(single_device_err: float) -> float:
+    return max(TOLERANCE_FLOAT32, FACTOR_FLOAT32 * single_device_err)
+
+
+def write_reference(record: PlanFile, out: Path) -> None:
+    """Compile the texts of a plan for one device, by the statements alone, into a new folder."""
+    library = reference_library(library_of(record.sources.operators))
+    model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
+    machine = read_machine(record.sources.machine)
+    plan = search(model, build_mesh(machine, 1, None), machine, library, "single", {}, [])
+    write_files(render_reference(plan, library), out)
 
 
 def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: tuple[str, ...]) -> None:

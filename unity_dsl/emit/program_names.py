@@ -11,7 +11,7 @@ PROGRAM_NAMES = frozenset({
     "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
     "MESH", "SMALLER", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
     "uniform", "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
-    "ParameterSpec", "Block", "name", "spec", "annotations",
+    "ParameterSpec", "Block", "name", "spec", "annotations", "declared",
 })  # fmt: skip
 """What the module itself uses: no variable or class of a model may hide one of these."""
 

@@ -41,8 +41,8 @@ class ProgramText:
     smaller: SmallerSizes = NONE
 
 
-def render_model(text: ProgramText) -> str:
-    """model.py: the model as one module that every rank runs."""
+def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
+    """model.py: the model as one module that every rank runs. `imports` are other modules of its folder."""
     plan, program = text.plan, text.program
     mesh = plan.mesh
     modules = [*program.modules, text.module]
@@ -52,6 +52,7 @@ def render_model(text: ProgramText) -> str:
         title=docstring_text(plan.model.name),
         machine=docstring_text(plan.machine),
         facts=list(_facts(plan)),
+        imports=imports,
         world=mesh.size,
         mesh=_tuple(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
         hash=_hash(plan),

@@ -122,6 +122,12 @@ def test_a_content_includes_the_functions_that_it_reaches() -> None:
     assert len(hashes) == 2
 
 
+def test_a_fact_is_no_part_of_the_content(tried: list[str]) -> None:
+    read(TEXT)
+    read(TEXT.replace("derivative x: 2\n", "derivative x: 2\n  fact twice(0) == 0\n"))
+    assert tried == ["doubled"]
+
+
 def test_a_record_of_other_trials_or_none_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_record(shipped_record().to_text()).declarations
     for text in ("", "{}", "[]", '{"trials": 0, "texts": {}, "declarations": {}}'):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
@@ -98,16 +98,20 @@ def remember(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> 
 
 
 def content_hash(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> str:
-    """SHA-256 over a declaration and every element function that it reaches."""
+    """SHA-256 over a declaration and every element function that it reaches, without facts: these are tried always."""
     reached: dict[str, FunctionDecl] = {}
-    pending: list[object] = [declaration]
+    pending = [declaration]
     while pending:
-        for node in syntax_nodes(pending.pop()):
+        for node in syntax_nodes(_without_facts(pending.pop())):
             if isinstance(node, Apply) and node.function in functions and node.function not in reached:
                 reached[node.function] = functions[node.function]
                 pending.append(functions[node.function])
-    texts = [canonical_text(declaration), *(canonical_text(reached[name]) for name in sorted(reached))]
+    texts = [canonical_text(_without_facts(one)) for one in (declaration, *(reached[name] for name in sorted(reached)))]
     return sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _without_facts(declaration: FunctionDecl | OperatorDecl) -> FunctionDecl | OperatorDecl:
+    return replace(declaration, facts=()) if isinstance(declaration, FunctionDecl) else declaration
 
 
 def _called(declaration: FunctionDecl | OperatorDecl) -> str:
