@@ -321,7 +321,7 @@ class Functions:
         found = Sign.UNKNOWN
         parts = tuple(map(refresh, factor.arguments))
         for law in self.laws.signs.get(name, ()):
-            known = Sign.POSITIVE if _is_strict(law) else Sign.NOT_NEGATIVE
+            known = Sign.POSITIVE if law.is_strict else Sign.NOT_NEGATIVE
             if known > found and any(
                 _are_numbers(names) and self._holds(law.fact, names)
                 for names in matches(law.arguments, parts, self.laws, {})
@@ -477,11 +477,6 @@ def _only(form: Form) -> Atom | None:
 def _are_numbers(names: Values) -> bool:
     """Whether the names of a fact stand for real numbers: it says nothing of infinity."""
     return all(map(is_finite, names.values()))
-
-
-def _is_strict(law: Law) -> bool:
-    bound = law.fact.claim.arguments[1]
-    return law.fact.claim.function == ">" or (isinstance(bound, Number) and bound.value > 0)
 
 
 def _exponent(term: Term) -> tuple[Term, int]:
