@@ -1,4 +1,4 @@
-"""Renders model.py and parallel.py of a plan, gradient buckets included."""
+"""Renders model.py and parallel.py of a plan from their templates (codegen/model.py.j2, codegen/parallel.py.j2)."""
 
 from __future__ import annotations
 
