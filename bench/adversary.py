@@ -48,6 +48,7 @@ def main() -> None:
     todo = [task for task in tasks if task not in done]
     begun = perf_counter()
     with get_context("spawn").Pool(options.processes) as pool, log.open("a") as file:
+        file.write("\n" if log.exists() and log.read_text()[-1:] not in ("", "\n") else "")
         try:
             for place, entry in enumerate(pool.imap_unordered(_run, todo), 1):
                 file.write(json.dumps(entry) + "\n")
@@ -66,8 +67,9 @@ def main() -> None:
             print(f"\n{fault}: {one.kind}, {one.detail}\n{one.text}")
     results = {
         "seed": options.seed,
-        "rules": options.rules,
-        "judged, of those that can be read": len(found),
+        "rules asked for": options.rules,
+        "drawn": sum(entry["task"][2] - entry["task"][1] for entry in _entries(log)),
+        "read and judged": len(found),
         "processor time": {
             "prover": round(sum(one.seconds[0] for one in found), 1),
             "evaluator": round(sum(one.seconds[1] for one in found), 1),

@@ -101,6 +101,8 @@ def test_weights_of_a_checkpoint_are_loaded_on_any_number_of_ranks(programs: Pro
         model.load_weights(saved)
         loaded = model.global_tensors()
         assert loaded.keys() == {"w1", "b1", "w2"}
+        with pytest.raises(Exception, match="has no checkpoint: there is no"):
+            model.load_weights(tmp_path)
         assert all((loaded[name] != start_tensors[name]).any() for name in loaded)
         other.load_global(loaded)
         model.load_weights(saved / "step-00000002")

@@ -73,6 +73,13 @@ def test_names_that_model_py_prints_are_those_of_values(tmp_path: Path, name: st
     assert [place.path for place in matching(name, every)] == [path]
 
 
+def test_an_unknown_name_is_told_which_paths_end_so(tmp_path: Path) -> None:
+    every = list(places(transformer(tmp_path, strategy="single").plan.model))
+    with pytest.raises(InputError) as error:
+        matching("hidden", every)
+    assert error.value.diagnostic.help == "did you mean `layer.mlp.hidden`?"
+
+
 def test_a_printed_name_of_several_values_is_refused(tmp_path: Path) -> None:
     text = """
     model two[b = 4, d = 4]

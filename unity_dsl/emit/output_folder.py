@@ -18,7 +18,7 @@ from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.read import read_bytes
 from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
-from .program_text import render_model, render_parallel, write_down
+from .program_text import ProgramText, render_model, render_parallel, write_down
 from .smaller_sizes import SmallerSizes, find_smaller_sizes
 from .theorem_list import list_declared, list_theorems
 from .train_files import render_checkpoint, render_data, render_train
@@ -31,7 +31,9 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
 
     One device needs no parallel.py, and what has no loss nothing to train it with.
     """
-    text = write_down(plan, library, _smaller_sizes(plan, library, sources, choices))
+    text = write_down(plan, library)
+    if smaller := _smaller_sizes(text, library, sources, choices):
+        text = write_down(plan, library, smaller)
     files = {
         "__init__.py": _PACKAGE.format(model=plan.model.name),
         "model.py": render_model(text),
@@ -43,18 +45,20 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
     return {**files, NAME: render_plan_file(plan, sources, choices, files, theorems, declared, __version__)}
 
 
-def _smaller_sizes(plan: Plan, library: Library, sources: Sources, choices: Choices) -> SmallerSizes:
+def _smaller_sizes(text: ProgramText, library: Library, sources: Sources, choices: Choices) -> SmallerSizes:
     file = parse_model(sources.model)
 
     def again(name: str, size: int) -> Model:
         return build_model(file, library, {**choices.settings, name: size}, choices.preset)
 
-    def comparable(other: Plan) -> object:
-        text = write_down(other, library)
+    def comparable(text: ProgramText) -> object:
         modules = [(part.name, part.parameters, part.lines) for part in (*text.program.modules, text.module)]
         return modules, text.signature, render_parallel(text)
 
-    return find_smaller_sizes(plan, file, library, again, comparable)
+    def write(plan: Plan) -> object:
+        return comparable(write_down(plan, library))
+
+    return find_smaller_sizes(text.plan, comparable(text), file, library, again, write)
 
 
 def write_program(

@@ -9,7 +9,7 @@ from keyword import iskeyword, issoftkeyword
 
 PROGRAM_NAMES = frozenset({
     "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
-    "MESH", "SMALLER", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
+    "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
     "uniform", "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
     "ParameterSpec", "Block", "name", "spec", "annotations", "declared",
 })  # fmt: skip

@@ -1,10 +1,10 @@
-"""Renders model.py and parallel.py of a plan, gradient buckets included."""
+"""Renders model.py and parallel.py of a plan from their templates (codegen/model.py.j2, codegen/parallel.py.j2)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -38,7 +38,7 @@ class ProgramText:
     module: ModuleText
     signature: list[str]
     optional: tuple[str, ...] = ()
-    smaller: SmallerSizes = NONE
+    smaller: SmallerSizes = field(default_factory=dict)
 
 
 def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
@@ -58,7 +58,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         hash=_hash(plan),
         dtype=_DTYPES[_dtype(plan.model)],
         several=len(text.optional) > 1,
-        smaller=json.dumps(dict(text.smaller.steps)) if text.smaller.steps else "",
+        smaller=bool(text.smaller),
         trained=plan.model.loss is not None,
         optional=bool(text.optional),
         constants=list(_constants(text)),
@@ -113,7 +113,7 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> Pr
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
     variables = {name: names.fresh(name) for name in inputs}
     optional = _optional(plan.model)
-    sizes = names.fresh("sizes") if smaller.steps else ""
+    sizes = names.fresh("sizes") if smaller else ""
     if sizes:
         module.lines.append(f"{sizes} = None if self.training else {{}}  # of this call")
     forward = ForwardText(program, graph, module, names, {}, "self")
@@ -254,8 +254,8 @@ def _dict(name: str, entries: Sequence[str], kind: str) -> str:
 def _tensor_spec(value: Value, text: ProgramText) -> str:
     limit = f", {value.integer_range}" if value.integer_range is not None else ""
     limit += ", optional=True" if value.name in text.optional else ""
-    if value.name in text.smaller.dimensions:
-        names = (json.dumps(name) if name is not None else "None" for name in text.smaller.dimensions[value.name])
+    if value.name in text.smaller:
+        names = (json.dumps(name) if name is not None else "None" for name in text.smaller[value.name])
         limit += f", sizes={_tuple(list(names))}"
     return f'TensorSpec({_tuple(map(str, value.shape))}, "{_DTYPES[value.dtype]}"{limit})'
 

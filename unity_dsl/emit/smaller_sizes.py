@@ -1,13 +1,13 @@
 """Sizes of inputs that a program's text does not depend on: outside training it may be called with smaller ones.
 
-A parameter of the model is such a size if the model at a smaller value, planned alike, is written as the same text. So
-what is called with fewer positions is what would have been compiled for as many.
+A parameter of the model is such a size if the model at the value 1, planned alike, is written as the same text: then no
+device divides it and no line depends on it, and a call with less is what would have been compiled for as much.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ..graph.graph import Graph, Model, Segment, Value
 from ..graph.layout import Mesh
@@ -17,54 +17,55 @@ from ..index.library import Library
 from ..syntax.ast import ModelFile, Name, Storage, StorageDecl
 from ..syntax.diagnostic import InputError
 
+Again = Callable[[str, int], Model]
 CONSIDERED = 3
 """So many parameters are tried, in the order in which the dimensions of inputs name them."""
 
 
-@dataclass(frozen=True)
-class SmallerSizes:
-    """Parameters by name with what their smaller values are multiples of, and per input the one of each dimension."""
+SmallerSizes = Mapping[str, tuple[str | None, ...]]
+"""Per input, the parameter that each of its dimensions is, where smaller values of it are taken."""
 
-    steps: Mapping[str, int] = field(default_factory=dict)
-    dimensions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
-
-
-NONE = SmallerSizes()
+NONE: SmallerSizes = {}
 
 
 def find_smaller_sizes(
-    plan: Plan, file: ModelFile, library: Library, again: Callable[[str, int], Model], write: Callable[[Plan], object]
+    plan: Plan, text: object, file: ModelFile, library: Library, again: Again, write: Callable[[Plan], object]
 ) -> SmallerSizes:
-    """The parameters whose smaller values the text of a plan holds for.
+    """The dimensions of inputs whose smaller values the text of a plan holds for.
 
-    `again` builds the model with another value of a parameter, `write` is a plan's text in a form that compares. Where
-    rules have changed the model there are none.
+    `again` builds the model with another value of a parameter, `write` is a plan's text in a form that compares, `text`
+    that of this plan. Where rules have changed the model there are none.
     """
     if plan.rules:
         return NONE
     named = dict(_named_dimensions(file, plan.model.parameters))
-    candidates = list(dict.fromkeys(name for names in named.values() for name in names if name is not None))
-    text = write(plan)
-    steps: dict[str, int] = {}
-    for name in candidates[:CONSIDERED]:
-        for step in dict.fromkeys((1, plan.mesh.size)):
-            value = plan.model.parameters[name]
-            if not isinstance(value, int) or value <= step or value % step:
-                continue
-            smaller = _planned_alike(plan, again, name, step, library)
+    candidates = dict.fromkeys(name for names in named.values() for name in names if name is not None)
+    for given, names in named.items():
+        for dim, name in enumerate(names):
+            if name in candidates and _is_cut(plan.graph.values.get(given), dim):
+                del candidates[name]
+    found = set()
+    for name in list(candidates)[:CONSIDERED]:
+        value = plan.model.parameters[name]
+        if isinstance(value, int) and value > 1:
+            smaller = _planned_alike(plan, again, name, library)
             try:
-                same = smaller is not None and write(smaller) == text
+                if smaller is not None and write(smaller) == text:
+                    found.add(name)
             except ValueError:  # an operator or a conversion that cannot be written at this size
-                same = False
-            if same:
-                steps[name] = step
-                break
-    dimensions = {
-        given: tuple(name if name in steps else None for name in names)
+                continue
+    return {
+        given: tuple(name if name in found else None for name in names)
         for given, names in named.items()
-        if any(name in steps for name in names)
+        if not found.isdisjoint(names)
     }
-    return SmallerSizes(steps, dimensions)
+
+
+def _is_cut(planned: PlannedValue | None, dim: int) -> bool:
+    """Whether some layout of a value divides the dimension."""
+    if planned is None:
+        return False
+    return any(layout.nesting(dim) for layout in (planned.produced, *(made.layout for made in planned.materialised)))
 
 
 def _named_dimensions(
@@ -89,12 +90,10 @@ class _Differs(Exception):
     """The model at another size has no such plan."""
 
 
-def _planned_alike(
-    plan: Plan, again: Callable[[str, int], Model], name: str, size: int, library: Library
-) -> Plan | None:
-    """The plan of the model with a parameter of that size, under the same configurations; None if there is none."""
+def _planned_alike(plan: Plan, again: Again, name: str, library: Library) -> Plan | None:
+    """The plan of the model with a parameter of 1, under the same configurations; None if there is none."""
     try:
-        model = again(name, size)
+        model = again(name, 1)
         graph = _graph(plan.graph, model.graph, {}, plan.mesh, library)
     except (InputError, _Differs):
         return None

@@ -1,4 +1,4 @@
-"""Finishes a graph: dead code dropped, captures found, gradients marked, random sites numbered.
+"""Dead code elimination and the last passes over a graph: captures, which values have gradients, random sites.
 
 Everything is read off one relation, which value is computed from which, across repeats and their iterations: a carried
 value's entry comes from its start and from its exit. Needed are the loss, the outputs and what buffers are updated to;

@@ -1,4 +1,4 @@
-"""Halos and pieces of merged dimensions that an operator's operands need where an axis is divided; their width.
+"""Halos: which parts of neighbouring slices an operand needs where an axis is divided, how wide, by which declared op.
 
 The operator's axis is partitioned. A dimension that it is all of is then partitioned too, but not every dimension is:
 

@@ -1,4 +1,4 @@
-"""Version of the prover and of z3, by which stale certificates are told."""
+"""Version numbers of the prover and of z3 that certificates record (compared in rules/certificate.py)."""
 
 from __future__ import annotations
 

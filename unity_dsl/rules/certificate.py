@@ -1,4 +1,4 @@
-"""Certificates of rules: written, read, and found stale where a declaration, the prover or z3 changed.
+"""Certificates of rules: written, read, and found stale where a declaration or a recorded version changed.
 
 `X.certificates.json` stands beside `X.rules`. A certificate counts for a rule only while everything that its proof
 rests on is what it was: the rule, every declaration that it reaches, the prover and z3. Anything else leads to a new

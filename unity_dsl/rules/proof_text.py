@@ -1,4 +1,4 @@
-"""Prints a rule's proof: the text of `unityc rules show NAME`."""
+"""Lays out a rule's proof for `unityc rules show NAME`; formulas are printed by prove/translation/form_text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes on pinned slices that no operator computes on: they are gathered before each that reads them, as in FSDP."""
+"""Notes of a plan (for its user) on pinned slices that are gathered before each operator that reads them."""
 
 from __future__ import annotations
 

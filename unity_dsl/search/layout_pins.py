@@ -109,11 +109,19 @@ def matching(pattern: str, every: Iterable[Place]) -> list[Place]:
             )
     found = found or _printed(pattern, every)
     if not found:
-        names = [place.path for place in every]
-        raise fail("E306", f"the model has no weight or value called `{pattern}`", help=suggest(pattern, names))
+        raise fail("E306", f"the model has no weight or value called `{pattern}`", help=_nearest(pattern, every))
     return found
 
 
+def _nearest(pattern: str, every: Iterable[Place]) -> str:
+    """What may have been meant: a path that ends so, else the closest one."""
+    ending = [place.path for place in every if place.path.endswith((f".{pattern}", f"_{pattern}"))]
+    if ending:
+        return f"did you mean {' or '.join(f'`{path}`' for path in ending[:_SUGGESTED])}?"
+    return suggest(pattern, [place.path for place in every])
+
+
+_SUGGESTED = 3
 _CONVERTED = re.compile(r"_(?:[irp]|s\d+)+$")
 """How the program ends the name of a value in another layout: `x_s0`, `x_rs1`."""
 

@@ -1,4 +1,4 @@
-"""Reads source files from disk: the only place of this stage that does."""
+"""Reads source files from disk; nothing else in syntax/ does."""
 
 from __future__ import annotations
 

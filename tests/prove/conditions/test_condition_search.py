@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -20,7 +21,7 @@ from unity_dsl.prove.refutation.counterexample import confirmed
 from unity_dsl.prove.refutation.numeric_run import Difference, IllShaped, Run, witness_sizes
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.prove.translation.rest_ranks import ranks_of
-from unity_dsl.prove.translation.rule_forms import claim_of, used_names, views_at
+from unity_dsl.prove.translation.rule_forms import attribute_names, claim_of, used_names, views_at
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import RuleDecl
 
@@ -98,7 +99,7 @@ def test_what_is_found_is_proved_and_cannot_be_left_out(rule: RuleDecl) -> None:
 @pytest.mark.parametrize("rule", CONDITIONAL, ids=lambda rule: rule.name)
 def test_a_counterexample_outside_is_confirmed(rule: RuleDecl) -> None:
     found = found_for(rule)
-    assert not holds(found.conditions, found.outside.sizes)
+    assert not holds(found.conditions, claim_of(rule).written(found.outside.sizes))
     assert all(size >= 1 for size in found.outside.sizes.values())
     if expectation(rule)["outside"] == "differs":
         assert isinstance(found.outside, Difference)
@@ -154,6 +155,27 @@ def test_the_sides_agree_where_the_condition_holds_and_nowhere_else(name: str) -
         assert agrees == expected, sizes
         count[agrees] += 1
     assert min(count.values()) > 0
+
+
+@pytest.mark.parametrize("rule", CONDITIONAL[::6], ids=lambda rule: rule.name)
+def test_no_weaker_condition_of_the_grammar_is_proved(rule: RuleDecl) -> None:
+    """Single comparisons that hold, among small sizes, wherever the condition does and somewhere else."""
+    found, claim = found_for(rule), claim_of(rule)
+    ranks = next(iter(ranks_of(rule, operators())))
+    used, attributes = used_names(rule, claim, ranks), attribute_names(rule, claim, ranks)
+    names = [name for name in used if name.isidentifier()]
+    sizes = [dict(zip(used, values, strict=True)) for values in product(range(1, 4), repeat=len(used))]
+    written = [claim.written(one) for one in sizes if claim.holds(one)]
+    told = (found.conditions, *found.others)
+    inside = {place for place, one in enumerate(written) if any(holds(conditions, one) for conditions in told)}
+    weaker = []
+    for atom in atoms(names, attributes):
+        covered = {place for place, one in enumerate(written) if not atom.zeros and holds((atom.text,), one)}
+        if inside < covered:
+            weaker.append(atom)
+    for atom in weaker[:12]:
+        stated = replace(rule, conditions=(*rule.conditions, atom.comparison))
+        assert not isinstance(prove_rule(stated, operators(), shrink=False), Proved), atom.text
 
 
 # ---------------------------------------------------------------------------------------------- none
@@ -227,6 +249,16 @@ def test_every_atom_is_read_as_it_is_written() -> None:
     assert [atom.text for atom in every if atom.zeros] == ["a == 0"]
     multiple = next(atom for atom in every if atom.text == "m % a == 0")
     assert not multiple.holds({"m": np.array(3), "n": np.array(1), "a": np.array(0)})
+
+
+def test_products_of_four_names_are_compared_in_every_pairing() -> None:
+    every = atoms(["m", "n", "k"], frozenset(), ["a"])
+    texts = {atom.text for atom in every}
+    products = [text.split(" == ") for text in texts if text.count("*") == 2]
+    assert {frozenset(frozenset(side.split(" * ")) for side in sides) for sides in products} == {
+        frozenset({frozenset({"m", one}), frozenset({"n", "k", "a"} - {one})}) for one in "nka"
+    }
+    assert {"a == m", "a == n", "a == k"} <= texts
 
 
 def test_implication_of_conditions() -> None:

@@ -1,4 +1,4 @@
-"""Axis lengths that record what is asked of them, so that a derivation serves all lengths of the same answers.
+"""Caching of derivations over axis lengths: records what is asked of lengths, to reuse what has the same answers.
 
 A derivation that looks at lengths by way of questions alone is a function of the answers: what it finds at some lengths
 it finds at all others that answer alike. So operators that differ in sizes are differentiated once, unless it matters.

@@ -1,4 +1,4 @@
-"""The allowlist of native calls in `torch:` and `numpy:` lines, and the check of calls against it.
+"""The allowlist of native functions, keywords and strings in `torch:` and `numpy:` lines, and the check against it.
 
 In the `torch:` of an operator with an `eval` clause the name `training` tells the two apart. One that does not ask is
 for training alone.

@@ -1,4 +1,4 @@
-"""Continuous piecewise linear functions of one form, in the canonical representation of Chua and Kang (1977).
+"""Normalises relu6, clamp, leaky relu and the like: the canonical piecewise-linear form of Chua and Kang (1977).
 
     f(v) = a v + b + sum of c_i max(v - t_i, 0),  t_i rational and increasing, no c_i = 0
 

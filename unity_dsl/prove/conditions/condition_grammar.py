@@ -10,6 +10,7 @@ Over the names of a rule that its own conditions leave free and its text can wri
     s == t * u        the order is that of the factors, which tells a view which one is the major
     s <= t
     s < t
+    s * t == u * v    four names
 
 An attribute is a name of either kind, `a == t`, `a <= t` and so on included. A condition is one comparison or
 two. Every name is at least 1, as everywhere in a rule, save an attribute that the condition makes 0.
@@ -60,9 +61,38 @@ class Atom:
         return _COMPARISONS[self.comparison.function](first, second)
 
 
-def atoms(names: Sequence[str], attributes: frozenset[str]) -> tuple[Atom, ...]:
-    """Every comparison of the grammar over these names, the preferred ones first."""
-    return tuple(sorted(_atoms(sorted(names), attributes), key=lambda atom: (atom.kind, len(atom.text))))
+EQUALITY = 2
+"""The kind of `s == t`."""
+MAX_PRODUCT_NAMES = 9
+"""Of more names no two products are compared: their number grows with the fourth power."""
+
+
+def atoms(names: Sequence[str], attributes: frozenset[str], determined: Sequence[str] = ()) -> tuple[Atom, ...]:
+    """Every comparison of the grammar over these names, the preferred ones first.
+
+    `determined` are names that the rule's own conditions determine: they are compared for equality and in products.
+    """
+    found = [*_atoms(sorted(names), attributes), *_of_products(sorted(names), sorted(determined))]
+    return tuple(sorted(found, key=lambda atom: (atom.kind, len(atom.text))))
+
+
+def _of_products(names: Sequence[str], determined: Sequence[str]) -> Iterator[Atom]:
+    for s in determined:
+        for t in (*names, *(other for other in determined if other > s)):
+            yield _atom(EQUALITY, "==", Name(s), Name(t))
+    every = [*names, *determined]
+    for four in combinations(every, 4) if len(every) <= MAX_PRODUCT_NAMES else ():
+        for first, second in _pairings(four):
+            products = [Apply("*", (Name(left), Name(right))) for left, right in (first, second)]
+            yield _atom(8, "==", *products)
+
+
+def _pairings(four: tuple[str, ...]) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """The three ways to divide four names into two pairs."""
+    first, *others = four
+    for other in others:
+        rest = [name for name in others if name != other]
+        yield (first, other), (rest[0], rest[1])
 
 
 def _atoms(names: Sequence[str], attributes: frozenset[str]) -> Iterator[Atom]:
@@ -71,7 +101,7 @@ def _atoms(names: Sequence[str], attributes: frozenset[str]) -> Iterator[Atom]:
             yield _atom(0, "==", Name(name), Number(0))
         yield _atom(1, "==", Name(name), Number(1))
     for s, t in combinations(names, 2):
-        yield _atom(2, "==", Name(s), Name(t))
+        yield _atom(EQUALITY, "==", Name(s), Name(t))
     for s, t in permutations(names, 2):
         yield _atom(3, "==", Apply("%", (Name(s), Name(t))), Number(0))
         yield _atom(6, "<=", Name(s), Name(t))

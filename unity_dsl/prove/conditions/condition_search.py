@@ -34,7 +34,7 @@ from ..rule_proof import prove_rule
 from ..translation.rest_ranks import ranks_of
 from ..translation.rule_forms import Ranks, Views, attribute_names, claim_of, used_names, views_at
 from ..translation.size_assumptions import Claim
-from .condition_grammar import Array, Atom, atoms
+from .condition_grammar import EQUALITY, Array, Atom, atoms
 
 POOL = 1500
 """Sizes that are drawn at given ranks; only some are run."""
@@ -105,14 +105,17 @@ def find_condition(rule: RuleDecl, library: Library) -> Found | None:
     best = _first_proved(rule, library, evidence, 0)
     if best is None:
         return None
-    condition, proved = _weakened(rule, library, evidence, 0, *best)
-    every = [condition]
-    while len(every) <= MOST_OTHERS:
-        known = evidence.covered_by(every) | evidence.agree & ~evidence.agreeing
+    found = dict([_weakened(rule, library, evidence, 0, *best)])
+    while len(found) <= MOST_OTHERS:
+        known = evidence.covered_by(list(found)) | evidence.agree & ~evidence.agreeing
         other = _first_proved(rule, library, evidence, known)
         if other is None:
             break
-        every.append(_weakened(rule, library, evidence, known, *other)[0])
+        weaker, proved = _weakened(rule, library, evidence, known, *other)
+        found = {one: answer for one, answer in found.items() if not _entails(rule, evidence, one, weaker)}
+        found[weaker] = proved
+    every = list(found)
+    condition, proved = every[0], found[every[0]]
     return Found(
         evidence.texts(condition),
         _restricted(rule, evidence, condition),
@@ -155,9 +158,11 @@ def _weakened(
     """Of the conditions that the runs do not tell apart, one that is weaker for all sizes, where it is proved too."""
     covered = evidence.covered(condition)
     same = [other for other in evidence.candidates(known) if evidence.covered(other) == covered]
-    for other in same[:MOST_PROOFS]:
-        if not _is_weaker(rule, evidence, other, condition):
+    proofs = 0
+    for other in dict.fromkeys((*same[:MOST_PROOFS], *evidence.replaced(condition))):
+        if proofs == MOST_PROOFS or not _is_weaker(rule, evidence, other, condition):
             continue
+        proofs += 1
         answer = _proof(_restricted(rule, evidence, other), library)
         if isinstance(answer, Proved):
             condition, proved = other, answer
@@ -242,7 +247,8 @@ class Evidence:
         all_ranks = list(ranks_of(rule, library))
         attributes = attribute_names(rule, claim, all_ranks[0])
         names = [name for name in used_names(rule, claim, all_ranks[0]) if name.isidentifier()]
-        grammar = atoms(names, attributes)
+        determined = [name for name in claim.names if name.isidentifier()]
+        grammar = atoms(names, attributes, determined)
         settings = tuple(_setting(rule, claim, library, ranks, grammar, attributes) for ranks in all_ranks)
         return cls(rule, claim, library, grammar, attributes, settings, [0] * len(grammar), dict.fromkeys(names, 0))
 
@@ -250,7 +256,7 @@ class Evidence:
 
     def gather(self) -> None:
         """Runs for every atom, at which as few others hold as can be; and runs at which few hold at all."""
-        chosen = [_chosen(setting) for setting in self.settings]
+        chosen = [_chosen(setting, self.atoms) for setting in self.settings]
         for turn in range(max(map(len, chosen), default=0)):
             for setting, places in zip(self.settings, chosen, strict=True):
                 if turn < len(places) and self.runs < FIRST_RUNS:
@@ -293,7 +299,7 @@ class Evidence:
         sizes = claim_of(restricted).written(found.sizes)
         if not sizes.keys() >= self.zero.keys():
             return  # a name that only conditions mention, and that they leave without a value
-        self._record(sizes, _holding(self.atoms, [sizes], list(sizes))[:, 0], agrees=False)
+        self._record(sizes, _holding(self.atoms, [sizes])[:, 0], agrees=False)
 
     def _record(self, sizes: Mapping[str, int], holding: Array, *, agrees: bool) -> None:
         bit = 1 << self.runs
@@ -373,6 +379,13 @@ class Evidence:
         self.ranked = (self.runs, known, best[:RANKED])
         return self.ranked[2]
 
+    def replaced(self, condition: Condition) -> Iterator[Condition]:
+        """The condition with one of its comparisons replaced by another one that no run tells from it."""
+        for place in condition if len(condition) > 1 else ():
+            for other, atom in enumerate(self.atoms):
+                if self.holds[other] == self.holds[place] and atom.zeros == self.atoms[place].zeros and other != place:
+                    yield tuple(sorted({*condition, other} - {place}))
+
     def _length(self, condition: Condition) -> tuple[int, int, Condition]:
         return len(condition), sum(self.atoms[place].kind for place in condition), condition
 
@@ -411,12 +424,15 @@ def _setting(
     pool = list(_pool(claim, names, attributes))
     witness = witness_sizes(claim, names, 0) or (pool[0] if pool else None)
     views = {} if witness is None else views_at(rule, claim, library, ranks, witness)
-    return Setting(ranks, names, views, pool, _holding(grammar, pool, names), list(range(len(pool))))
+    written = list(map(claim.written, pool)) if claim.names else pool
+    return Setting(ranks, names, views, pool, _holding(grammar, written), list(range(len(pool))))
 
 
-def _holding(grammar: Sequence[Atom], pool: Sequence[Mapping[str, int]], names: Sequence[str]) -> Array:
+def _holding(grammar: Sequence[Atom], pool: Sequence[Mapping[str, int]]) -> Array:
     """Where each atom holds: an atom a row, sizes a column."""
-    values = {name: np.array([sizes[name] for sizes in pool], dtype=np.int64) for name in names}
+    if not pool:
+        return np.zeros((len(grammar), 0), dtype=bool)
+    values = {name: np.array([sizes[name] for sizes in pool], dtype=np.int64) for name in pool[0]}
     return np.array([atom.holds(values) for atom in grammar], dtype=bool).reshape(len(grammar), len(pool))
 
 
@@ -440,8 +456,8 @@ def _pool(claim: Claim, names: Sequence[str], attributes: frozenset[str]) -> Ite
             yield sizes
 
 
-def _chosen(setting: Setting) -> list[int]:
-    """Places of the pool, each once: where few atoms hold, then for every atom where few others do."""
+def _chosen(setting: Setting, grammar: Sequence[Atom]) -> list[int]:
+    """Places of the pool, each once: where few atoms hold; for every atom, and two equalities, where few others do."""
     order = np.argsort(setting.holding.sum(axis=0), kind="stable")
     taken: dict[int, None] = dict.fromkeys(order[: 4 * PER_ATOM].tolist())
     for turn in range(PER_ATOM):
@@ -449,4 +465,9 @@ def _chosen(setting: Setting) -> list[int]:
             places = order[held[order]]
             if turn < len(places):
                 taken[int(places[turn])] = None
+    equalities = [setting.holding[place] for place, atom in enumerate(grammar) if atom.kind == EQUALITY]
+    for first, second in combinations(equalities, 2):
+        places = order[(first & second)[order]]
+        if len(places):
+            taken[int(places[0])] = None
     return list(taken)

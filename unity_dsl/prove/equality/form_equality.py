@@ -39,8 +39,8 @@ from ..normal_form.guard import Guard, Relation, guard, settled, within
 from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
 from ..normal_form.step_limit import spend
 from .factor_order import arranged
-from .images import Images
 from .index_unification import changes_of_index
+from .modular_images import Images
 from .witness_points import witness_points
 
 MAX_ORDERS = 24

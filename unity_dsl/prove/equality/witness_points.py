@@ -1,4 +1,4 @@
-"""Values of bound indices at which a family may have a given number as a member: quantifier elimination by test points.
+"""Test points for members of maxima: index values at which a set may have a given element (quantifier elimination).
 
 Whether a number is one of {value(r) : r in range, guards} asks for an r. Equations of reads are solved for indices with
 coefficient ±1, one in terms of others (Gauss); what is left open is put at each of its lower bounds (Cooper 1972; Loos

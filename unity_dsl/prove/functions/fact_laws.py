@@ -45,6 +45,12 @@ class Law:
     right: Expr
     fact: FactDecl
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether a fact about a sign says positive, rather than not negative."""
+        bound = self.fact.claim.arguments[1]
+        return self.fact.claim.function == ">" or (isinstance(bound, Number) and bound.value > 0)
+
 
 Pair = tuple[FunctionDecl, FactDecl]
 

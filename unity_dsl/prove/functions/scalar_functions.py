@@ -1,10 +1,12 @@
-"""Scalar functions of normal forms, by the facts that are declared beside them (fact_laws.py) and what is built in:
+"""Applies scalar functions to normal forms: exponentials, quotients, maxima, comparisons, rewriting by facts.
 
-    max and min are sets (sets.py); 1 / (a b) = (1 / a) (1 / b); a × (1 / a) = 1 where a is known not to be 0
+Built in are, beside what is declared (fact_laws.py):
+
+    max and min are sets (extrema.py); 1 / (a b) = (1 / a) (1 / b); a × (1 / a) = 1 where a is known not to be 0
     f(a + b) = f(a) f(b), f(n t) = f(t) ** n, 1 / f(a) = f(-a) for exponentials f
     a comparison is worth 1 or 0 where the sign of the difference is known
 
-A fact is put to use while a form is built, where its conditions are known to hold (sign.py). Facts about real numbers
+A fact is put to use while a form is built, where its conditions are known to hold (signs.py). Facts about real numbers
 say nothing of infinity. Rewriting ends: a proof may use so many facts, one within another so often, and no more.
 """
 
@@ -319,7 +321,7 @@ class Functions:
         found = Sign.UNKNOWN
         parts = tuple(map(refresh, factor.arguments))
         for law in self.laws.signs.get(name, ()):
-            known = Sign.POSITIVE if _is_strict(law) else Sign.NOT_NEGATIVE
+            known = Sign.POSITIVE if law.is_strict else Sign.NOT_NEGATIVE
             if known > found and any(
                 _are_numbers(names) and self._holds(law.fact, names)
                 for names in matches(law.arguments, parts, self.laws, {})
@@ -475,11 +477,6 @@ def _only(form: Form) -> Atom | None:
 def _are_numbers(names: Values) -> bool:
     """Whether the names of a fact stand for real numbers: it says nothing of infinity."""
     return all(map(is_finite, names.values()))
-
-
-def _is_strict(law: Law) -> bool:
-    bound = law.fact.claim.arguments[1]
-    return law.fact.claim.function == ">" or (isinstance(bound, Number) and bound.value > 0)
 
 
 def _exponent(term: Term) -> tuple[Term, int]:

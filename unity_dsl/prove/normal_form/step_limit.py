@@ -1,4 +1,4 @@
-"""Limits the work of one question by a count of steps, never by a clock, so that its answer is the same on every run.
+"""The step budget of a proof: work is counted, never timed, so that answers are the same on every run.
 
 A step is some tens of microseconds: a term substituted, two terms multiplied, a pair of reads unified, a thousand steps
 of z3, some thousand elements computed in NumPy.

@@ -1,4 +1,4 @@
-"""Memory of each device at the end of a forward pass, predicted from a finished plan.
+"""Predicts the memory of each device: parameters, gradients, optimizer state, activations at the end of a forward pass.
 
 Counted: parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
 the optimizer of the written train.py, and what the forward pass keeps for the backward one: every tensor

@@ -1,4 +1,4 @@
-"""Notes on sizes that no mesh axis divides."""
+"""Notes of a plan (for its user) on sizes that no mesh axis divides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts that each tensor may have, or their orbits, numbered, with conversion prices between them."""
+"""Layouts that each tensor may have (or their orbits under mesh symmetry), numbered, with conversion prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scope of a problem: which layouts it tells apart, and which it leaves out."""
+"""Scope of an optimisation problem: all layouts, their orbits under mesh symmetry, or neighbours of a plan."""
 
 from __future__ import annotations
 

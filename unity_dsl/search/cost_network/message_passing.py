@@ -1,4 +1,4 @@
-"""Cost networks with links through keys, and lower bounds on them by tree-reweighted message passing.
+"""Cost networks (weighted constraint networks) and lower bounds on them by tree-reweighted message passing.
 
 TRW-S (V. Kolmogorov, PAMI 28, 2006): variables in a fixed order send their share of what they know to those after them,
 then to those before. Hubs, costs of more than two variables, take part as factors do in that method.

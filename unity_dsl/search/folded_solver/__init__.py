@@ -1,1 +1,1 @@
-"""The problem of a graph with repeated bodies, its exact minimum and lower bounds on it."""
+"""Optimisation problems of graphs whose repeats are folded (solved once), their exact minima and lower bounds."""

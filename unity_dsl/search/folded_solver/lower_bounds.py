@@ -1,4 +1,4 @@
-"""Lower bounds on parts with repeats, and the reduced costs of every value.
+"""Lower bounds on problems with repeats, and the reduced cost of every value.
 
 A body that is executed N times costs at least `N * least + h(first layout) - h(last layout)`, where `h` is any
 potential of the carried layouts and `least` a lower bound of one body with `h` added at its exit and taken away at its

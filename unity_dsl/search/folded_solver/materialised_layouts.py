@@ -1,4 +1,4 @@
-"""Sets of materialised layouts of a tensor as variables: the produced one and at most two more."""
+"""Variables for the sets of layouts in which a tensor is materialised when several readers share conversions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""E3xx: devices, machines, pins, layouts and strategies; E4xx: files of out/."""
+"""Diagnostic codes E3xx: devices, machines, pins, layouts and strategies; E4xx: files of out/."""
 
 from __future__ import annotations
 

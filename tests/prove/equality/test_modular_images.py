@@ -9,7 +9,7 @@ import pytest
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.decision.integer_arithmetic import Arithmetic
 from unity_dsl.prove.equality.form_equality import Comparison
-from unity_dsl.prove.equality.images import Images
+from unity_dsl.prove.equality.modular_images import Images
 from unity_dsl.prove.normal_form.form import Unsupported
 from unity_dsl.prove.normal_form.guard import compare
 from unity_dsl.prove.normal_form.polynomial import of
