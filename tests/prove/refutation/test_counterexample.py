@@ -213,7 +213,7 @@ def test_not_proved_where_sides_are_not_compared() -> None:
 
 
 def test_logs_of_zero_are_no_counterexample_where_an_operator_names_infinity() -> None:
-    """max(m) log(w[m]) + x against x less it: refuted at numbers where both sides have values."""
+    """max(m) log(w[m]) + x against 1 + x less it: refuted at numbers where both sides have values."""
     (rule,) = (rule for rule in WRONG if rule.name == "log_is_taken_away_from")
     found = refuted(rule)
     (weights,) = (given.values for given in found.inputs if given.name == "w")
