@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import isfinite
 
 import numpy as np
 import pytest
@@ -209,3 +210,11 @@ def test_rest_groups_are_part_of_a_counterexample() -> None:
 def test_not_proved_where_sides_are_not_compared() -> None:
     answer = prove_rule(rule_of("rule f(x: [@p, m], y: [@q, m])\n  where p == q\n  x => y\n"), library())
     assert isinstance(answer, NotProved) and answer.obligation == "same_layout"
+
+
+def test_logs_of_zero_are_no_counterexample_where_an_operator_names_infinity() -> None:
+    """max(m) log(w[m]) + x against 1 + x less it: refuted at numbers where both sides have values."""
+    (rule,) = (rule for rule in WRONG if rule.name == "log_is_taken_away_from")
+    found = refuted(rule)
+    (weights,) = (given.values for given in found.inputs if given.name == "w")
+    assert all(value > 0 for value in weights) and isfinite(found.left) and isfinite(found.right)

@@ -3,13 +3,21 @@
 Every operation adds what it rounds off to what its operands' errors become (Higham, Accuracy and Stability of Numerical
 Algorithms, 3.3). Sums and products round off exactly what the error-free transformations of Knuth and Dekker give, so
 that whole numbers and short binary fractions have the error 0, and comparisons of them are decided. An infinite error
-marks an element of which nothing is known: the statements have no value there (1 / 0), or float64 cannot hold it.
+marks an element that is not known: the statements have no value there (1 / 0), or float64 cannot hold it. Of three
+kinds of elements two are certain: of a finite error, with a value; and `undefined`, without one, for
+
+    x / 0    x // 0    x % 0    0 * inf    inf - inf    inf / inf    of operands that are known, the 0 without an error
+    a primitive that gives NaN at an argument and at both ends of its bound: domains have no gaps as narrow as rounding
+    a primitive that gives an infinity at a moderate argument without an error, which does not overflow: log(0)
+    a read outside of a tensor, and whatever is computed of one that is undefined, but for the branch not taken
+
+What may have a value or not is neither: an infinity that overflow makes, NaN where rounding may have moved an argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -34,15 +42,23 @@ ULPS = 8
 """How far NumPy's elementary functions may be off, in units of EPSILON."""
 _SPLITTER = 2.0**27 + 1
 _LARGEST_SPLIT = 1e150
+_MODERATE, _MINUTE = 64.0, 1e-3
+"""Between these an argument makes no primitive overflow or underflow: where it gives an infinity it has a pole."""
+_LEAST = 1e-300
+_SMALLEST = 5e-324
 _ROUNDS_NOTHING = frozenset({"np.abs", "np.floor", "np.maximum", "np.minimum", "np.negative", "np.sign"})
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """Numbers, each with a bound on its distance from the true value; infinite where nothing is known of that."""
+    """Numbers, each with a bound on its distance from the true value; infinite where nothing is known of that.
+
+    `undefined` is true where there is certainly no true value; the error is infinite there.
+    """
 
     value: Array
     error: Array
+    undefined: Array = field(default_factory=lambda: np.asarray(False))
 
     @property
     def decided(self) -> Array:
@@ -50,14 +66,16 @@ class Bounded:
         return np.isfinite(self.error)
 
     def map(self, change: Callable[[Array], Array]) -> Bounded:
-        """Both parts rearranged alike."""
-        return Bounded(change(self.value), change(self.error))
+        """All three rearranged alike."""
+        return Bounded(
+            change(self.value), change(self.error), change(np.broadcast_to(self.undefined, self.value.shape))
+        )
 
 
 def exact(value: npt.ArrayLike) -> Bounded:
     """Numbers as they stand. Infinite ones are values, NaN is none."""
     number = np.asarray(value, dtype=np.float64)
-    return Bounded(number, np.where(np.isnan(number), np.inf, 0.0))
+    return Bounded(number, np.where(np.isnan(number), np.inf, 0.0), np.isnan(number))
 
 
 def literal(value: Rational) -> Bounded:
@@ -136,7 +154,7 @@ class _Space:
             whole = value.map(lambda part: np.broadcast_to(part, space).reshape(*shape, count))
             value = _reduce(self.equation.kind, whole, count)
         dims = tuple(prod(self.sizes[axis] for axis in dim) for dim in target.dims)
-        return value.map(lambda part: np.array(np.broadcast_to(part, shape), dtype=np.float64).reshape(dims))
+        return value.map(lambda part: np.array(np.broadcast_to(part, shape)).reshape(dims))
 
     def value(self, expr: Expr) -> Bounded:
         match expr:
@@ -173,8 +191,8 @@ class _Space:
             places.append(np.where(valid, part.value, 0).astype(np.int64))
         found = tensor.map(lambda part: np.asarray(part[tuple(places)]))
         fill = exact(np.nan) if read.fill is None else self.value(read.fill)
-        found = Bounded(np.where(inside, found.value, fill.value), np.where(inside, found.error, fill.error))
-        return Bounded(found.value, np.where(known, found.error, np.inf))
+        found = _chosen(inside, found, fill)
+        return Bounded(found.value, np.where(known, found.error, np.inf), known & found.undefined)
 
     def position(self, index: tuple[Expr, ...]) -> npt.NDArray[np.int64]:
         """Row-major positions over the axes, in the order that `uniform` names them."""
@@ -193,14 +211,16 @@ def _reduce(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
             np.asarray(extremum(part, axis=-1))
             for part in (terms.value, terms.value - terms.error, terms.value + terms.error)
         )
-        return _known(value, np.fmax(_distance(high, value), _distance(value, low)))
+        undefined = np.any(terms.undefined, axis=-1)
+        return _known(value, np.fmax(_distance(high, value), _distance(value, low)), undefined)
     total = _by_halves(_plus if kind is ReductionKind.SUM else _times, terms, count)
     if kind is ReductionKind.SUM:
         # In another order the terms round off otherwise, unless nothing is rounded off in this one.
         carried = np.sum(terms.error, axis=-1)
         rounds = total.error > carried
         size = np.sum(np.where(np.isfinite(terms.value), np.abs(terms.value), 0.0), axis=-1)
-        total = Bounded(total.value, np.where(rounds, np.fmax(total.error, carried + EPSILON * size), total.error))
+        error = np.where(rounds, np.fmax(total.error, carried + EPSILON * size), total.error)
+        total = Bounded(total.value, error, total.undefined)
     return total
 
 
@@ -210,15 +230,13 @@ def _by_halves(step: Callable[[Bounded, Bounded], Bounded], terms: Bounded, coun
         half = count // 2
         first, second, last = (_part(terms, *ends) for ends in ((0, half), (half, 2 * half), (2 * half, count)))
         value = step(first, second)
-        folded = Bounded(
-            np.concatenate((value.value, last.value), axis=-1), np.concatenate((value.error, last.error), axis=-1)
-        )
-        terms, count = folded, count - half
+        pairs = (value.value, last.value), (value.error, last.error), (value.undefined, last.undefined)
+        terms, count = Bounded(*(np.concatenate(pair, axis=-1) for pair in pairs)), count - half
     return terms.map(lambda part: part[..., 0])
 
 
 def _part(terms: Bounded, start: int, stop: int) -> Bounded:
-    return Bounded(terms.value[..., start:stop], terms.error[..., start:stop])
+    return terms.map(lambda part: part[..., start:stop])
 
 
 def _distance(high: Array, low: Array) -> Array:
@@ -265,7 +283,10 @@ def _call(function: FunctionDecl, parts: Sequence[Bounded], functions: Mapping[s
     rounded: Array = np.asarray(0.0) if plain else ULPS * EPSILON * np.abs(value)
     if call.function == "np.sqrt":
         rounded = np.where(_times_roundoff(value, value) + (value * value - values[0]) == 0, 0.0, rounded)
-    error = np.where(np.isinf(value), 0.0, rounded)
+    moderate = _all((part.value == 0) | (abs(part.value) <= _MODERATE) & (abs(part.value) >= _MINUTE) for part in parts)
+    underflow = ~moderate & _all(np.isfinite(part.value) for part in parts) & (np.abs(value) < _LEAST) & (not plain)
+    error = np.where(np.isinf(value), 0.0, rounded + np.where(underflow, _LEAST, 0.0))
+    outside, sure = np.isnan(value), _all(part.error == 0 for part in parts)
     for place, part in enumerate(parts):
         # At least to the neighbouring number: a smaller error would be lost when it is added.
         distance = np.where(part.error == 0, 0.0, np.fmax(part.error, np.abs(np.spacing(part.value))))
@@ -273,27 +294,38 @@ def _call(function: FunctionDecl, parts: Sequence[Bounded], functions: Mapping[s
             near = at([*values[:place], moved, *values[place + 1 :]])
             error = error + np.where(part.error == 0, 0.0, _distance(np.fmax(near, value), np.fmin(near, value)))
             error = np.where(np.isnan(near) & (part.error != 0), np.inf, error)
-    return _overflow(value, error, parts)
+            outside = outside & np.isnan(near)
+    pole = np.isinf(value) & sure & moderate
+    return _overflow(value, error, parts, pole | (outside & _all(part.decided for part in parts)))
 
 
 def _select(condition: Bounded, then: Bounded, otherwise: Bounded) -> Bounded:
     """The branch that is not taken has no say. Where the condition is not decided, either may be meant."""
-    taken = condition.value != 0
-    value = np.where(taken, then.value, otherwise.value)
-    error = np.where(taken, then.error, otherwise.error)
+    chosen = _chosen(condition.value != 0, then, otherwise)
     either = np.fmax(then.error, otherwise.error) + _distance(
         np.fmax(then.value, otherwise.value), np.fmin(then.value, otherwise.value)
     )
-    return _known(value, np.where(condition.error == 0, error, either))
+    certain = condition.error == 0
+    undefined = condition.undefined | np.where(certain, chosen.undefined, then.undefined & otherwise.undefined)
+    return _known(chosen.value, np.where(certain, chosen.error, either), undefined)
+
+
+def _chosen(taken: Array, then: Bounded, otherwise: Bounded) -> Bounded:
+    pairs = (then.value, otherwise.value), (then.error, otherwise.error), (then.undefined, otherwise.undefined)
+    return Bounded(*(np.where(taken, *pair) for pair in pairs))
 
 
 def _compare(sign: str, left: Bounded, right: Bounded) -> Bounded:
-    """1 or 0; the error is 1 where rounding may decide between them."""
+    """1 or 0; the error is 1 where rounding may decide between them. With a side without a value: 0, `!=` is 1.
+
+    Not known where that side is an infinity in float64, 1 / 0: there NumPy and PyTorch compare it as one.
+    """
     value = COMPARISON_CALLS[sign](left.value, right.value).astype(np.float64)
     apart = np.abs(left.value - right.value) > left.error + right.error
     same = (left.value == right.value) & (left.error == 0) & (right.error == 0)
     close = np.where(apart | same, 0.0, 1.0)
-    return Bounded(value, np.where(left.decided & right.decided, close, np.inf))
+    missing = (left.undefined & np.isnan(left.value)) | (right.undefined & np.isnan(right.value))
+    return Bounded(value, np.where(missing, 0.0, np.where(left.decided & right.decided, close, np.inf)))
 
 
 def _plus(left: Bounded, right: Bounded) -> Bounded:
@@ -301,7 +333,8 @@ def _plus(left: Bounded, right: Bounded) -> Bounded:
     virtual = value - left.value
     roundoff = (left.value - (value - virtual)) + (right.value - virtual)
     roundoff = np.where(np.isfinite(value), np.abs(roundoff), 0.0)
-    return _overflow(value, left.error + right.error + roundoff, (left, right))
+    opposite = np.isnan(value) & left.decided & right.decided
+    return _overflow(value, left.error + right.error + roundoff, (left, right), opposite)
 
 
 def _minus(left: Bounded, right: Bounded) -> Bounded:
@@ -309,18 +342,20 @@ def _minus(left: Bounded, right: Bounded) -> Bounded:
 
 
 def _negative(part: Bounded) -> Bounded:
-    return Bounded(np.negative(part.value), part.error)
+    return Bounded(np.negative(part.value), part.error, part.undefined)
 
 
 def _times(left: Bounded, right: Bounded) -> Bounded:
     value = np.asarray(left.value * right.value)
     error = np.where(np.isfinite(value), np.abs(_times_roundoff(left.value, right.value)), 0.0)
+    undefined: Array = np.asarray(False)
     for one, other in ((left, right), (right, left)):
         # An infinite factor times one whose sign is certain is infinite.
         certain = np.isinf(one.value) & (np.abs(other.value) > other.error)
         error = error + np.where((other.error == 0) | certain, 0.0, np.abs(one.value) * other.error)
+        undefined = undefined | (np.isinf(one.value) & one.decided & (other.value == 0) & (other.error == 0))
     error = error + np.where((left.error == 0) | (right.error == 0), 0.0, left.error * right.error)
-    return _overflow(value, error, (left, right))
+    return _overflow(value, error, (left, right), undefined)
 
 
 def _times_roundoff(left: Array, right: Array) -> Array:
@@ -329,8 +364,8 @@ def _times_roundoff(left: Array, right: Array) -> Array:
     (a, b), (c, d) = _split(left), _split(right)
     found: Array = ((a * c - value) + a * d + b * c) + b * d
     large = (np.abs(left) > _LARGEST_SPLIT) | (np.abs(right) > _LARGEST_SPLIT)
-    small = (value != 0) & (np.abs(value) < 1 / _LARGEST_SPLIT)
-    return np.where(large | small, np.abs(value) * EPSILON + 5e-324 * (value != 0), found)
+    small = (left != 0) & (right != 0) & (np.abs(value) < 1 / _LARGEST_SPLIT)
+    return np.where(large | small, np.abs(value) * EPSILON + _SMALLEST * small, found)
 
 
 def _split(value: Array) -> tuple[Array, Array]:
@@ -342,13 +377,14 @@ def _split(value: Array) -> tuple[Array, Array]:
 def _over(left: Bounded, right: Bounded) -> Bounded:
     value = np.asarray(left.value / right.value)
     whole = (value * right.value == left.value) & (_times_roundoff(value, right.value) == 0)
-    roundoff = np.where(whole, 0.0, EPSILON * np.abs(value))
+    roundoff = np.where(whole | np.isinf(right.value), 0.0, EPSILON * np.abs(value) + _SMALLEST)
     least = np.abs(right.value) - right.error
     spread = left.error + np.where(right.error == 0, 0.0, np.abs(value) * right.error)
     error = np.where(
         least > 0, np.where(spread == 0, 0.0, spread / least) + np.where(np.isfinite(value), roundoff, 0), np.inf
     )
-    return _overflow(value, error, (left, right))
+    infinite = np.isinf(left.value) & left.decided & np.isinf(right.value) & right.decided
+    return _overflow(value, error, (left, right), infinite | _is_zero(right))
 
 
 def _floor_over(left: Bounded, right: Bounded) -> Bounded:
@@ -356,7 +392,9 @@ def _floor_over(left: Bounded, right: Bounded) -> Bounded:
     quotient = _over(left, right)
     steady = np.floor(quotient.value - quotient.error) == np.floor(quotient.value + quotient.error)
     certain = (left.error == 0) & (right.error == 0)
-    return _overflow(value, np.where((certain | steady) & quotient.decided, 0.0, np.inf), (left, right))
+    return _overflow(
+        value, np.where((certain | steady) & quotient.decided, 0.0, np.inf), (left, right), _is_zero(right)
+    )
 
 
 def _modulo(left: Bounded, right: Bounded) -> Bounded:
@@ -364,7 +402,12 @@ def _modulo(left: Bounded, right: Bounded) -> Bounded:
     times = _floor_over(left, right)
     spread = left.error + np.where(right.error == 0, 0.0, np.abs(times.value) * right.error)
     inexact = (left.value != np.floor(left.value)) | (right.value != np.floor(right.value))
-    return _overflow(value, spread + times.error + EPSILON * np.abs(right.value) * inexact, (left, right))
+    error = spread + times.error + EPSILON * np.abs(right.value) * inexact
+    return _overflow(value, error, (left, right), _is_zero(right))
+
+
+def _is_zero(part: Bounded) -> Array:
+    return np.asarray((part.value == 0) & (part.error == 0))
 
 
 _ARITHMETIC: Mapping[str, Callable[..., Bounded]] = {
@@ -378,16 +421,23 @@ _ARITHMETIC: Mapping[str, Callable[..., Bounded]] = {
 }
 
 
-def _overflow(value: Array, error: Array, parts: Sequence[Bounded]) -> Bounded:
-    """What finite operands make infinite is no value."""
-    finite = np.all(np.broadcast_arrays(*(np.isfinite(part.value) for part in parts)), axis=0)
-    return _known(value, np.where(np.isinf(value) & finite, np.inf, error))
+def _overflow(value: Array, error: Array, parts: Sequence[Bounded], undefined: Array) -> Bounded:
+    """What finite operands make infinite is not known. Undefined where this says so, or an operand is."""
+    finite = _all(np.isfinite(part.value) for part in parts)
+    for part in parts:
+        undefined = undefined | part.undefined
+    return _known(value, np.where(np.isinf(value) & finite, np.inf, error), undefined)
 
 
-def _known(value: Array, error: Array) -> Bounded:
-    return Bounded(value, np.where(np.isnan(value) | np.isnan(error), np.inf, error))
+def _known(value: Array, error: Array, undefined: Array) -> Bounded:
+    undefined = np.broadcast_to(undefined, value.shape)
+    return Bounded(value, np.where(np.isnan(value) | np.isnan(error) | undefined, np.inf, error), undefined)
+
+
+def _all(flags: Iterable[Array]) -> Array:
+    return np.asarray(np.all(np.broadcast_arrays(*flags), axis=0))
 
 
 def _rounded(number: Bounded) -> Bounded:
     size = np.where(np.isfinite(number.value), np.abs(number.value), 0.0)
-    return Bounded(number.value, number.error + EPSILON * size)
+    return Bounded(number.value, number.error + EPSILON * size, number.undefined)

@@ -41,8 +41,6 @@ from ..translation.symbolic_sizes import Factors, valued
 
 Array = npt.NDArray[Any]
 TOLERANCE = 1e-9
-MODERATE, COARSE = 64, 1e-3
-"""Inputs up to here make no function overflow."""
 SPARSE = 100
 """The first draw of inputs that are 0, or -1; at the first all integers are 0, so that masks keep nothing."""
 LARGE = 200
@@ -63,25 +61,31 @@ class IllShaped(Exception):
 class Numbers:
     """A tensor's numbers. The leading dimensions are its device axes, in their order.
 
-    `error` bounds how far each is from the true value, where that is followed.
+    `error` bounds how far each is from the true value, where that is followed; `undefined` is true where none exists.
     """
 
     devices: tuple[str, ...]
     array: Array
     integer_range: int | None = None
     error: Array | None = None
+    undefined: Array | None = None
 
     def in_order(self, devices: tuple[str, ...]) -> Numbers:
         """The same with these device axes first, in this order; others of its own follow."""
         order = [self.devices.index(name) for name in devices if name in self.devices]
         order += [axis for axis in range(self.array.ndim) if axis not in order]
-        error = None if self.error is None else self.error.transpose(order)
-        return replace(self, array=self.array.transpose(order), error=error)
+        error, undefined = (None if a is None else a.transpose(order) for a in (self.error, self.undefined))
+        return replace(self, array=self.array.transpose(order), error=error, undefined=undefined)
 
     def at(self, place: tuple[int, ...]) -> Bounded:
         """What one device has."""
+        return self.bounded.map(lambda part: part[place])
+
+    @property
+    def bounded(self) -> Bounded:
         error = np.zeros(self.array.shape) if self.error is None else self.error
-        return Bounded(self.array[place], error[place])
+        undefined = np.asarray(False) if self.undefined is None else self.undefined
+        return Bounded(self.array, error, undefined)
 
 
 @dataclass(frozen=True)
@@ -176,8 +180,8 @@ class Run:
         for name, expr in self.rule.definitions:
             self.tensors[name] = self.value(expr)
         for output, (left, right) in enumerate(zip(self.rule.left, self.rule.right, strict=True)):
-            found = self._compare(output, self.value(left), self.value(right))
-            if found is not None and self.confirms(found, inputs):
+            found = self._compare(output, self.value(left), self.value(right), inputs)
+            if found is not None:
                 return replace(
                     found,
                     ranks=dict(self.ranks),
@@ -186,34 +190,7 @@ class Run:
                 )
         return None
 
-    def confirms(self, found: Difference, inputs: Mapping[str, Numbers]) -> bool:
-        """Whether a difference is one of real numbers: rounding errors do not reach from one side to the other.
-
-        A right side without a value is taken for one only at moderate inputs, where no function overflows.
-        """
-        if found.shapes is not None or any(_is_extern(declaration(call, self.library)) for call in calls(self.rule)):
-            return True
-        moderate = all(np.all(np.abs(given.array) <= MODERATE) for given in inputs.values())
-        if isnan(found.right):
-            return moderate
-        bounded = BoundedRun(
-            self.rule, self.claim, self.library, self.ranks, self.views, self.sizes, dict(inputs), self.instances
-        )
-        for name, expr in self.rule.definitions:
-            bounded.tensors[name] = bounded.value(expr)
-        first = bounded.value(self.rule.left[found.output])
-        left, right = (
-            side.at(found.position)
-            for side in (first, bounded.value(self.rule.right[found.output]).in_order(first.devices))
-        )
-        with np.errstate(all="ignore"):
-            apart, error = np.abs(left.value - right.value), left.error + right.error
-        # Without a bound, where something has no value on the way, only what rounding cannot be.
-        return bool(apart > error) or (
-            bool(np.isinf(error)) and moderate and bool(apart > COARSE * max(1, abs(found.left)))
-        )
-
-    def _compare(self, output: int, left: Numbers, right: Numbers) -> Difference | None:
+    def _compare(self, output: int, left: Numbers, right: Numbers, inputs: Mapping[str, Numbers]) -> Difference | None:
         """Equality is claimed wherever the left side has a value: the right side must have it there, too."""
         if set(left.devices) != set(right.devices):
             raise IllShaped("the two sides have other device axes")
@@ -224,12 +201,31 @@ class Run:
         with np.errstate(all="ignore"):
             scale = max(1.0, float(np.max(np.abs(first), where=np.isfinite(first), initial=0.0)))
             close = np.isclose(first, second, rtol=TOLERANCE, atol=TOLERANCE * scale)
-        close |= ~self._has_value(first)
-        if np.all(close):
+        apart = ~close & self._has_value(first)
+        if np.any(apart) and not any(_is_extern(declaration(call, self.library)) for call in calls(self.rule)):
+            apart &= self._certain(output, inputs)
+        if not np.any(apart):
             return None
-        position = tuple(int(part) for part in np.argwhere(~close)[0])
+        position = tuple(int(part) for part in np.argwhere(apart)[0])
         found, other = float(first[position]), float(second[position])
         return Difference(self.sizes, output, position, found, nan if isnan(other) else other)
+
+    def _certain(self, output: int, inputs: Mapping[str, Numbers]) -> Array:
+        """Where a difference is one of real numbers.
+
+        The left side certainly has a value, and the right side certainly has none, or one that is farther from it than
+        both rounding errors.
+        """
+        bounded = BoundedRun(
+            self.rule, self.claim, self.library, self.ranks, self.views, self.sizes, dict(inputs), self.instances
+        )
+        for name, expr in self.rule.definitions:
+            bounded.tensors[name] = bounded.value(expr)
+        first = bounded.value(self.rule.left[output])
+        left, right = first.bounded, bounded.value(self.rule.right[output]).in_order(first.devices).bounded
+        with np.errstate(all="ignore"):
+            apart = np.abs(left.value - right.value) > left.error + right.error
+        return np.asarray(left.decided & (right.undefined | apart))
 
     def _has_value(self, array: Array) -> Array:
         """Where an array has a value. Infinity is one only if an operator says `inf`; else it is a quotient by 0."""
@@ -297,13 +293,14 @@ class Run:
             for place in combinations(*map(range, lead))
         ]
         output = instance.outputs[call.result]
-        stacked, error = (
-            np.stack(each).reshape((*lead, *each[0].shape))
-            for each in ([result.value for result in results], [result.error for result in results])
+        shape = (*lead, *results[0].value.shape)
+        stacked, error, undefined = (
+            np.stack([np.broadcast_to(part, results[0].value.shape) for part in each]).reshape(shape)
+            for each in zip(*((r.value, r.error, r.undefined) for r in results), strict=True)
         )
         if moved is not None:
-            return Numbers((*mapped, *new), stacked.astype(np.int64), moved, error)
-        return Numbers((*mapped, *new), stacked, output.integer_range, error)
+            return Numbers((*mapped, *new), stacked.astype(np.int64), moved, error, undefined)
+        return Numbers((*mapped, *new), stacked, output.integer_range, error, undefined)
 
     def _evaluated(self, instance: Instance, operands: Sequence[Bounded], result: int) -> Bounded:
         """One result of an operator on one device."""
