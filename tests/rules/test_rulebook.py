@@ -65,18 +65,18 @@ def test_a_certificate_spares_the_proof(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("unity_dsl.rules.rulebook.prove_rule", refuse)
     assert len(accept_rules(source(TRUE), library(), found)) == 2
-    with pytest.raises(AssertionError, match="proved again"):
+    with pytest.raises(InputError, match="proved again"):
         accept_rules(source(TRUE.replace("relu(relu(x)) =>", "relu(relu(relu(x))) =>")), library(), found)
-    with pytest.raises(AssertionError, match="proved again"):
+    with pytest.raises(InputError, match="proved again"):
         accept_rules(source(TRUE), library(), {"relu_twice": found["relu_twice"]})
 
 
 def test_a_difference_is_told_with_its_place() -> None:
-    found = Difference({"m": 2, "k": 3}, 1, (0, 1), 0.5, float("inf"))
+    found = Difference({"m": 2, "k": 3}, 1, (0, 1), 0.5, float("inf"), written={"m": 2, "k": 3})
     assert difference_text(found) == "at m = 2, k = 3: output 1[0, 1] is 0.5 on the left, inf on the right"
     assert difference_text(Difference({}, 0, (), 6.0, 4.0)) == "output 0 is 6 on the left, 4 on the right"
     assert difference_text(Difference({}, 0, (), 4.0, nan)) == "output 0 is 4 on the left, no value on the right"
-    found = Difference({"m": 2}, 0, (), 4.0, 6.0, shapes=((2, 2), (3, 2)), evaluation=True)
+    found = Difference({"m": 2}, 0, (), 4.0, 6.0, shapes=((2, 2), (3, 2)), evaluation=True, written={"m": 2})
     assert difference_text(found) == (
         "outside training, at m = 2: output 0 has the shape [2, 2] on the left, [3, 2] on the right"
     )

@@ -36,7 +36,7 @@ WITNESSES = (0, 2, SPARSE, SPARSE + 1, LARGE)
 """Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, negative, large."""
 ALL_STEPS, PROOF_STEPS, RUN_STEPS = 50_000, 40_000, 10_000
 """What a rule may take at all its ranks together, and at each its proof and its runs in NumPy."""
-TRIALS = (*range(12), *range(SPARSE, SPARSE + 4), LARGE, LARGE + 1)
+TRIALS = (*range(12), *range(SPARSE, SPARSE + 4), *range(LARGE, LARGE + 6))
 """Random instances that look for a counterexample where no proof is found."""
 
 

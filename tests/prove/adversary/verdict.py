@@ -137,7 +137,7 @@ def _word(rule: RuleDecl, library: Library, *, witness: bool) -> tuple[Word, Ans
     found = answer.counterexample
     values = f"output {found.output}{list(found.position)}: {found.left} and {found.right}"
     inputs = ", ".join(f"{given.name} = {list(given.values)[:8]}" for given in found.inputs)
-    return Word.REFUTED, answer, f"{values} at {dict(found.sizes)}, {inputs}"
+    return Word.REFUTED, answer, f"{values} at {dict(found.written)}, {inputs}"
 
 
 def _fault(word: Word, judged: Judged) -> Fault | None:
@@ -159,7 +159,7 @@ def confirmed(rule: RuleDecl, library: Library, found: Difference) -> bool | Non
         return confirms(
             rule,
             library,
-            found.sizes,
+            found.written,
             inputs,
             evaluation=found.evaluation,
             output=found.output,

@@ -193,8 +193,7 @@ def counterexample_table(difference: Difference, rule: RuleDecl, library: Librar
     found = confirmed(difference, rule, library)
     if found is None:
         raise ValueError(f"the sides of `{rule.name}` do not differ there")
-    sizes = claim_of(rule).written(found.sizes)
-    rows = [("sizes", ", ".join(f"{name} = {size}" for name, size in sizes.items()))]
+    rows = [("sizes", ", ".join(f"{name} = {size}" for name, size in found.written.items()))]
     if found.evaluation:
         rows.append(("mode", "outside training"))
     rows += [(_label(given), _values_text(given)) for given in found.inputs]

@@ -107,6 +107,8 @@ class InputValues:
 class Difference:
     """Where the two sides differ: sizes, output, position (device axes first), both values, and the inputs.
 
+    `sizes` are those of the free symbols of the prover, `written` those of the names in the rule's text.
+
     Where already the shapes differ, `shapes` are the two, there is no position, and the values are the numbers of
     elements. `ranks` are those of the rule's rest groups; the axes of a group `b` have sizes named `b.0`, `b.1`, …
     With `evaluation` the operators are what they are outside training. Where the right side has no value, `right` is
@@ -122,11 +124,12 @@ class Difference:
     inputs: tuple[InputValues, ...] = ()
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     evaluation: bool = False
+    written: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """All of it as lists, numbers and texts; numbers that are not finite as texts (`inf`, `nan`)."""
         found: dict[str, Any] = {
-            "sizes": dict(self.sizes),
+            "sizes": dict(self.written),
             "ranks": dict(self.ranks),
             "inputs": [
                 {
@@ -179,7 +182,12 @@ class Run:
         for output, (left, right) in enumerate(zip(self.rule.left, self.rule.right, strict=True)):
             found = self._compare(output, self.value(left), self.value(right), inputs)
             if found is not None:
-                return replace(found, ranks=dict(self.ranks), inputs=tuple(_recorded(inputs)))
+                return replace(
+                    found,
+                    ranks=dict(self.ranks),
+                    inputs=tuple(_recorded(inputs)),
+                    written=self.claim.written(self.sizes),
+                )
         return None
 
     def _compare(self, output: int, left: Numbers, right: Numbers, inputs: Mapping[str, Numbers]) -> Difference | None:

@@ -1,0 +1,32 @@
+"""Rules near true ones: what is proved of them is equal, and nearly all that differs is refuted.
+
+`UNITY_MUTANTS` sets how many are tried, `UNITY_MUTANTS_SEED` which.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ..evaluator.truth import Truth
+from .draws import MUTANTS, judged
+from .verdict import Word, counts, table
+
+HOW_MANY = int(os.environ.get("UNITY_MUTANTS", "250"))
+SEED = int(os.environ.get("UNITY_MUTANTS_SEED", "1"))
+TOO_CLOSE = "large_number_added_and_taken_off"
+"""The law about x + 1e17 - 1e17: its mutants differ by less than bounds on float64 rounding can keep apart."""
+
+
+@pytest.mark.parametrize("witness", [True, False], ids=["with numbers", "without numbers"])
+def test_no_answer_is_wrong_and_what_differs_is_refuted(witness: bool) -> None:
+    seed = SEED if witness else SEED + 1
+    found = list(judged(MUTANTS, range(HOW_MANY), seed, witness=witness))
+    rows = counts(found)["all"]
+    print(f"seed {seed}", *table(counts(found)), sep="\n")
+    assert [f"{one.fault}: {one.detail}\n{one.text}" for one in found if one.wrong] == [], f"seed {seed}"
+    assert rows[Truth.DIFFERS] > 0.3 * rows["total"] and rows[Truth.EQUAL] > 0 and rows[Word.PROVED] > 0
+    if witness:
+        apart = counts([one for one in found if TOO_CLOSE not in one.text])["all"]
+        assert apart["differs and refuted"] >= 0.99 * apart[Truth.DIFFERS], f"seed {seed}"
