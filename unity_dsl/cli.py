@@ -309,11 +309,14 @@ def explain_declaration(name: str, ops: Sequence[Path], tell: Callable[[str], No
     texts = []
     if name in library.operators:
         operator = library.operators[name]
-        known = {}
+        known: dict[str, str] = {}
+        assumed: dict[str, None] = {}
         for row in table_of(operator, ShardingTheorems(library), again=False):
             known[row.subject] = row.status
+            assumed |= dict.fromkeys(row.assumed)
             tell(f"{name} {row.subject}")
-        texts.append(describe_operator(operator, library, known))
+        lines = [f"{'' if place else 'assumes':<10}{fact}" for place, fact in enumerate(assumed)]
+        texts.append("\n".join([describe_operator(operator, library, known), *lines]))
     if name in library.parallels:
         texts.append(describe_parallel(library.parallels[name]))
     if name in library.functions:

@@ -59,16 +59,18 @@ def configurations_command(names: tuple[str, ...], ops: tuple[Path, ...], as_jso
 
 
 def show_rows(rows: Sequence[Row]) -> None:
-    """Operator, axis, class, status, theorems and milliseconds, in columns; below that, the reason if there is one."""
+    """Operator, axis, class, status, theorems and milliseconds, in columns; below that, reason and assumed facts."""
     for row in rows:
         status = click.style(f"{row.status:<11}", fg=COLOURS[row.status])
         proofs = f"{row.theorems:>2} theorems {row.seconds * 1e3:>8.1f} ms" if row.theorems else row.reason
         click.echo(f"{row.operator:<22} {row.subject:<14} {row.kind:<8} {status}{proofs}")
         if row.theorems and row.reason:
             click.echo(f"  {row.reason}")
+        for fact in row.assumed:
+            click.echo(f"  assumes {fact}")
 
 
-def summarise_row(row: Row) -> dict[str, str | int | float | None]:
+def summarise_row(row: Row) -> dict[str, str | int | float | list[str] | None]:
     """A row as plain data."""
     return {
         "operator": row.operator,
@@ -78,4 +80,5 @@ def summarise_row(row: Row) -> dict[str, str | int | float | None]:
         "reason": row.reason or None,
         "theorems": row.theorems,
         "ms": round(row.seconds * 1e3, 3),
+        "assumed": list(row.assumed),
     }

@@ -9,7 +9,7 @@ from typing import Any
 from .compile import Compilation
 from .console import show_lines
 from .emit.plan_file import describe_cost
-from .emit.theorem_list import list_declared
+from .emit.theorem_list import list_assumed, list_declared
 from .graph.graph import Buffer, Weight
 from .graph.plan import Memory, PlannedGraph, PlannedSegment
 from .syntax.diagnostic import first_of
@@ -32,6 +32,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
         "layouts": stored_layouts(compilation),
         "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
         "declared": list_declared(plan),
+        "assumed": list_assumed(plan, compilation.library),
         "notes": list(plan.notes),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "files": [str(path) for path in files],
@@ -88,6 +89,7 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
     if declared:
         lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))
+    lines += [("assumes", fact) for fact in list_assumed(plan, compilation.library)]
     if plan.model.loss is None:
         lines.append(("note", "the model has no loss: it is for inference, and there is no train.py"))
     lines += [("note", note) for note in plan.notes]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from unity_dsl.emit.theorem_list import list_theorems
 from unity_dsl.graph.layout import Mesh, MeshAxis
+from unity_dsl.graph.layout_typing import Along
 from unity_dsl.graph.model_graph import build_model
-from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
+from unity_dsl.index.equations.term_text import fact_text
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.machine.machine import load_machine
+from unity_dsl.rules.sharding_theorems import ShardingTheorems, claims_about
 from unity_dsl.rules.theorem_file import shipped_theorems
 from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.parse_model import parse_model
@@ -21,7 +25,7 @@ MODEL = """model m[b = 4096]
 """
 
 
-def listed(devices: int) -> list[dict[str, str]]:
+def listed(devices: int) -> list[dict[str, str | list[str]]]:
     model = build_model(parse_model(Source("m.udl", MODEL)), LIBRARY, {}, None)
     mesh = Mesh((MeshAxis("a", devices),)) if devices > 1 else Mesh(())
     return list_theorems(search(model, mesh, load_machine("dgx-a100"), LIBRARY), LIBRARY)
@@ -29,13 +33,37 @@ def listed(devices: int) -> list[dict[str, str]]:
 
 def test_every_division_is_listed_with_its_proof() -> None:
     found = listed(2)
-    names = [entry["theorem"] for entry in found]
+    names = [str(entry["theorem"]) for entry in found]
     divided = {name.split(" along ")[0] for name in names if " along " in name}
     assert {"linear", "relu", "mse"} <= divided
     assert any(name.startswith("linear along") and name.endswith("gradient of w") for name in names)
-    assert len(names) == len({entry["proof"] for entry in found})
+    assert len(names) == len({str(entry["proof"]) for entry in found})
     assert all(entry["proof"] in shipped_theorems().theorems for entry in found)
 
 
 def test_one_device_needs_no_theorem() -> None:
     assert listed(1) == []
+
+
+def test_facts_that_theorems_assume_are_listed_with_them() -> None:
+    """A softmax of parts by a user's own exponential: it is one by a fact that is stated, and not proved."""
+    function = "fn own(x)\n  derivative x: own(x)\n  fact own(a + b) == own(a) * own(b)\n  fact own(a) > 0\n"
+    function += "  torch: torch.exp(x)\n  numpy: np.exp(x)\n"
+    operator = """
+op own_softmax(x: [b.., c]) -> y: [b.., c]
+  m[b..] = max(c) x[b.., c]
+  e[b.., c] = own(x[b.., c] - m[b..])
+  s[b..] = sum(c) e[b.., c]
+  y[b.., c] = e[b.., c] / s[b..]
+"""
+    library = library_of([*library_sources(), Source("own.uop", function + operator)])
+    theorems = ShardingTheorems(library)
+    instance = instantiate(library.operators["own_softmax"], [Shape((8, 6))], {})
+    (claim, *_) = claims_about(instance, [True], library).of(Along("c"))
+    assert theorems.holds(claim) and "own(a + b) == own(a) * own(b)" in theorems.assumed(claim)
+
+
+def test_shipped_theorems_assume_facts_of_shipped_functions_alone() -> None:
+    stated = {fact_text(fact) for function in LIBRARY.functions.values() for fact in function.facts}
+    assumed = {fact for theorem in shipped_theorems().theorems.values() for fact in theorem.assumed}
+    assert "exp(a + b) == exp(a) * exp(b)" in assumed and assumed <= stated

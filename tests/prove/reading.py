@@ -152,7 +152,7 @@ class Reader:
             return self.extremum(word)
         if word in self.tensors:
             return lambda env: self.tensors[word][()]
-        return lambda env: env[word]
+        return lambda env: np.inf if word == "inf" else env[word]
 
     def read(self, tensor: str) -> Value:
         index = self.entries()

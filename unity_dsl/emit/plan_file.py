@@ -90,13 +90,14 @@ def render_plan_file(
     sources: Sources,
     choices: Choices,
     files: Mapping[str, str],
-    theorems: Sequence[Mapping[str, str]],
+    theorems: Sequence[Mapping[str, str | list[str]]],
     declared: Sequence[Mapping[str, str]],
     version: str,
 ) -> str:
     """The text of `plan.json`. `files` are the other files of the program, by name, with their texts.
 
-    `theorems` are what the plan rests on, each with the hash of what its proof looked at; `declared` is what
+    `theorems` are what the plan rests on, each with the hash of what its proof looked at and, where there are any, the
+    facts of element functions that it assumes; `declared` is what
     it assumes because an extern operator's declaration says so.
     """
     names = iter(_public_names(sources))

@@ -21,10 +21,13 @@ def list_declared(plan: Plan) -> list[dict[str, str]]:
     return list(found.values())
 
 
-def list_theorems(plan: Plan, library: Library) -> list[dict[str, str]]:
-    """What each theorem says and the hash of what its proof looked at, in the order of the program, each once."""
+def list_theorems(plan: Plan, library: Library) -> list[dict[str, str | list[str]]]:
+    """What each theorem says, the hash of what its proof looked at, and the facts that it assumes, if any.
+
+    In the order of the program, each once.
+    """
     theorems = ShardingTheorems(library)
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, str | list[str]]] = {}
     told: set[tuple[int, Role]] = set()
     for planned in plan.graph.nodes():
         node = planned.node
@@ -37,5 +40,17 @@ def list_theorems(plan: Plan, library: Library) -> list[dict[str, str]]:
                 if claim.declared:
                     continue
                 key = theorems.key(claim)
-                found.setdefault(key, {"theorem": f"{claim.operator.name} {claim.statement}", "proof": key})
+                entry: dict[str, str | list[str]] = {
+                    "theorem": f"{claim.operator.name} {claim.statement}",
+                    "proof": key,
+                }
+                if assumed := theorems.assumed(claim):
+                    entry["assumed"] = list(assumed)
+                found.setdefault(key, entry)
     return list(found.values())
+
+
+def list_assumed(plan: Plan, library: Library) -> list[str]:
+    """The facts of element functions that theorems of the plan rest on and that are not proved, each once."""
+    facts = (fact for entry in list_theorems(plan, library) for fact in entry.get("assumed", ()))
+    return list(dict.fromkeys(facts))

@@ -31,7 +31,8 @@ _LONG = 12
 class Row:
     """An axis of an operator, or operands that it is linear in. `status` is proved, declared, blocked or not proved.
 
-    `theorems` counts those of the operator, of its evaluation and of its adjoints; `seconds` is what proving them took.
+    `theorems` counts those of the operator, of its evaluation and of its adjoints; `seconds` is what proving them took,
+    `assumed` are the facts of element functions that they rest on and that are not proved.
     """
 
     operator: str
@@ -41,6 +42,7 @@ class Row:
     reason: str = ""
     theorems: int = 0
     seconds: float = 0.0
+    assumed: tuple[str, ...] = ()
 
 
 def table_of(operator: OperatorDecl, theorems: ShardingTheorems, *, again: bool = True) -> Iterator[Row]:
@@ -125,14 +127,16 @@ def _row(
     operator: str, subject: str, kind: str, claims: Sequence[Claim], theorems: ShardingTheorems, again: bool
 ) -> Row:
     if not again and all(map(theorems.holds, claims)):
-        return Row(operator, subject, kind, "proved", "", len(claims))
+        assumed = tuple(dict.fromkeys(fact for claim in claims for fact in theorems.assumed(claim)))
+        return Row(operator, subject, kind, "proved", "", len(claims), assumed=assumed)
     answers = [(claim, theorems.answer(claim)) for claim in claims]
     seconds = sum(answer.seconds for _, answer in answers)
     for claim, answer in answers:
         if not isinstance(answer, Proved):
             why = answer.reason if isinstance(answer, NotProved) else "refuted"
             return Row(operator, subject, kind, "not proved", f"{claim.statement}: {why}", len(answers), seconds)
-    return Row(operator, subject, kind, "proved", "", len(answers), seconds)
+    assumed = tuple(dict.fromkeys(a for _, answer in answers if isinstance(answer, Proved) for a in answer.assumed))
+    return Row(operator, subject, kind, "proved", "", len(answers), seconds, assumed)
 
 
 def statuses(operator: OperatorDecl, theorems: ShardingTheorems) -> dict[str, str]:

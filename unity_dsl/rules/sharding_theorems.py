@@ -259,6 +259,15 @@ class ShardingTheorems:
         general = isinstance(self._answered(claim, claim.general), Proved)
         return claim.key(claim.general if general else claim.at_numbers, self.library)
 
+    def assumed(self, claim: Claim) -> tuple[str, ...]:
+        """The facts that a claim that holds rests on and that are assumed, as its theorem was kept or is proved now."""
+        if claim.instance.extern:
+            return ()
+        if (kept := self._kept(claim)) is not None:
+            return self.kept.theorems[kept].assumed
+        found = self.answer(claim)
+        return found.assumed if isinstance(found, Proved) else ()
+
     def answer(self, claim: Claim) -> Answer:
         """Proved anew, for any numbers of the attributes where that can be done, else for these."""
         found = self._answered(claim, claim.general)

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ..prove.answer import ASSUMED
 from ..prove.version import PROVER, solver_version
 from ..resources import folder
 
 NAME = "configurations.json"
+_ASSUMED = f"{ASSUMED}: "
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class StoredTheorem:
     operator: str
     statement: str
     obligations: tuple[str, ...]
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """The facts of element functions that the proof rests on and that are not proved themselves."""
+        return tuple(text.removeprefix(_ASSUMED) for text in self.obligations if text.startswith(_ASSUMED))
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,13 @@ class _Trial:
         if carrying and floats:
             # As one number: for several, torch imports what takes longer than all trials.
             total = torch.stack([(result * weight).sum() for result, weight in carrying]).sum()
-            slopes = torch.autograd.grad(total, [tensors[name] for name in floats], allow_unused=True)
+            try:
+                slopes = torch.autograd.grad(total, [tensors[name] for name in floats], allow_unused=True)
+            except RuntimeError as error:
+                # The derived adjoint has a value here.
+                told = f"an error ({str(error).strip().splitlines()[0].rstrip('.')})"
+                yield Contradiction(instance, self.values, "the gradient", "a number", told)
+                return
         defined = all(np.all(reference.decided) for reference in expected)
         for name, slope in zip(floats, slopes, strict=True):
             place = next(place for place, operand in enumerate(instance.inputs) if operand.name == name)
