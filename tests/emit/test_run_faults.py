@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
 
 from .started import start
@@ -106,6 +108,45 @@ def test_only_a_test_batch_may_be_short(programs: Programs) -> None:
             data.check({name: tensor[:0] for name, tensor in short.items()}, entry.INPUTS, "test")
         assert data.digest(short) != data.digest(batch()) == data.digest(batch())
         assert data.digest(None) == data.digest({"x": 1})
+
+
+SCALARS = """
+model scalars
+  input gate: int<2>[]
+  input target: int<3>[]
+  weight w: f32[3] ~ normal(0.3)
+  weight taken: f32[3] ~ normal(0.3)
+  logits = w * 1
+  cond gate as part
+    logits = logits + taken
+  loss cross_entropy(logits, target)
+  output logits
+"""
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_inputs_without_dimensions_are_batches_too(tmp_path: Path, split: str) -> None:
+    """Of both splits, also where no input has rows; the accuracy is that of the test split's four batches."""
+    import torch
+
+    (tmp_path / "scalars.udl").write_text(SCALARS)
+    compilation = compile_model(request := Request(tmp_path / "scalars.udl"))
+    write_program(compilation.plan, compilation.library, compilation.sources, request, tmp_path / "out")
+    with modules(tmp_path / "out") as (data, _, entry):
+        given = {"gate": torch.tensor(1), "target": torch.tensor(2)}
+        data.check(given, entry.INPUTS, split)
+        with pytest.raises(data.DataError, match=r"input gate is \[\], the data has \[1\]"):
+            data.check(given | {"gate": torch.ones(1).long()}, entry.INPUTS, split)
+        with pytest.raises(data.DataError, match=r"input gate lies in \[0, 2\), the data has 2"):
+            data.check(given | {"gate": torch.tensor(2)}, entry.INPUTS, split)
+        model = entry.Model(None)
+        batches = [data.synthetic(entry.INPUTS, 0, step, "test") for step in range(data.SYNTHETIC_TEST_BATCHES)]
+        with torch.no_grad():
+            found = [(model(**part), part["target"]) for part in map(dict, batches)]
+        model.eval()
+        loss, accuracy = entry.evaluate(model, data.synthetic, 0)
+    assert loss == pytest.approx(sum(one.item() for (one, _), _ in found) / 4)
+    assert accuracy == sum(int(outputs["logits"].argmax() == target) for (_, outputs), target in found) / 4
 
 
 HOOK = """

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from random import Random
 
 import numpy as np
 
-from tests.graph.evaluation import Returned, evaluate_model
+from tests.graph.evaluation import Array, Returned, evaluate_model
 from tests.prove.cases import library, rule_of
 from unity_dsl.graph.graph import Graph, Model, Segment, Value
 from unity_dsl.graph.model_graph import build_model
@@ -74,17 +74,34 @@ def model_of(found: Substitution, ranks: Ranks, seed: int) -> Model:
     return build(_Text(found, ranks, sizes).model())
 
 
-def evaluated(model: Model, seed: int) -> Returned:
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+"""Numbers for a tensor of floats of a shape."""
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.normal(size=shape)
+
+
+def positive(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """In the domain of roots, logarithms and quotients."""
+    return np.abs(rng.normal(size=shape))
+
+
+def coarse(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Whole multiples of 2**12: float64 adds them to whole numbers of 2**63 at most without rounding."""
+    return 4096.0 * rng.integers(-1000, 1000, shape)
+
+
+def evaluated(model: Model, seed: int, draw: Draw = normal) -> Returned:
     """What a model returns for weights and inputs drawn from the seed, the same for the same stored tensors."""
     rng = np.random.default_rng(seed)
     drawn = {}
     for source in sorted(model.graph.inputs, key=lambda source: source.value.name):
         value = source.value
         bound = value.integer_range
-        drawn[value.name] = rng.normal(size=value.shape) if bound is None else rng.integers(0, bound, value.shape)
+        drawn[value.name] = draw(rng, value.shape) if bound is None else rng.integers(0, bound, value.shape)
     stored = {
-        name: rng.normal(size=value.shape)
-        for name, value in sorted(_stored(model.graph, ""), key=lambda entry: entry[0])
+        name: draw(rng, value.shape) for name, value in sorted(_stored(model.graph, ""), key=lambda entry: entry[0])
     }
     return evaluate_model(model, library(), drawn, stored)
 
@@ -143,10 +160,15 @@ class _Text:
                 lines.append(f"  {', '.join(names)} = {self.text(expr)}")
         losses = []
         for number, expr in enumerate(self.found.rule.left):
-            shape = ", ".join(map(str, run.value(expr).array.shape))
-            lines.append(f"  input target{number}: f32[{shape}]")
+            made = run.value(expr)
+            shape = list(made.array.shape)
             lines += self.result(f"result{number}", expr)
-            losses.append(f"mse(result{number}, target{number})")
+            compared = f"result{number}"
+            if made.integer_range is not None:  # a loss is of floats: those of a row for each number
+                lines.append(f"  weight rows{number}: f32[{made.integer_range}, 2] ~ normal(1)")
+                compared, shape = f"embedding({compared}, rows{number})", [*shape, 2]
+            lines.append(f"  input target{number}: f32[{', '.join(map(str, shape))}]")
+            losses.append(f"mse({compared}, target{number})")
         lines.append(f"  loss {' + '.join(losses)}")
         lines += [f"  output result{number}" for number in range(len(losses))]
         return "\n".join(lines) + "\n"
@@ -174,7 +196,7 @@ class _Text:
             case GraphCall(name, arguments):
                 claim = self.found.claim
                 given = [(key, number_of(attribute_value(value, claim), self.sizes)) for key, value in expr.attributes]
-                settings = ", ".join(f"{key}={value!r}" for key, value in given)
+                settings = ", ".join(f"{key}={value}" for key, value in given)
                 return f"{name}({', '.join(map(self.text, arguments))}{'; ' if given else ''}{settings})"
         raise TypeError(expr)
 

@@ -21,7 +21,19 @@ from unity_dsl.rules.substitution import Substitution, substitution_of
 from unity_dsl.syntax.ast import Name
 from unity_dsl.syntax.parse_rules import GraphExpr, RuleDecl
 
-from .models import LAWS, build, evaluated, model_of, random_rewritings, rewritten, substitution
+from .models import (
+    LAWS,
+    Draw,
+    build,
+    coarse,
+    evaluated,
+    model_of,
+    normal,
+    positive,
+    random_rewritings,
+    rewritten,
+    substitution,
+)
 
 
 def one(rule: str, model: Model) -> Model:
@@ -32,15 +44,31 @@ def one(rule: str, model: Model) -> Model:
     return made
 
 
-def check(model: Model, made: Model, seed: int = 1) -> None:
-    """The same stored tensors and the same results."""
+def check(model: Model, made: Model, seed: int = 1, draw: Draw = normal) -> None:
+    """The same stored tensors, and the same results wherever the model has a value.
+
+    Where it has none at some of the numbers drawn it is asked again at positive ones, at which it must have all.
+    """
     assert {name: weight.value for name, weight in made.weights()} == {n: w.value for n, w in model.weights()}
     assert {source.value for source in made.graph.inputs} == {source.value for source in model.graph.inputs}
     assert made.output_names == model.output_names
-    left, right = evaluated(model, seed), evaluated(made, seed)
-    np.testing.assert_allclose(right.loss, left.loss, rtol=1e-8, atol=1e-10)
-    for name, array in left.outputs.items():
-        np.testing.assert_allclose(right.outputs[name], array, rtol=1e-8, atol=1e-10)
+    if not compare(model, made, seed, draw):
+        assert compare(model, made, seed, positive), "the model has no value at positive numbers"
+
+
+def compare(model: Model, made: Model, seed: int, draw: Draw) -> bool:
+    """The same results wherever the model has a value; whether it has all of them."""
+    left, right = evaluated(model, seed, draw), evaluated(made, seed, draw)
+    whole = True
+    for array, other in (
+        (left.loss, right.loss),
+        *((left.outputs[name], right.outputs[name]) for name in left.outputs),
+    ):
+        valued = ~np.isnan(array)
+        assert np.shape(other) == np.shape(array)
+        np.testing.assert_allclose(np.asarray(other)[valued], np.asarray(array)[valued], rtol=1e-8, atol=1e-10)
+        whole &= bool(valued.all())
+    return whole
 
 
 def operators(model: Model) -> list[str]:
@@ -67,6 +95,8 @@ def inputs_of(rule: RuleDecl, side: tuple[GraphExpr, ...]) -> Iterator[str]:
             yield expr.name
 
 
+EXACT = {"large_number_added_and_taken_off": coarse}
+"""Rules whose left side rounds off the digits of other numbers."""
 RANKED = [(rule, rank) for rule in USABLE for rank in (range(4) if rest_groups(rule) else range(1))]
 
 
@@ -82,7 +112,7 @@ def test_the_right_side_stands_for_the_left(rule: RuleDecl, rank: int) -> None:
                 assert isinstance(made, str) and "never read" in made
                 continue
             assert isinstance(made, Model), made
-            check(model, made, seed)
+            check(model, made, seed, EXACT.get(rule.name, normal))
             assert Identities().of(made)
 
 

@@ -11,6 +11,7 @@ from unity_dsl.prove.answer import NotProved, Proved, Refuted
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.syntax.span import Source
 
+from ..cases import library as every_operator
 from ..cases import rule_of
 
 OPERATORS = """\
@@ -99,3 +100,20 @@ def test_a_value_that_is_lost_at_whole_numbers_is_found(library: Library) -> Non
     answer = prove_rule(rule_of(f"rule f{LOST[1]}\n"), library)
     assert isinstance(answer, NotProved) and answer.obligation == "defined"
     assert "a quotient is not known to have a value" in answer.reason
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("above(log(x) + y, log(x))", "above(0 * log(x) + y, 0 * x)"),
+        ("above(log(x) - 1, 0 * x)", "above(log(x), 0 * x + 1)"),
+        ("same(reciprocal(x), reciprocal(x) + y)", "same(0 * reciprocal(x), y)"),
+    ],
+)
+def test_a_comparison_is_not_moved_over_a_pole(left: str, right: str) -> None:
+    """At `log(0)` and `1 / 0` a program has an infinity, for which the difference of the sides is no number."""
+    for first, second in ((left, right), (right, left)):
+        rule = rule_of(f"rule moved(x: [n], y: [n])\n  {first}, y => {second}, y\n")
+        assert not isinstance(prove_rule(rule, every_operator(), numbers=False), Proved)
+    itself = rule_of(f"rule itself(x: [n], y: [n])\n  {left}, y => {left}, y\n")
+    assert isinstance(prove_rule(itself, every_operator()), Proved)

@@ -202,19 +202,21 @@ class Functions:
         return split((left, right), lambda parts: self._compared_case(sign, *parts, within=within))
 
     def _compared_case(self, sign: str, left: Form, right: Form, *, within: tuple[Form, ...]) -> Form:
-        """`>`, `>=` or `==`: of finite sides the sign of the difference, of infinite ones a function of both."""
+        """`>`, `>=` or `==`: of finite sides the sign of the difference, of others a function of both.
+
+        So is one of sides that may have no value: at a pole a program may compute an infinity, and then the comparison
+        is no function of the difference.
+        """
         names = {">": "positive", ">=": "not_negative", "==": "zero"}
-        if is_finite(left) and is_finite(right):
-            return self._decided(names[sign], add(left, scale(right, number(-1))), within)
+        if not within and is_finite(left) and is_finite(right):
+            return self._decided(names[sign], add(left, scale(right, number(-1))))
         exact = is_exact(left), is_exact(right)
         if not within and all(is_finite(side) or is_exact(side) for side in (left, right)):
             holds = {">": exact[0] > exact[1], ">=": exact[0] >= exact[1], "==": exact[0] == exact[1]}
             return constant(ONE) if holds[sign] else ZERO
         return atom(function(f"compare {sign}", [left, right, *within]))
 
-    def _decided(self, name: str, difference: Form, within: tuple[Form, ...]) -> Form:
-        if within:
-            return atom(function(name, [difference, *within]))
+    def _decided(self, name: str, difference: Form) -> Form:
         above, below = self.signs.form(difference), self.signs.form(scale(difference, number(-1)))
         holds = {"positive": above is Sign.POSITIVE, "not_negative": above is not Sign.UNKNOWN, "zero": not difference}
         fails = {

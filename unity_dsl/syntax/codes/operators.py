@@ -172,16 +172,16 @@ OPERATORS: dict[str, Code] = {
         "side names each axis at most once, and only axes of the left side. An operator that reduces nothing keeps "
         "them all.",
     ),
+    "E131": Code(
+        "an index without bounds",
+        "Whether a read lies inside its tensor is decided from the least and greatest value of its index. Division "
+        "and remainder are by sizes or positive numbers, and whole numbers are those of 64 bits.",
+    ),
     "E132": Code(
         "a fact that is hardly tried",
         "A fact with conditions is tried at points that meet them: such points are looked for near 0 and far out, and "
         "on the border of where the conditions hold. Where too few are found, a false fact would pass, and every proof "
         "that uses it would be worth nothing. Conditions that hold at single points say little: "
         "put the number in, `fact f(2) == 5`, or write an inequality that leaves room.",
-    ),
-    "E131": Code(
-        "an index without bounds",
-        "Whether a read lies inside its tensor is decided from the least and greatest value of its index. Division "
-        "and remainder are by sizes or positive numbers, and whole numbers are those of 64 bits.",
     ),
 }
