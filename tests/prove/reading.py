@@ -15,21 +15,39 @@ import numpy.typing as npt
 Value = Callable[[Mapping[str, int]], Any]
 """A number, given the values of sizes and indices by name."""
 
+
+def partial(function: Callable[..., float]) -> Callable[..., float]:
+    """NaN where the function has no value."""
+
+    def value(*arguments: float) -> float:
+        try:
+            return function(*arguments)
+        except (ValueError, ZeroDivisionError):
+            return math.nan
+
+    return value
+
+
+def extreme(choose: Callable[[list[Any]], Any], members: list[Any]) -> Any:
+    """The extremum of a set; it has no value where a member has none."""
+    return math.nan if any(math.isnan(member) for member in members) else choose(members)
+
+
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "exp": math.exp,
-    "log": math.log,
-    "sqrt": math.sqrt,
+    "log": partial(math.log),
+    "sqrt": partial(math.sqrt),
     "erf": math.erf,
     "tanh": math.tanh,
     "sin": math.sin,
     "cos": math.cos,
     "abs": abs,
-    "pow": math.pow,
+    "pow": partial(math.pow),
     "positive": lambda x: float(x > 0),
     "not_negative": lambda x: float(x >= 0),
     "zero": lambda x: float(x == 0),
     "select": lambda condition, then, otherwise: then if condition else otherwise,
-    "inv": lambda x: 1 / x,
+    "inv": partial(lambda x: 1 / x),
 }
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<": lambda a, b: a < b,
@@ -180,7 +198,7 @@ class Reader:
         while self.take(";", "}") == ";":
             families.append(self.family())
         choose = max if kind == "max" else min
-        return lambda env: choose(value for family in families for value in family(env))
+        return lambda env: extreme(choose, [value for family in families for value in family(env)])
 
     def family(self) -> Callable[[Mapping[str, int]], Iterator[Any]]:
         value = self.form()

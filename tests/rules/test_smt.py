@@ -80,8 +80,8 @@ def entry(tensor: str, *index: Var) -> Poly:
     [
         ([compare("<", of(INDEX), of("k"))], compare("<=", of(INDEX), of("k") + of(OTHER)), "QF_LIA"),
         ([compare("==", of(INDEX), of(OTHER))], compare("==", entry("t", INDEX), entry("t", OTHER)), "QF_UFLIA"),
-        ([compare(">=", of(INDEX), number(1))], compare("<", quotient(of(INDEX), 2), of(INDEX)), "QF_NIA"),
-        ([], compare("<", quotient(entry("t", INDEX), 3), of("v")), "QF_UFNIA"),
+        ([compare(">=", of(INDEX), number(1))], compare("<", quotient(of(INDEX), number(2)), of(INDEX)), "QF_NIA"),
+        ([], compare("<", quotient(entry("t", INDEX), number(3)), of("v")), "QF_UFNIA"),
         ([compare("==", of("p") * of("h"), of("m"))], compare(">=", of("m"), of("h")), "QF_LIA"),
         ([compare("<", of("@p"), of("b.0"))], compare("<", of("@p"), of("b.0") + of("<x>") - number(1)), "QF_LIA"),
         ([compare("<", of("let"), of("and"))], compare("!=", of("and"), of("let")), "QF_LIA"),

@@ -53,6 +53,8 @@ def test_what_certainly_has_no_value(expression: str, x: float) -> None:
         ("1 / exp(x[n])", -1000),
         ("1 / (exp(x[n]) * exp(x[n]))", -600),
         ("1 / (exp(x[n]) / exp(0 - x[n]))", -600),
+        ("log(exp(x[n]) * exp(x[n]) * 12)", -2760),
+        ("log(12 * exp(x[n]) * exp(x[n]))", -2760),
         ("x[n] * exp(1000)", 0),
         ("select(x[n] / 3 - 1 / 3 > 0, log(0), 1)", 1),
     ],

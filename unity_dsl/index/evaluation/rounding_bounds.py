@@ -352,10 +352,15 @@ def _times(left: Bounded, right: Bounded) -> Bounded:
     for one, other in ((left, right), (right, left)):
         # An infinite factor times one whose sign is certain is infinite.
         certain = np.isinf(one.value) & (np.abs(other.value) > other.error)
-        error = error + np.where((other.error == 0) | certain, 0.0, np.abs(one.value) * other.error)
+        error = error + np.where(certain, 0.0, _at_least_times(np.abs(one.value), other.error))
         undefined = undefined | (np.isinf(one.value) & one.decided & (other.value == 0) & (other.error == 0))
-    error = error + np.where((left.error == 0) | (right.error == 0), 0.0, left.error * right.error)
+    error = error + _at_least_times(left.error, right.error)
     return _overflow(value, error, (left, right), undefined)
+
+
+def _at_least_times(left: Array, right: Array) -> Array:
+    """The product of two numbers that are not negative; not 0 where it is too small for float64."""
+    return np.where((left == 0) | (right == 0), 0.0, np.fmax(left * right, _SMALLEST))
 
 
 def _times_roundoff(left: Array, right: Array) -> Array:
@@ -379,7 +384,7 @@ def _over(left: Bounded, right: Bounded) -> Bounded:
     whole = (value * right.value == left.value) & (_times_roundoff(value, right.value) == 0)
     roundoff = np.where(whole | np.isinf(right.value), 0.0, EPSILON * np.abs(value) + _SMALLEST)
     least = np.abs(right.value) - right.error
-    spread = left.error + np.where(right.error == 0, 0.0, np.abs(value) * right.error)
+    spread = left.error + _at_least_times(np.abs(value), right.error)
     error = np.where(
         least > 0, np.where(spread == 0, 0.0, spread / least) + np.where(np.isfinite(value), roundoff, 0), np.inf
     )
