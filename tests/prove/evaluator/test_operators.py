@@ -20,7 +20,9 @@ from .shapes import NoMeaning, frame
 from .test_values import as_float
 from .values import UNKNOWN, literal
 
-OPERATORS = [decl for decl in library().operators.values() if not decl.extern]
+AT_A_POLE = {"greatest_log_with_a_spike", "spike_less_greatest_log"}
+"""Of the greatest logarithm NumPy leaves out log(0), minus infinity; for the evaluator it then has no value."""
+OPERATORS = [decl for decl in library().operators.values() if not decl.extern and decl.name not in AT_A_POLE]
 
 
 @pytest.mark.parametrize("decl", OPERATORS, ids=lambda decl: decl.name)

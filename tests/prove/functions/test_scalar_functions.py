@@ -118,4 +118,5 @@ def test_a_sign_that_is_known_is_that_of_the_value(expr: Expr, point: dict[str, 
     with mpmath.workdps(60):
         names = {name: mpmath.mpf(value.numerator) / value.denominator for name, value in point.items()}
         expected = number_at(expr, names)
+        assume(not isinstance(expected, mpmath.mpc))  # made of the logarithm of a negative number: without a value
         assert expected > 0 if sign is Sign.POSITIVE else expected >= -(mpmath.mpf(10) ** -30)
