@@ -29,6 +29,7 @@ UNREAD = {
     "layer_norm_concat_rows": "takes long to evaluate, sum by sum",
     "layer_norm_by_rows": "takes long to evaluate, sum by sum",
     "conv_by_channels": "takes long to evaluate, sum by sum",
+    "six_rows_of_one_matrix": "takes long to evaluate: twelve sums, one within another",
     "causal_mask_by_batch": "speaks of infinity",
     "large_number_added_and_taken_off": "is one of real numbers: the reference evaluation rounds its left side off",
     **dict.fromkeys(
