@@ -17,7 +17,7 @@ from ..folded_solver.lower_bounds import bound_part, limit_materialised
 from ..folded_solver.problem_part import Domains, Part, no_limits
 from ..folded_solver.reduced_cost_filtering import SWEEPS, TOLERANCE, WORTHWHILE, Bounded, bounded
 from .iteration_peeling import peel
-from .presolve import Simplified, simplify
+from .presolve import simplify
 
 _STEP = 4.0
 _FIRST = _STEP**-3
@@ -50,30 +50,13 @@ def nowhere(plan: Solved) -> Iterable[Domains]:
 class Optimum:
     """The best plan found. `bound` is a lower bound on every plan of the domain; no other is better if `exact`.
 
-    There is no `plan` where none costs less than what was known before, and that is the `cost` then. `rounds` are the
-    bounds that were found on the way, of the part as it was searched.
+    There is no `plan` where none costs less than what was known before, and that is the `cost` then.
     """
 
     plan: Solved | None
     cost: float
     bound: float
     exact: bool
-    searched: Simplified
-    rounds: tuple[Bounded, ...]
-
-    def narrowed(self, cost: float, most: float = np.inf) -> Domains | None:
-        """What plans of the domain that cost at most so much may have, or more: what lower bounds do not exclude.
-
-        None where it is more than `most` values a variable, on average.
-        """
-        part, known = self.searched.part, [earlier for earlier in self.rounds if cost <= earlier.cost]
-        left = (known[-1] if known else bounded(part, self.searched.domains)).narrowed(cost)
-        if _choices(left) > (most - 1) * left.open:
-            return None
-        peeled = self.searched.peeled
-        wide = self.searched.widened(left).agreed(peeled.part)
-        found = peeled.gathered(wide if wide.empty else bounded(peeled.part, wide).narrowed(cost))
-        return found if found.count <= most * found.variables else None
 
 
 @dataclass
@@ -110,24 +93,14 @@ def optimise(
     """
     searched = simplify(part, domains)
     best = _Best(cost=below, precision=precision)
-    rounds: list[Bounded] = []
-    bound, exact = _search(searched.part, searched.domains, best, rounds)
+    bound, exact = _search(searched.part, searched.domains, best)
     plan = None if best.plan is None else searched.restored(best.plan)
-    found = Optimum(plan, best.cost, min(bound, best.cost), exact, searched, tuple(rounds))
-    return found if exact else _improved(part, domains, near, found)
+    found = Optimum(plan, best.cost, min(bound, best.cost), exact)
+    return found if exact else improved(part, domains, near, found)
 
 
-def raised(found: Optimum) -> Optimum:
-    """The optimum of the same domain, after bounds that are worth a proof: the search goes on where it ended."""
-    now, best, rounds = found.rounds[-1], _Best(cost=found.cost), list(found.rounds)
-    left = now.left(best.cost)
-    bound, exact = (best.cost, True) if left.empty else _raise(now.on(left, best.cost), best, rounds)
-    plan = found.plan if best.plan is None else found.searched.restored(best.plan)
-    return Optimum(plan, best.cost, max(found.bound, min(bound, best.cost)), exact, found.searched, tuple(rounds))
-
-
-def _improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimum:
-    """Takes the best plan near the best one, until there is no better one."""
+def improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimum:
+    """Takes the best plan near the best one of a domain, until there is no better one."""
     before = np.inf
     while found.plan is not None and found.cost < before * (1 - TOLERANCE):
         before = found.cost
@@ -149,12 +122,11 @@ def _begin(now: Bounded, best: _Best) -> None:
             break
 
 
-def _search(part: Part, domains: Domains, best: _Best, rounds: list[Bounded]) -> tuple[float, bool]:
+def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
     """Improves the best plan by those of a domain. Returns a lower bound on these, and whether none is better now.
 
     What costs more than the best plan is excluded. Where the rest is too much to be eliminated, the part of it nearest
     to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
-    Adds the bounds to `rounds`.
     """
     domains = domains.agreed(part)
     if domains.empty:
@@ -166,24 +138,24 @@ def _search(part: Part, domains: Domains, best: _Best, rounds: list[Bounded]) ->
     now = bounded(part, domains)
     if best.cost == np.inf:
         _begin(now, best)
-    return _raise(now, best, rounds)
+    return _raise(now, best)
 
 
-def _raise(now: Bounded, best: _Best, rounds: list[Bounded]) -> tuple[float, bool]:
+def _raise(now: Bounded, best: _Best) -> tuple[float, bool]:
     """As `_search`, from a bound on. Raises it by more sweeps of what is left."""
-    proved, most = -np.inf, len(rounds) + _ROUNDS
-    while True:
-        raised = not rounds or now.bound.least - rounds[-1].bound.least > WORTHWHILE * now.gap(best.cost)
-        rounds.append(now)
-        proved = max(proved, _descend(now, best))
+    proved, before = -np.inf, -np.inf
+    for last in (*(False,) * (_ROUNDS - 1), True):
+        raised = now.bound.least - before > WORTHWHILE * now.gap(best.cost)
+        before, proved = now.bound.least, max(proved, _descend(now, best))
         if best.cost * (1 - best.precision) <= proved:
             return proved, best.cost <= proved
         left = now.left(best.cost)
         if left.empty:
             return best.cost, True
-        if len(rounds) == most or not (raised or now.shrinks(left)):
-            return proved, False
+        if last or not (raised or now.shrinks(left)):
+            break
         now = now.on(left, best.cost)
+    return proved, False
 
 
 def _descend(now: Bounded, best: _Best) -> float:
