@@ -22,6 +22,7 @@ from .accounting.memory_prediction import memory_warnings, predict_memory
 from .accounting.plan_cost import plan_cost
 from .accounting.undivided_sizes import describe_refusals
 from .choices.conversion_prices import ConversionPrices
+from .choices.operator_options import ProvedTable
 from .choices.restriction import Place, Restriction, places
 from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching, why_not_produced
@@ -113,9 +114,10 @@ class _Wanted:
     strategy: str
     pins: Mapping[str, Pin]
     prices: dict[Mesh, Prices] = field(default_factory=dict)
+    proved: ProvedTable = field(default_factory=dict)
 
     def priced(self, mesh: Mesh) -> Prices:
-        return self.prices.get(mesh) or prices_on(mesh, self.machine, self.library, self.theorems)
+        return self.prices.get(mesh) or prices_on(mesh, self.machine, self.library, self.theorems, self.proved)
 
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
         """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""

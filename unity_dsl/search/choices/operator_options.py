@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...graph.graph import Node
 from ...graph.layout import Invariant, Layout, Mesh, Replicate
-from ...graph.layout_typing import Theorems, TypedOperator, Uniformly, configurations
+from ...graph.layout_typing import Proved, Theorems, TypedOperator, Uniformly, configurations
 from ...index.library import Library
 from ...machine.machine import Machine
 from ...machine.price import price_operators
@@ -58,14 +58,21 @@ class Options:
         return Options(kept, self.seconds[np.array(mask, dtype=bool)])
 
 
-class OptionTable:
-    """Finds the options of operators; equal operators are looked at once."""
+ProvedTable = dict[tuple[Hashable, ...], Proved]
+"""By operator, and what of its operands needs a gradient or is stored."""
 
-    def __init__(self, mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> None:
+
+class OptionTable:
+    """Finds the options of operators; equal ones are looked at once. Tables of several meshes share what is `proved`."""
+
+    def __init__(
+        self, mesh: Mesh, machine: Machine, library: Library, theorems: Theorems, proved: ProvedTable | None = None
+    ) -> None:
         self.mesh = mesh
         self.machine = machine
         self.library = library
         self.theorems = theorems
+        self.proved: ProvedTable = {} if proved is None else proved
         self._found: dict[object, Options] = {}
 
     def of(self, node: Node, weights: Sequence[bool]) -> Options:
@@ -74,7 +81,8 @@ class OptionTable:
         dtype = float_type(node)
         key = node.instance.identity, gradients, tuple(weights), dtype
         if key not in self._found:
-            typed = configurations(node.instance, self.mesh, self.library, gradients, weights, self.theorems)
+            known = self.proved.setdefault(key[:3], {})
+            typed = configurations(node.instance, self.mesh, self.library, gradients, weights, self.theorems, known)
             seconds = price_operators(node.instance, typed, dtype, self.mesh, self.machine, gradients)
             self._found[key] = _merged(typed, seconds)
         return self._found[key]

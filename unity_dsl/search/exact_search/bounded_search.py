@@ -13,11 +13,10 @@ import numpy as np
 
 from ..cost_network.bucket_elimination import TooLarge
 from ..folded_solver.exact_minimum import Solved, Solver
-from ..folded_solver.lower_bounds import bound_part, limit_materialised
+from ..folded_solver.lower_bounds import limit_materialised
 from ..folded_solver.problem_part import Domains, Part, no_limits
-from ..folded_solver.reduced_cost_filtering import SWEEPS, TOLERANCE, WORTHWHILE, Bounded, bounded
-from .iteration_peeling import peel
-from .presolve import simplify
+from ..folded_solver.reduced_cost_filtering import TOLERANCE, WORTHWHILE, Bounded, bounded
+from .presolve import Simplified, simplify
 
 _STEP = 4.0
 _FIRST = _STEP**-3
@@ -61,7 +60,7 @@ class Optimum:
 
 @dataclass
 class _Best:
-    """The best plan known so far. Plans that are cheaper by less than `precision` of the cost need not be found.
+    """The best plan known so far.
 
     `managed` are the most choices of a domain that was eliminated, `too_many` the fewest of one whose tables were too
     large.
@@ -69,7 +68,6 @@ class _Best:
 
     plan: Solved | None = None
     cost: float = np.inf
-    precision: float = 0.0
     managed: int = _SURE
     too_many: float = np.inf
 
@@ -79,35 +77,78 @@ class _Best:
             self.cost, self.plan = cost, solver.solution()
 
 
-def least_cost(part: Part, domains: Domains) -> float:
-    """A lower bound on every plan of the domain, at a fraction of what the best plan takes to find."""
-    peeled = peel(part)
-    return bound_part(peeled.part, peeled.domains(domains), SWEEPS).least
+@dataclass(frozen=True)
+class Survey:
+    """A domain before it is searched: simplified and bounded, or solved where that is as quick.
 
-
-def optimise(
-    part: Part, domains: Domains, near: Near = nowhere, below: float = np.inf, precision: float = 0.0
-) -> Optimum:
-    """The plan of least cost, if that is less than `below`; or one that costs at most `precision` of its cost more.
-    Where the tables are too large, the best plan that was found is improved within domains `near` it.
+    `bound` is a lower bound on every plan of the domain, infinite where there is none.
     """
+
+    part: Part
+    domains: Domains
+    searched: Simplified
+    found: Bounded | Solver | None
+
+    @property
+    def bound(self) -> float:
+        match self.found:
+            case Solver(table=table):
+                return float(table)
+            case Bounded(bound=bound):
+                return bound.least
+        return np.inf
+
+
+def survey(part: Part, domains: Domains) -> Survey:
+    """Bounds a domain, at a fraction of what the best plan takes to find."""
     searched = simplify(part, domains)
-    best = _Best(cost=below, precision=precision)
-    bound, exact = _search(searched.part, searched.domains, best)
-    plan = None if best.plan is None else searched.restored(best.plan)
+    inner, left = searched.part, searched.domains.agreed(searched.part)
+    if left.empty:
+        return Survey(part, domains, searched, None)
+    if _choices(left) <= _FEW:
+        with suppress(TooLarge):
+            return Survey(part, domains, searched, Solver(inner, left, no_limits(inner), most=AT_ONCE))
+    return Survey(part, domains, searched, bounded(inner, left))
+
+
+def optimise(part: Part, domains: Domains, near: Near = nowhere, below: float = np.inf) -> Optimum:
+    """The plan of least cost, if that is less than `below`. Where the tables are too large, the best plan that was
+    found is improved within domains `near` it.
+    """
+    return search(survey(part, domains), near, below)
+
+
+def search(known: Survey, near: Near = nowhere, below: float = np.inf) -> Optimum:
+    """As `optimise`, of a domain that is surveyed."""
+    best = _Best(cost=below)
+    bound, exact = best.cost, True
+    match known.found:
+        case Solver() as solver:
+            best.offer(solver)
+            bound = best.cost
+        case Bounded() as now:
+            if below == np.inf:
+                _begin(now, best)
+            bound, exact = _raise(now, best)
+    plan = None if best.plan is None else known.searched.restored(best.plan)
     found = Optimum(plan, best.cost, min(bound, best.cost), exact)
-    return found if exact else improved(part, domains, near, found)
+    return found if exact else improved(known.part, known.domains, near, found)
 
 
 def improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimum:
-    """Takes the best plan near the best one of a domain, until there is no better one."""
-    before = np.inf
-    while found.plan is not None and found.cost < before * (1 - TOLERANCE):
-        before = found.cost
-        for smaller in near(found.plan):
-            better = optimise(part, domains.intersected(smaller), below=found.cost)
-            if better.plan is not None:
-                found = replace(found, plan=better.plan, cost=better.cost)
+    """Takes the best plan near the best one of a domain, one neighbourhood after the other, until none has a better
+    one. Where that is proved, a neighbourhood of a plan is one of those that it holds.
+    """
+    if found.plan is None:
+        return found
+    tried, at = 0, 0
+    around = list(near(found.plan))
+    while tried < len(around):
+        better = optimise(part, domains.intersected(around[at]), below=found.cost)
+        at, tried = (at + 1) % len(around), tried + 1
+        if better.plan is not None:
+            found, tried = replace(found, plan=better.plan, cost=better.cost), 1
+            around = list(near(better.plan))
     return found
 
 
@@ -122,33 +163,18 @@ def _begin(now: Bounded, best: _Best) -> None:
             break
 
 
-def _search(part: Part, domains: Domains, best: _Best) -> tuple[float, bool]:
+def _raise(now: Bounded, best: _Best) -> tuple[float, bool]:
     """Improves the best plan by those of a domain. Returns a lower bound on these, and whether none is better now.
 
     What costs more than the best plan is excluded. Where the rest is too much to be eliminated, the part of it nearest
     to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
     """
-    domains = domains.agreed(part)
-    if domains.empty:
-        return best.cost, True
-    if _choices(domains) <= _FEW:
-        with suppress(TooLarge):
-            best.offer(Solver(part, domains, no_limits(part), most=AT_ONCE))
-            return best.cost, True
-    now = bounded(part, domains)
-    if best.cost == np.inf:
-        _begin(now, best)
-    return _raise(now, best)
-
-
-def _raise(now: Bounded, best: _Best) -> tuple[float, bool]:
-    """As `_search`, from a bound on. Raises it by more sweeps of what is left."""
     proved, before = -np.inf, -np.inf
     for last in (*(False,) * (_ROUNDS - 1), True):
         raised = now.bound.least - before > WORTHWHILE * now.gap(best.cost)
         before, proved = now.bound.least, max(proved, _descend(now, best))
-        if best.cost * (1 - best.precision) <= proved:
-            return proved, best.cost <= proved
+        if best.cost <= proved:
+            return proved, True
         left = now.left(best.cost)
         if left.empty:
             return best.cost, True
@@ -164,8 +190,8 @@ def _descend(now: Bounded, best: _Best) -> float:
     Domains that are likely to be too large are left out; nothing but time depends on that.
     """
     least, gap = now.bound.least, now.gap(best.cost)
-    if gap <= max(abs(least) * TOLERANCE * 2, best.precision * best.cost):
-        return least + min(gap, abs(least) * TOLERANCE * 2)
+    if gap <= abs(least) * TOLERANCE * 2:
+        return least + gap
     if not gap < np.inf:
         return least
     room = gap

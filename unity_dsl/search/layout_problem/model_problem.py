@@ -16,7 +16,7 @@ from ...machine.machine import Machine
 from ...machine.price import UPDATE_PASSES, local_fraction, local_price
 from ..choices.conversion_prices import ConversionPrices
 from ..choices.layout_space import ConversionTable, Spaces
-from ..choices.operator_options import LayoutColumn, Options, OptionTable, all_invariant
+from ..choices.operator_options import LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
@@ -46,9 +46,11 @@ class Prices:
     between: ConversionTable = field(default_factory=dict)
 
 
-def prices_on(mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> Prices:
-    """Prices, each found when first asked for."""
-    options = OptionTable(mesh, machine, library, theorems)
+def prices_on(
+    mesh: Mesh, machine: Machine, library: Library, theorems: Theorems, proved: ProvedTable | None = None
+) -> Prices:
+    """Prices, each found when first asked for. Those of several meshes may share what is `proved` of operators."""
+    options = OptionTable(mesh, machine, library, theorems, proved)
     return Prices(mesh, machine, options, ConversionPrices(mesh, machine, library))
 
 

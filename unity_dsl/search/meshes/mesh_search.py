@@ -18,7 +18,8 @@ from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, joined, refined_blocks
 from ...syntax.diagnostic import InputError
 from ..choices.restriction import Restriction
-from ..exact_search.bounded_search import Optimum, improved, least_cost, optimise
+from ..exact_search.bounded_search import Optimum, Survey, improved, optimise, search, survey
+from ..folded_solver.exact_minimum import Solver
 from ..folded_solver.materialised_layouts import crowded_tensor
 from ..folded_solver.problem_part import Part, everything
 from ..folded_solver.reduced_cost_filtering import TOLERANCE
@@ -91,11 +92,6 @@ class Outcome:
         """Whether no plan on the meshes that were searched costs less."""
         return self.bound >= self.cost * (1 - TOLERANCE)
 
-    def take(self, found: Found) -> None:
-        self.bounds[found.mesh] = found.best.bound
-        if found.best.plan is not None and found.best.cost < self.cost:
-            self.cost, self.found = found.best.cost, found
-
 
 def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: Task | None = None) -> Outcome:
     """The cheapest plan that costs less than `below`.
@@ -124,38 +120,31 @@ def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: T
 
 def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None:
     """Searches meshes in the order of their lower bounds, and keeps what is found for finer ones."""
-    waiting = []
-    for number, mesh in enumerate(meshes):
-        problem = _problem(task, mesh, outcome)
-        if problem is not None:
-            waiting.append((least_cost(problem.part, everything(problem.part)), number, problem))
-    for least, _, problem in sorted(waiting, key=lambda entry: entry[:2]):
-        if least >= outcome.cost:
-            best = Optimum(None, least, least, True)
-        else:
-            try:
-                best = _best(problem, [], outcome.cost)
-            except Crowded as reason:
-                outcome.refused[problem.spaces.mesh] = reason
-                continue
-            if not best.exact and best.plan is None:
-                best = _best(problem, outcome.coarse, outcome.cost)
+    every = [(problem, _survey(problem)) for mesh in meshes if (problem := _problem(task, mesh, outcome)) is not None]
+    for problem, known in sorted(every, key=lambda entry: entry[1].bound):
+        best = _best(problem, known, [], outcome.cost)
+        if best.plan is None and not best.exact:
+            best = _best(problem, known, outcome.coarse, outcome.cost)
+        _take(Found(problem, best), outcome)
         outcome.coarse.append(Found(problem, best))
-        outcome.take(outcome.coarse[-1])
 
 
 def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outcome) -> None:
-    problem = _problem(task, mesh, outcome)
-    if problem is None:
+    if (problem := _problem(task, mesh, outcome)) is not None:
+        _take(Found(problem, _best(problem, _survey(problem), starts, outcome.cost)), outcome)
+
+
+def _take(found: Found, outcome: Outcome) -> None:
+    if outcome.cost == inf and found.best.plan is None:  # layouts convert to any other, but few are held at once
+        outcome.refused[found.mesh] = Crowded(crowded_tensor(found.problem.part))
         return
-    least = least_cost(problem.part, everything(problem.part))
-    if least >= outcome.cost:
-        outcome.bounds[mesh] = least
-        return
-    try:
-        outcome.take(Found(problem, _best(problem, starts, outcome.cost)))
-    except Crowded as reason:
-        outcome.refused[mesh] = reason
+    outcome.bounds[found.mesh] = found.best.bound
+    if found.best.plan is not None and found.best.cost < outcome.cost:
+        outcome.cost, outcome.found = found.best.cost, found
+
+
+def _survey(problem: Problem) -> Survey:
+    return survey(problem.part, everything(problem.part))
 
 
 def _problem(task: Task, mesh: Mesh, outcome: Outcome) -> Problem | None:
@@ -166,17 +155,17 @@ def _problem(task: Task, mesh: Mesh, outcome: Outcome) -> Problem | None:
         return None
 
 
-def _best(problem: Problem, starts: Sequence[Found], below: float) -> Optimum:
-    """The best plan of a problem, if it costs less than `below`. Raises Crowded where there is none at any cost."""
-    part, whole, near = problem.part, everything(problem.part), partial(axis_domains, problem)
-    first = _start(problem, starts, below)
-    best = optimise(part, whole, near, min(below, first.cost))
+def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float) -> Optimum:
+    """The best plan of a problem, if it costs less than `below`."""
+    if known.bound >= below:
+        return Optimum(None, known.bound, known.bound, True)
+    near = partial(axis_domains, problem)
+    first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, starts, below)
+    best = search(known, near, min(below, first.cost))
     if best.plan is None and first.plan is not None and first.cost < below:
         best = replace(best, plan=first.plan)
         if not best.exact:
-            best = improved(part, whole, near, best)
-    if best.plan is None and below == inf:  # every layout converts to any other, but few are held at once
-        raise Crowded(crowded_tensor(part))
+            best = improved(known.part, known.domains, near, best)
     return best
 
 
