@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
+from math import log, prod
 from string import ascii_lowercase
 from typing import TypeVar
 
@@ -43,25 +43,36 @@ MOST_AXES = 3
 
 
 def all_meshes(machine: Machine, devices: int) -> tuple[Mesh, ...]:
-    """Every mesh of that many devices with at most `MOST_AXES` axes, those with few axes first.
+    """Every mesh of that many devices with at most `MOST_AXES` axes: those with few axes first, and of these those that
+    split the devices where units of the machine end, or near there.
 
-    Order matters: the last axis has the fastest links, and the first is the major one where two cut one dimension.
-    Raises E302 as `build_mesh`.
+    Order matters: the last axis has the fastest links, and the first is the major one where two cut one dimension. So
+    no two of them are the same problem. Raises E302 as `build_mesh`.
     """
-    if devices == 1:
-        return (build_mesh(machine, 1, ()),)
+    if devices <= 1:
+        return (build_mesh(machine, devices, ()),)
     shapes = [shape for axes in range(1, MOST_AXES + 1) for shape in _factorisations(devices, axes)]
-    return tuple(build_mesh(machine, devices, shape) for shape in shapes or [(devices,)])
+    shapes.sort(key=lambda shape: (len(shape), _misfit(shape, machine)))
+    return tuple(build_mesh(machine, devices, shape) for shape in shapes)
 
 
 def _factorisations(number: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write a number as an ordered product of so many factors above 1."""
-    if count == 1 and number > 1:
+    """Every way to write a number above 1 as an ordered product of so many factors above 1."""
+    if count == 1:
         yield (number,)
-    if count > 1:
-        for first in range(2, number // 2 + 1):
-            if number % first == 0:
-                yield from ((first, *rest) for rest in _factorisations(number // first, count - 1))
+        return
+    for first in range(2, number // 2 + 1):
+        if number % first == 0:
+            yield from ((first, *rest) for rest in _factorisations(number // first, count - 1))
+
+
+def _misfit(shape: tuple[int, ...], machine: Machine) -> float:
+    """How far, as a factor, the groups of inner axes are from a unit of the machine: a node, an island. In logarithms,
+    summed.
+    """
+    units = [machine.devices_below(level) for level in range(1, len(machine.levels) + 1)]
+    groups = (prod(shape[axis:]) for axis in range(1, len(shape)))
+    return sum(min(abs(log(group / unit)) for unit in units) for group in groups)
 
 
 def describe_mesh(mesh: Mesh) -> str:

@@ -8,7 +8,10 @@ from ..graph.layout import Mesh
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
+from ..syntax.diagnostic import first_of
 from .meshes.mesh_search import Outcome
+
+_NAMED = 6
 
 
 def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGraph, pinned: bool) -> Iterator[str]:
@@ -23,7 +26,8 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
         yield f"not proved optimal: the tables grew too large; no plan{over} is more than {gap:.2g} % cheaper"
     left = [mesh for mesh in meshes if mesh not in outcome.bounds and mesh not in outcome.refused]
     if left:
-        yield f"not searched: the mesh{'es' if len(left) > 1 else ''} {', '.join(map(describe_mesh, left))}"
+        named = first_of(list(map(describe_mesh, left)), _NAMED)
+        yield f"not searched: {len(left)} mesh{'es' if len(left) > 1 else ''} of more axes, or less promising: {named}"
     full = sum(len(planned.materialised) == 2 for part in _graphs(graph) for planned in part.values.values())
     if full:
         values = "1 value is" if full == 1 else f"{full} values are"

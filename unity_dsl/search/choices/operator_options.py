@@ -63,7 +63,7 @@ ProvedTable = dict[tuple[Hashable, ...], Proved]
 
 
 class OptionTable:
-    """Finds the options of operators; equal ones are looked at once. Tables of several meshes share what is `proved`."""
+    """Finds the options of operators, of equal ones once. Tables of several meshes share what is `proved`."""
 
     def __init__(
         self, mesh: Mesh, machine: Machine, library: Library, theorems: Theorems, proved: ProvedTable | None = None

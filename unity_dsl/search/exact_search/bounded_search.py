@@ -13,9 +13,10 @@ import numpy as np
 
 from ..cost_network.bucket_elimination import TooLarge
 from ..folded_solver.exact_minimum import Solved, Solver
-from ..folded_solver.lower_bounds import limit_materialised
+from ..folded_solver.lower_bounds import bound_part, limit_materialised
 from ..folded_solver.problem_part import Domains, Part, no_limits
-from ..folded_solver.reduced_cost_filtering import TOLERANCE, WORTHWHILE, Bounded, bounded
+from ..folded_solver.reduced_cost_filtering import SWEEPS, TOLERANCE, WORTHWHILE, Bounded, bounded
+from .iteration_peeling import peel
 from .presolve import Simplified, simplify
 
 _STEP = 4.0
@@ -33,7 +34,7 @@ _FEW = 1000
 larger ones."""
 AT_ONCE = 1 << 23
 """Entries of tables that are made without a bound, where a domain has few values."""
-_ROUNDS = 3
+_ROUNDS = 2
 """Bounds of one domain that are taken for a proof. Where it takes more, the tables are hopelessly large mostly."""
 
 
@@ -99,6 +100,12 @@ class Survey:
         return np.inf
 
 
+def least_cost(part: Part, domains: Domains) -> float:
+    """A lower bound on every plan: lower than that of a survey, and found quicker where there is much choice."""
+    peeled = peel(part)
+    return bound_part(peeled.part, peeled.domains(domains), SWEEPS).least
+
+
 def survey(part: Part, domains: Domains) -> Survey:
     """Bounds a domain, at a fraction of what the best plan takes to find."""
     searched = simplify(part, domains)
@@ -118,8 +125,8 @@ def optimise(part: Part, domains: Domains, near: Near = nowhere, below: float = 
     return search(survey(part, domains), near, below)
 
 
-def search(known: Survey, near: Near = nowhere, below: float = np.inf) -> Optimum:
-    """As `optimise`, of a domain that is surveyed."""
+def search(known: Survey, near: Near = nowhere, below: float = np.inf, rounds: int = _ROUNDS) -> Optimum:
+    """As `optimise`, of a domain that is surveyed; it is bounded at most `rounds` times."""
     best = _Best(cost=below)
     bound, exact = best.cost, True
     match known.found:
@@ -129,7 +136,7 @@ def search(known: Survey, near: Near = nowhere, below: float = np.inf) -> Optimu
         case Bounded() as now:
             if below == np.inf:
                 _begin(now, best)
-            bound, exact = _raise(now, best)
+            bound, exact = _raise(now, best, rounds)
     plan = None if best.plan is None else known.searched.restored(best.plan)
     found = Optimum(plan, best.cost, min(bound, best.cost), exact)
     return found if exact else improved(known.part, known.domains, near, found)
@@ -144,7 +151,7 @@ def improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimu
     tried, at = 0, 0
     around = list(near(found.plan))
     while tried < len(around):
-        better = optimise(part, domains.intersected(around[at]), below=found.cost)
+        better = search(survey(part, domains.intersected(around[at])), below=found.cost, rounds=1)
         at, tried = (at + 1) % len(around), tried + 1
         if better.plan is not None:
             found, tried = replace(found, plan=better.plan, cost=better.cost), 1
@@ -163,14 +170,14 @@ def _begin(now: Bounded, best: _Best) -> None:
             break
 
 
-def _raise(now: Bounded, best: _Best) -> tuple[float, bool]:
+def _raise(now: Bounded, best: _Best, rounds: int) -> tuple[float, bool]:
     """Improves the best plan by those of a domain. Returns a lower bound on these, and whether none is better now.
 
     What costs more than the best plan is excluded. Where the rest is too much to be eliminated, the part of it nearest
     to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
     """
     proved, before = -np.inf, -np.inf
-    for last in (*(False,) * (_ROUNDS - 1), True):
+    for number in range(1, rounds + 1):
         raised = now.bound.least - before > WORTHWHILE * now.gap(best.cost)
         before, proved = now.bound.least, max(proved, _descend(now, best))
         if best.cost <= proved:
@@ -178,7 +185,7 @@ def _raise(now: Bounded, best: _Best) -> tuple[float, bool]:
         left = now.left(best.cost)
         if left.empty:
             return best.cost, True
-        if last or not (raised or now.shrinks(left)):
+        if number == rounds or not (raised or now.shrinks(left)):
             break
         now = now.on(left, best.cost)
     return proved, False

@@ -18,7 +18,7 @@ from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, joined, refined_blocks
 from ...syntax.diagnostic import InputError
 from ..choices.restriction import Restriction
-from ..exact_search.bounded_search import Optimum, Survey, improved, optimise, search, survey
+from ..exact_search.bounded_search import Optimum, Survey, improved, least_cost, optimise, search, survey
 from ..folded_solver.exact_minimum import Solver
 from ..folded_solver.materialised_layouts import crowded_tensor
 from ..folded_solver.problem_part import Part, everything
@@ -36,8 +36,11 @@ from ..layout_problem.variable_meaning import Crowded, Impossible
 
 COARSE = 2
 """Axes of the meshes that are searched first."""
-EFFORT = 60_000
-"""Configurations of operators on finer meshes: when those that are searched have more, the others are left out."""
+EFFORT_COARSE = 40_000
+EFFORT_FINE = 36_000
+"""Configurations of operators on the meshes of two axes, and on finer ones, that are searched. Where there are more,
+those that come first in the order are searched, one of either kind in any case.
+"""
 HOPELESS = 1.2
 """Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
 
@@ -107,20 +110,26 @@ def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: T
         aided = Outcome(inf)
         _search_coarse(aid, list(_coarsenings(fine)), aided)
         starts = aided.coarse
-    left = EFFORT
+    left: float = EFFORT_FINE
     for number, mesh in enumerate(_promising_first(fine, starts)):
         above = [found for found in starts if refined_blocks(mesh, found.mesh) is not None]
-        effort = _effort(above or starts, len(mesh.axes))
-        if number and (effort > left or _least(above) > outcome.cost * HOPELESS):
-            continue
-        left -= effort
+        left -= _effort(starts, len(mesh.axes))
+        if number and (left < 0 or _least(above) > outcome.cost * HOPELESS):
+            break
         _search_fine(task, mesh, above, outcome)
     return outcome
 
 
 def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None:
     """Searches meshes in the order of their lower bounds, and keeps what is found for finer ones."""
-    every = [(problem, _survey(problem)) for mesh in meshes if (problem := _problem(task, mesh, outcome)) is not None]
+    every: list[tuple[Problem, Survey]] = []
+    left = EFFORT_COARSE
+    for mesh in meshes:
+        if (problem := _problem(task, mesh, outcome)) is not None:
+            every.append((problem, _survey(problem)))
+            left -= sum(_counts(problem.part))
+        if left < 0:
+            break
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
         best = _best(problem, known, [], outcome.cost)
         if best.plan is None and not best.exact:
@@ -130,7 +139,12 @@ def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None
 
 
 def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outcome) -> None:
-    if (problem := _problem(task, mesh, outcome)) is not None:
+    if (problem := _problem(task, mesh, outcome)) is None:
+        return
+    least = least_cost(problem.part, everything(problem.part))
+    if least >= outcome.cost:
+        outcome.bounds[mesh] = least
+    else:
         _take(Found(problem, _best(problem, _survey(problem), starts, outcome.cost)), outcome)
 
 
@@ -221,14 +235,18 @@ def _least(coarse: Iterable[Found]) -> float:
     return min((found.best.cost for found in coarse), default=inf)
 
 
-def _effort(coarse: Sequence[Found], axes: int) -> int:
-    """How many configurations operators have on a mesh with so many axes, as far as a coarser one tells."""
-    found = min(coarse, key=lambda found: len(found.mesh.axes))
-    power = axes / max(1, len(found.mesh.axes))
-    return sum(round(count**power) for count in _counts(found.problem.part))
+def _effort(coarse: Sequence[Found], axes: int) -> float:
+    """How many configurations there are on a mesh with so many axes, as far as the coarsest mesh tells."""
+    found = min(coarse, key=lambda found: len(found.mesh.axes), default=None)
+    return (
+        0
+        if found is None
+        else sum(count ** (axes / max(1, len(found.mesh.axes))) for count in _counts(found.problem.part))
+    )
 
 
 def _counts(part: Part) -> Iterator[int]:
+    """How many choices every variable has."""
     yield from map(len, part.costs)
     for repeat in part.repeats:
         yield from _counts(repeat.body)
