@@ -468,10 +468,9 @@ class ProvedRoles:
         needs_gradient: Sequence[bool],
         weights: Sequence[bool],
         theorems: Theorems,
-        known: Proved | None = None,
+        known: Proved,
     ) -> None:
         self.typing = Typing(instance, mesh, library)
-        known = {} if known is None else known
         for axis, degree in enumerate(mesh.degrees):
             if degree not in known:
                 proves = theorems.about(instance, needs_gradient)
@@ -494,9 +493,6 @@ def configurations(
     theorems: Theorems,
     known: Proved | None = None,
 ) -> list[TypedOperator]:
-    """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first.
-
-    `known` are the operator's proved roles, as for `ProvedRoles`.
-    """
-    roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems, known)
+    """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
+    roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems, {} if known is None else known)
     return roles.typed(product(*roles.by_axis))

@@ -11,7 +11,7 @@ import pytest
 from tests.sampling import SAMPLE, of_the_day
 from unity_dsl.search.cost_network import bucket_elimination as elimination
 from unity_dsl.search.exact_search import bounded_search as module
-from unity_dsl.search.exact_search.bounded_search import least_cost, optimise, survey
+from unity_dsl.search.exact_search.bounded_search import Near, least_cost, optimise, survey
 from unity_dsl.search.folded_solver import exact_minimum as exact
 from unity_dsl.search.folded_solver.exact_minimum import Solved, Solver
 from unity_dsl.search.folded_solver.materialised_layouts import two_hops
@@ -167,8 +167,12 @@ def check(part: Part, rng: np.random.Generator) -> bool:
     return expected < np.inf and least(part, LAYOUTS) < expected - 1e-9
 
 
+def nearby(part: Part, rng: np.random.Generator) -> Near:
+    return lambda _: [some_domain(rng, part)]
+
+
 def check_optimum(part: Part, rng: np.random.Generator, expected: float) -> None:
-    found = optimise(part, everything(part), lambda _: [some_domain(rng, part)])
+    found = optimise(part, everything(part), nearby(part, rng))
     if found.plan is None:
         assert expected == np.inf
         return
@@ -245,7 +249,7 @@ def test_tables_that_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)
         part = random_part(rng, 5)
-        found = optimise(part, everything(part), lambda _: [some_domain(rng, part)])
+        found = optimise(part, everything(part), nearby(part, rng))
         if found.plan is None:
             continue
         expected = least(part, 2)

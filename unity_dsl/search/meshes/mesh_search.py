@@ -128,7 +128,7 @@ def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None
         if (problem := _problem(task, mesh, outcome)) is not None:
             every.append((problem, _survey(problem)))
             left -= sum(_counts(problem.part))
-        if left < 0:
+        if left < 0 and len(mesh.axes) == COARSE:
             break
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
         best = _best(problem, known, [], outcome.cost)
