@@ -3,9 +3,8 @@
 Counted: parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
 the optimizer of the written train.py, and what the forward pass keeps for the backward one: every tensor
 in every layout in which an operator keeps it, once for each iteration of a repeat. Not counted: what lives only while
-an operator runs, buffers of collectives, what the allocator cannot use, and that less is held at other times. Outputs of
-a training step are not gathered, and not held unless the backward pass needs them; a model without a loss returns them
-whole.
+an operator runs, buffers of collectives, what the allocator cannot use, and that less is held at other times. Outputs
+of a training step are held where the backward pass needs them alone; a model without a loss returns them whole.
 """
 
 from __future__ import annotations
