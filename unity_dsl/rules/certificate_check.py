@@ -18,7 +18,9 @@ from .wellformed import read_rules
 def check_certificates(path: Path, source: Source, library: Library) -> Mapping[str, Certificate]:
     """The certificates beside a file of rules, each of them still true of what it rests on.
 
-    Of a rule that has no meaning nothing is asked. Raises E543 where there are none, E544 where the file is damaged, E545 where one is stale.
+    Of a rule that has no meaning nothing is asked.
+
+    Raises E543 where there are none, E544 where the file is damaged, E545 where one is stale.
     """
     found = read_certificates(certificates_path(path))
     rules, _ = read_rules(source, library)
