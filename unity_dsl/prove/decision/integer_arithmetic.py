@@ -39,7 +39,7 @@ STEPS = 2_000_000
 MAX_PRODUCTS = 12
 """No monotonicity axioms for a query with more products."""
 MAX_STEPS = 8
-"""Limit of products with bounds from `_steps` in one query."""
+"""Limit of the multiples n s for which a product gets axioms (`_steps`)."""
 
 SOLVER_STEPS = 1_000
 """Units of z3's `rlimit` that count as one step of a proof."""
@@ -279,7 +279,7 @@ class _Translation:
         return [*self.facts, *lemmas]
 
     def _steps(self, monomial: Monomial) -> Iterator[Any]:
-        """Linear bounds of a product s a with a size s >= 1, for a <= -1, a = 0, a = 1 and a >= 2."""
+        """Axioms for a product s a with a size s >= 1: a = n gives s a = n s, a > n gives s a >= (n + 1) s."""
         import z3
 
         size = tuple(factor for factor in monomial if isinstance(factor[0], str))
