@@ -1,9 +1,9 @@
-"""Proves that an operator on slices of one axis, with reductions collected at once, is the operator.
+"""Proves that an operator on slices of one axis, with reductions over the devices, equals the operator on one device.
 
-The axis has p × e positions, as the indices (@p, j). Every operand that has it is partitioned along it, every other one
-is a copy. Each device runs the operator's equations over its own e positions; an index used as a value is global, so is
-a size; an equation that reduces the axis is followed by the same reduction over the devices. The theorem: results that
-have the axis, combined, and results that have not, are those of the operator. The degree p and all sizes are symbols.
+The axis has p × e positions, with indices (@p, j). Operands with the axis are partitioned along it, the others
+replicated. Each device evaluates the operator's equations over its own e positions; indices used as values and sizes
+are global; an equation that reduces the axis is followed by the same reduction over the devices. The theorem: combined
+results with the axis, and results without it, are those of the operator. The degree p and all sizes are symbols.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ DEGREE = "@p"
 LOCAL = "@e"
 
 STEPS = 30_000
-"""What the proof of one theorem may take."""
+"""Step limit of one theorem."""
 
 
 def prove_configuration(instance: Instance, axis: str, library: Library) -> Answer:
-    """Whether this axis of the operator may be divided over any number of devices that divides it, at all sizes.
+    """Whether this axis of the operator may be divided over any degree that divides it, at all sizes.
 
-    The instance gives the ranks, the attributes and the equations (those of an adjoint as well, and those of the
-    evaluation); its numbers for sizes are not used. A counterexample is not looked for.
+    The instance gives ranks, attributes and equations (of adjoints and `eval` clauses as well); its sizes are not used.
+    No counterexample is searched for.
     """
     return prove_division(generalise(instance, (axis,)), axis, library)
 
 
 def prove_division(subject: Subject, axis: str, library: Library) -> Answer:
-    """`prove_configuration` for a subject in which the axis stands by itself."""
+    """`prove_configuration` for a subject in which the axis is a dimension of its own."""
     axis = subject.axes.get(axis, axis)
     return answer(library, lambda functions: _divided(subject, axis, functions))
 
 
 def prove_linearity(subject: Subject, operands: tuple[int, ...], library: Library, *, same: bool = False) -> Answer:
-    """Whether these operands may together be terms of a sum over any number of devices: f(sum x) = sum f(x).
+    """Whether the operator is jointly linear in these operands: f(sum x) = sum f(x) over any number of devices.
 
-    With `same`, whether a device that has only its terms computes what one that has the sums does: f(sum x) = f(x).
+    With `same`, whether a device with only its terms of the sum gets the result for the sum: f(sum x) = f(x).
     """
     return answer(library, lambda functions: _linear(subject, operands, functions, same))
 
 
 def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ...]]) -> Answer:
-    """What comes of an attempt to show obligations, with the time it took.
+    """The answer of an attempt to discharge obligations, timed.
 
-    Functions with a definition are symbols at first: what holds of all functions holds of them, and slices of an
-    operator apply the same ones. They are written out where that is not enough.
+    Functions with a definition are uninterpreted at first, which suffices where slices apply the same functions; their
+    definitions are inlined only if that fails.
     """
     begun = perf_counter()
     laws = laws_of(library)
@@ -109,7 +109,7 @@ def _divided(subject: Subject, axis: str, functions: Functions) -> tuple[Obligat
 
 
 def symbolic_sizes(subject: Subject, arithmetic: Arithmetic, given: Mapping[str, Factors]) -> Sizes:
-    """A size of its own for every axis of the operands. What conditions do not determine, they are assumed for."""
+    """A size symbol for every axis of the operands. Conditions that do not determine a size are assumed."""
     instance = subject.instance
     sizes = Sizes(arithmetic, dict(given))
     for operand in instance.inputs:
@@ -125,13 +125,13 @@ def symbolic_sizes(subject: Subject, arithmetic: Arithmetic, given: Mapping[str,
 
 
 def symbolic_input(instance: Instance, operand: Operand, sizes: Sizes) -> Tensor:
-    """An operand of which nothing is known."""
+    """An operand with unknown elements."""
     dims = [tuple(size for axis in dim for size in sizes.dims[axis]) for dim in operand.dims]
     return input_tensor(operand.name, {}, dims, _bound(instance, operand, sizes))
 
 
 def scalars(subject: Subject) -> dict[str, Tensor]:
-    """The real attributes as unknown numbers, by the names under which the equations read them."""
+    """The real attributes as unknown numbers, by the names under which equations read them."""
     return {f"#{name}": input_tensor(f"#{name}", {}, [], None) for name in subject.real}
 
 
@@ -144,7 +144,7 @@ def _bound(instance: Instance, operand: Operand, sizes: Sizes) -> Poly | None:
 
 
 class Division:
-    """One axis divided: the operator on the whole, and its equations on the slices of one device."""
+    """One axis divided: the operator on one device, and its equations on the slices of each device."""
 
     def __init__(self, subject: Subject, axis: str, functions: Functions) -> None:
         self.subject = subject
@@ -156,7 +156,7 @@ class Division:
 
     def obligations(self) -> tuple[Obligation, ...]:
         sizes = self.sizes()
-        # A copy: a call adds what it infers, and on a device other axes may follow from the divided one.
+        # A copy: calls add inferred sizes, and on a device sizes may follow from that of the divided axis.
         local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.whole[1:]})
         operands = [self.input(operand, sizes) for operand in self.instance.inputs]
         names = [operand.name for operand in self.instance.inputs]
@@ -185,7 +185,7 @@ class Division:
         return OnDevice(self, operands, sizes, device)
 
     def slice(self, operand: Operand, tensor: Tensor, device: Var) -> Tensor:
-        """`partition` where the operand has the axis, the index @p taken out of its dimension; else `replicate`."""
+        """`partition` where the operand has the axis, with @p taken out of its dimension; else `replicate`."""
         if self.axis not in operand.axes:
             return tensor
         dims, own = [], None
@@ -206,7 +206,10 @@ class Division:
         return replace(tensor, dims=tuple(dims), value=substitute(tensor.value, here), entry=entry)
 
     def _same(self, operand: Operand, whole: Tensor, part: Tensor, device: Var) -> None:
-        """The device's index and its own positions are those of the whole axis. Raises Failed."""
+        """Shows that the combined result is that on one device, with global for (device, local) indices.
+
+        Raises Failed.
+        """
         where = f"`{operand.name}`"
         if self.axis not in operand.axes and device in free_variables(part.value):
             raise Failed("same_layout", f"{where} differs from device to device")
@@ -232,7 +235,7 @@ class _Whole(Call):
 
 
 class OnDevice(Call):
-    """The equations on one device. What they reduce over the divided axis is reduced over the devices at once."""
+    """The equations on one device; reductions over the divided axis are followed by one over the devices."""
 
     alone = True
 
@@ -269,7 +272,7 @@ class OnDevice(Call):
 
 
 def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, same: bool) -> tuple[Obligation, ...]:
-    """The operator on sums over devices is compared with the sum over devices of the operator on the terms."""
+    """Compares the operator on sums over devices with the sum over devices of the operator on the terms."""
     met = []
     for mode, one in modes(subject):
         instance = one.instance
@@ -284,7 +287,7 @@ def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, sam
                 terms[operand.name] = term
                 totals[operand.name] = replace(term, value=summed(term.value, (device,)))
         numbers = scalars(one)
-        # One call, run twice: a copy of the sizes, for a call adds what it infers.
+        # A copy of the sizes, since each of the two calls adds inferred sizes.
         whole = Call(instance, totals | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
         part = Call(instance, terms | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
         for operand, wanted, found in zip(instance.outputs, whole.run(), part.run(), strict=True):
@@ -305,6 +308,6 @@ def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, sam
 
 
 def _per_device(tensor: Tensor, name: str, device: Var) -> Tensor:
-    """A tensor of its own on every device: its elements have the device for their first coordinate."""
+    """A tensor with the device as first coordinate of its elements: one value per device."""
     index = (of(device), *(of(var) for dim in tensor.dims for var in dim))
     return replace(tensor, value=atom(Element(f"{name}@", index)))
