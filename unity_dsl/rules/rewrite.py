@@ -74,7 +74,7 @@ class _Rewriting:
 
     def run(self) -> Model:
         """The model with all that the match leaves behind still in it. Raises Refused and InputError."""
-        right = _RightSide(self.match, self._kept(), _all_names(self.model))
+        right = _RightSide(self.match, self._reusable(), _all_names(self.model))
         instead: dict[str, Value] = {}
         for root, expr in zip(self.match.roots, self.match.substitution.rule.right, strict=True):
             found = right.root(expr, root)
@@ -104,7 +104,7 @@ class _Rewriting:
         )
         return replace(step, name=results[0].name, results=results)
 
-    def _kept(self) -> list[Node]:
+    def _reusable(self) -> list[Node]:
         """Operators that the right side may use again: all but those that the match replaces by something else."""
         rule = self.match.substitution.rule
         pairs = zip(self.match.roots, rule.left, rule.right, strict=True)
@@ -254,7 +254,7 @@ def _ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:
 class _RightSide:
     """Builds the right side. An operator that is there already, on the same values, is used again."""
 
-    def __init__(self, match: Match, kept: Iterable[Node], names: set[str]) -> None:
+    def __init__(self, match: Match, reusable: Iterable[Node], names: set[str]) -> None:
         self.match = match
         self.names = names
         self.made: list[Node] = []
@@ -262,7 +262,7 @@ class _RightSide:
         self.span = self.spans[match.roots[0].name]
         self.local: dict[str, Value] = {}
         self.known: dict[tuple[object, ...], Value] = {}
-        for node in kept:
+        for node in reusable:
             if not node.site:
                 for place, value in enumerate(node.results):
                     self.known.setdefault(_key(node.instance, node.arguments, place), value)

@@ -36,7 +36,7 @@ from .theorem_file import TheoremFile, shipped_theorems
 class Claim:
     """What one theorem says of one subject. `same`: the result is the same on every device, not a term of a sum.
 
-    `held`: the op of the role gives every device what it needs of dimensions that are not just the divided axis.
+    `haloed`: the op of the role gives every device what it needs of dimensions that are not just the divided axis.
     """
 
     operator: OperatorDecl
@@ -44,7 +44,7 @@ class Claim:
     instance: Instance
     role: Along | Linearly
     same: bool = False
-    held: bool = False
+    haloed: bool = False
     _keys: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -56,14 +56,14 @@ class Claim:
     @cached_property
     def general(self) -> Subject:
         """The subject for any numbers of the attributes; what an op holds depends on them."""
-        if self.held:
+        if self.haloed:
             return self.at_numbers
         return subject_of(self.instance.kind, self._apart, self.operator)
 
     @cached_property
     def at_numbers(self) -> Subject:
         """The subject for the numbers that the attributes have; the sizes of this instance say what an op holds."""
-        if self.held:
+        if self.haloed:
             return generalise(self.instance, self._apart, numbers=True)
         return subject_of(self.instance.kind, self._apart, None)
 
@@ -79,7 +79,7 @@ class Claim:
         if isinstance(role, Along):
             role = Along(subject.axes.get(role.axis, role.axis), role.by)
         parts = [subject.text, repr(role), repr(self.same), *_declarations(self.instance.kind, role, library)]
-        if self.held and isinstance(role, Along):
+        if self.haloed and isinstance(role, Along):
             parts += ["held", window_text(subject, role.axis, role.by, library)]
         self._keys[subject.text] = sha256("\n\n".join(parts).encode()).hexdigest()
         return self._keys[subject.text]
@@ -90,7 +90,7 @@ class Claim:
         from ..prove.sharding.slice_theorems import prove_division, prove_linearity
 
         match self.role:
-            case Along(axis=axis, by=by) if self.held:
+            case Along(axis=axis, by=by) if self.haloed:
                 return prove_halo(subject, axis, by, library)
             case Along(axis=axis):
                 return prove_division(subject, axis, library)
@@ -122,7 +122,7 @@ class Claims:
             case Along() if self.instance.extern:
                 yield self._claim(self.instance, f"along {role}", role)
             case Along(by=by) if by != PARTITION and is_halo_op(self.library.parallels[by]):
-                yield from self._held(role)
+                yield from self._halo_claims(role)
             case Along():
                 yield self._claim(self.instance, f"along {role}", role)
                 for position, made in self.adjoints.items():
@@ -134,7 +134,7 @@ class Claims:
                     what = f"{where}, gradient of {self._name(position)}"
                     yield self._claim(made, what, role, same=position in operands)
 
-    def _held(self, role: Along) -> Iterator[Claim]:
+    def _halo_claims(self, role: Along) -> Iterator[Claim]:
         """What an op holds, and the division itself, where no dimension is read around the axis.
 
         Around windows nothing is reduced inside the operator, so it is the composition of the op, of equations that
@@ -144,7 +144,7 @@ class Claims:
         if role.axis not in windowed(self.instance, self.library):
             yield from self.of(Along(role.axis))
         statement = f"along {role}, as `{role.by}` holds it"
-        yield Claim(self.instance.operator, statement, self.instance, role, held=True)
+        yield Claim(self.instance.operator, statement, self.instance, role, haloed=True)
 
     def _name(self, position: int) -> str:
         return self.instance.inputs[position].name
@@ -225,9 +225,9 @@ _answers: dict[str, Answer] = {}
 class ShardingTheorems:
     """Says of roles whether they are proved, from certificates where there are any."""
 
-    def __init__(self, library: Library, kept: TheoremFile | None = None) -> None:
+    def __init__(self, library: Library, stored: TheoremFile | None = None) -> None:
         self.library = library
-        self.kept = shipped_theorems() if kept is None else kept
+        self.stored = shipped_theorems() if stored is None else stored
 
     def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
         """Tells of a role of this operator whether every theorem that it rests on is proved."""
@@ -247,24 +247,24 @@ class ShardingTheorems:
         """Whether a claim is kept as proved, or is proved now; what is declared is assumed."""
         if claim.instance.extern:
             return claim.declared
-        if self._kept(claim) is not None:
+        if self._stored_key(claim) is not None:
             return True
         return not self._refused(claim) and isinstance(self.answer(claim), Proved)
 
     def key(self, claim: Claim) -> str:
         """Under which key a claim that holds is proved: for any numbers of the attributes if that was proved."""
-        kept = self._kept(claim)
-        if kept is not None:
-            return kept
+        key = self._stored_key(claim)
+        if key is not None:
+            return key
         general = isinstance(self._answered(claim, claim.general), Proved)
         return claim.key(claim.general if general else claim.at_numbers, self.library)
 
     def assumed(self, claim: Claim) -> tuple[str, ...]:
-        """The facts that a claim that holds rests on and that are assumed, as its theorem was kept or is proved now."""
+        """The facts that a claim that holds rests on and that are assumed, as its theorem was key or is proved now."""
         if claim.instance.extern:
             return ()
-        if (kept := self._kept(claim)) is not None:
-            return self.kept.theorems[kept].assumed
+        if (key := self._stored_key(claim)) is not None:
+            return self.stored.theorems[key].assumed
         found = self.answer(claim)
         return found.assumed if isinstance(found, Proved) else ()
 
@@ -273,15 +273,15 @@ class ShardingTheorems:
         found = self._answered(claim, claim.general)
         return found if isinstance(found, Proved) else self._answered(claim, claim.at_numbers)
 
-    def _kept(self, claim: Claim) -> str | None:
-        if (key := claim.key(claim.general, self.library)) in self.kept.theorems:
+    def _stored_key(self, claim: Claim) -> str | None:
+        if (key := claim.key(claim.general, self.library)) in self.stored.theorems:
             return key
         # The numbers are looked at second: most claims are kept for any.
-        return key if (key := claim.key(claim.at_numbers, self.library)) in self.kept.theorems else None
+        return key if (key := claim.key(claim.at_numbers, self.library)) in self.stored.theorems else None
 
     def _refused(self, claim: Claim) -> bool:
         keys = (claim.key(subject, self.library) for subject in (claim.general, claim.at_numbers))
-        return bool(self.kept.refused) and all(key in self.kept.refused for key in keys)
+        return bool(self.stored.refused) and all(key in self.stored.refused for key in keys)
 
     def _answered(self, claim: Claim, subject: Subject) -> Answer:
         key = claim.key(subject, self.library)

@@ -80,7 +80,7 @@ def _text(instance: Instance, library: Library) -> str:
 
 def keep(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int) -> TheoremFile:
     """Every claim as proved or refused: as it is kept, or else proved now by so many processes."""
-    asked, known = list(asked), theorems.kept
+    asked, known = list(asked), theorems.stored
     settled = [(one, [key for key in one.keys if key in known.theorems]) for one in asked]
     kept = {key: known.theorems[key] for _, keys in settled for key in keys[:1]}
     open_claims = [one for one, keys in settled if not keys]

@@ -154,7 +154,7 @@ def _why_undetermined(found: Substitution, bound: set[str]) -> str | None:
     views = found.views(ranks)
     if witness is None or views is None:
         return "the shapes of its tensors cannot be worked out"
-    told = [size for size in _sizes_on_the_left(found, ranks, views, bound) if _is_whole(size, witness)]
+    told = [size for size in _sizes_on_the_left(found, ranks, views, bound) if _is_integral(size, witness)]
     known = solve_sizes((size, valued(size, witness)) for size in told) or {}
     missing = [name for name in names if name not in known]
     return f"nothing on its left determines the size `{missing[0]}`" if missing else None
@@ -174,6 +174,6 @@ def _sizes_on_the_left(found: Substitution, ranks: Ranks, views: Views, bound: s
             yield from (product(factors) for factors in views[id(expr)].values())
 
 
-def _is_whole(size: Poly, sizes: Mapping[str, int]) -> bool:
+def _is_integral(size: Poly, sizes: Mapping[str, int]) -> bool:
     """`factor=1 / k` is a number that tells nothing of k: it may be rounded."""
     return exactly(size, sizes).denominator == 1

@@ -53,8 +53,8 @@ class TheoremFile:
         """JSON with one theorem a line, in the order of operators and statements."""
         entries = sorted(self.theorems.items(), key=lambda entry: (entry[1].operator, entry[1].statement, entry[0]))
         lines = [
-            f"  {json.dumps(key)}: {json.dumps([kept.operator, kept.statement, *kept.obligations])}"
-            for key, kept in entries
+            f"  {json.dumps(key)}: {json.dumps([theorem.operator, theorem.statement, *theorem.obligations])}"
+            for key, theorem in entries
         ]
         head = f'"prover": {self.prover},\n "z3": {json.dumps(self.z3)},\n "theorems": '
         refused = ",\n".join(f"  {json.dumps(key)}" for key in sorted(self.refused))
@@ -65,7 +65,7 @@ def read_theorems(text: str) -> TheoremFile:
     """A file of theorems; an empty one where the text is none. Theorems by another prover or z3 are left out."""
     try:
         found = json.loads(text)
-        theorems = {key: _kept(entry) for key, entry in found["theorems"].items()}
+        theorems = {key: _stored(entry) for key, entry in found["theorems"].items()}
         refused = frozenset(map(_key, found["refused"]))
         file = TheoremFile(theorems, refused, found["prover"], found["z3"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -79,7 +79,7 @@ def _key(entry: Any) -> str:
     return entry
 
 
-def _kept(entry: Any) -> StoredTheorem:
+def _stored(entry: Any) -> StoredTheorem:
     operator, statement, *obligations = entry
     if not obligations or not all(isinstance(part, str) for part in entry):
         raise ValueError("a theorem is a list of texts, the last of them its obligations")

@@ -467,8 +467,8 @@ def _chosen(setting: Setting, grammar: Sequence[Atom]) -> list[int]:
     order = np.argsort(setting.holding.sum(axis=0), kind="stable")
     taken: dict[int, None] = dict.fromkeys(order[: 4 * PER_ATOM].tolist())
     for turn in range(PER_ATOM):
-        for held in setting.holding:
-            places = order[held[order]]
+        for row in setting.holding:
+            places = order[row[order]]
             if turn < len(places):
                 taken[int(places[turn])] = None
     equalities = [setting.holding[place] for place, atom in enumerate(grammar) if atom.kind == EQUALITY]

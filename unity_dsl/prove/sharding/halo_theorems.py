@@ -76,7 +76,7 @@ class _WindowDivision(Division):
         self.starts: dict[tuple[str, int], Poly] = {}
 
     def sizes(self) -> Sizes:
-        instance, given = self.instance, {self.axis: self.whole}
+        instance, given = self.instance, {self.axis: self.axis_factors}
         for name in axes_beside(instance, self.window, self.axis):
             given[name] = factors_of(number(instance.sizes[name]))
         for reach in self.window.reaches:
@@ -89,7 +89,7 @@ class _WindowDivision(Division):
 
     def _around(self, reach: Reach) -> Factors:
         """The dimension read with a step along the axis, as one factor: its positions are not tuples."""
-        return (product(self.whole).scaled(reach.step),)
+        return (product(self.axis_factors).scaled(reach.step),)
 
     def _inhabited(self, sizes: Sizes) -> None:
         """Checks the operator's conditions at the instance's sizes, with all positions on one device. Raises Failed."""
@@ -120,11 +120,11 @@ class _WindowDivision(Division):
         if attributes is None:
             raise Failed("in_bounds", f"`{self.declaration.name}` holds too little of `{operand.name}`")
         numeric = _instance(self.declaration, self.instance.shape(operand), reach.dim, attributes, 1)
-        held = _HaloCall(numeric, tensor, {}, self.functions)
-        (made,) = held.run()
+        call = _HaloCall(numeric, tensor, {}, self.functions)
+        (made,) = call.run()
         ((own,), *dims) = made.dims
         (local,) = dims[reach.dim]
-        position = held.global_position(reach.dim).substitute({own: of(device)})
+        position = call.global_position(reach.dim).substitute({own: of(device)})
         start = position.substitute({local: number(0)})
         if position != start + of(local):
             raise Unsupported("windows that are not in one piece")
@@ -161,8 +161,8 @@ class _OnWindows(OnDevice):
         if not outside or not (isinstance(read.fill, Number) and read.fill.value == 0):
             return super()._read(read)
         parts, inside = self._place(read)
-        held = tuple(condition for condition in inside if condition not in outside)
-        return guarded(held, self._at(self.tensors[read.tensor], parts, held))
+        guards = tuple(condition for condition in inside if condition not in outside)
+        return guarded(guards, self._at(self.tensors[read.tensor], parts, guards))
 
     def _outside(self, read: Read) -> list[Guard]:
         places = [(dim, self.extents.get((read.tensor, dim))) for dim in range(len(read.index))]
@@ -170,7 +170,7 @@ class _OnWindows(OnDevice):
             condition
             for dim, extent in places
             if extent is not None
-            for condition in within(self._whole(read.index[dim]), extent)
+            for condition in within(self._as_integer(read.index[dim]), extent)
         ]
 
     def _factored(
@@ -179,7 +179,7 @@ class _OnWindows(OnDevice):
         extent = self.extents.get((read.tensor, place))
         if extent is None:
             return super()._factored(read, place, dim, index)
-        position = self._whole(index)
+        position = self._as_integer(index)
         local, (own,) = position - self.starts[read.tensor, place], dim
         for condition in within(local, own.size):
             if not self.sizes.arithmetic.certain(condition):
@@ -215,7 +215,7 @@ class _HaloCall(Call):
         """The op's own index of a dimension it declares, after `run`."""
         (equation,) = self.instance.equations
         assert isinstance(equation.value, Read)
-        return self._whole(equation.value.index[dim])
+        return self._as_integer(equation.value.index[dim])
 
 
 def _instance(
@@ -282,8 +282,8 @@ def _holds_slices(
     own = tensor.dims[place][sum(len(sizes.dims[name]) for name in before)]
     for choice in combinations(*guesses):
         try:
-            held = _HaloCall(made.instance, tensor, dict(choice), functions)
-            (result,) = held.run()
+            call = _HaloCall(made.instance, tensor, dict(choice), functions)
+            (result,) = call.run()
         except (Failed, Unsupported):
             continue
         if _is_slice(result, tensor, own, sizes.arithmetic):
@@ -293,7 +293,7 @@ def _holds_slices(
 
 def _guesses(name: str, value: int, made: Subject, local: int, block: Poly) -> Iterator[Poly]:
     """Candidate symbolic values for a number found at the witness."""
-    if name in made.whole and value == local:
+    if name in made.integers and value == local:
         yield block
     yield number(value)
 
@@ -301,9 +301,9 @@ def _guesses(name: str, value: int, made: Subject, local: int, block: Poly) -> I
 def _is_slice(result: Tensor, tensor: Tensor, own: Var, arithmetic: Arithmetic) -> bool:
     """Whether a result is the slice of a tensor at index `own`, as its first dimension."""
     ((device,), *dims) = result.dims
-    kept = [var for dim in tensor.dims for var in dim if var != own]
-    held = [var for dim in dims for var in dim]
-    if [var.size for var in held] != [var.size for var in kept]:
+    others = [var for dim in tensor.dims for var in dim if var != own]
+    sliced = [var for dim in dims for var in dim]
+    if [var.size for var in sliced] != [var.size for var in others]:
         return False
-    renaming = {device: of(own), **{old: of(new) for old, new in zip(held, kept, strict=True)}}
+    renaming = {device: of(own), **{old: of(new) for old, new in zip(sliced, others, strict=True)}}
     return Comparison(arithmetic).equal(tensor.value, substitute(result.value, renaming))

@@ -119,7 +119,7 @@ def symbolic_sizes(subject: Subject, arithmetic: Arithmetic, given: Mapping[str,
         if decl.integer_range is not None:
             sizes.dims.setdefault(decl.integer_range, (of(decl.integer_range),))
     for name, value in instance.attributes.items():
-        sizes.attributes[name] = of(name) if name in subject.whole else number(exact_number(value))
+        sizes.attributes[name] = of(name) if name in subject.integers else number(exact_number(value))
     sizes.solve(instance.operator, assumed=True)
     return sizes
 
@@ -152,16 +152,18 @@ class Division:
         self.axis = axis
         self.functions = functions
         self.arithmetic = functions.arithmetic
-        self.whole: Factors = (of(DEGREE), of(LOCAL))
+        self.axis_factors: Factors = (of(DEGREE), of(LOCAL))
 
     def obligations(self) -> tuple[Obligation, ...]:
         sizes = self.sizes()
         # A copy: calls add inferred sizes, and on a device sizes may follow from that of the divided axis.
-        local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.whole[1:]})
+        local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.axis_factors[1:]})
         operands = [self.input(operand, sizes) for operand in self.instance.inputs]
         names = [operand.name for operand in self.instance.inputs]
         numbers = scalars(self.subject)
-        expected = _Whole(self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.functions)
+        expected = _Undivided(
+            self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.functions
+        )
         wanted = expected.run()
         device = expected.axis(self.axis)[0]
         local = [
@@ -169,14 +171,14 @@ class Division:
         ]
         shard = self.on_device(dict(zip(names, local, strict=True)) | numbers, local_sizes, device)
         met = [Obligation("in_bounds", "every read without a fill lies inside its slice")]
-        for operand, whole, part in zip(self.instance.outputs, wanted, shard.run(), strict=True):
-            self._same(operand, whole, part, device)
+        for operand, undivided, part in zip(self.instance.outputs, wanted, shard.run(), strict=True):
+            self._same(operand, undivided, part, device)
             collected = "combined" if self.axis in operand.axes else "the same on every device"
-            met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(whole.value)} terms"))
+            met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(undivided.value)} terms"))
         return tuple(met)
 
     def sizes(self) -> Sizes:
-        return symbolic_sizes(self.subject, self.arithmetic, {self.axis: self.whole})
+        return symbolic_sizes(self.subject, self.arithmetic, {self.axis: self.axis_factors})
 
     def input(self, operand: Operand, sizes: Sizes) -> Tensor:
         return symbolic_input(self.instance, operand, sizes)
@@ -191,21 +193,21 @@ class Division:
         dims, own = [], None
         for axes, dim in zip(operand.dims, tensor.dims, strict=True):
             place = 0
-            kept = list(dim)
+            rest = list(dim)
             for axis in axes:
                 if axis == self.axis:
                     if own is not None:
                         raise Failed("same_layout", f"`{operand.name}` has the axis `{axis}` twice")
-                    own = kept.pop(place)
+                    own = rest.pop(place)
                 else:
                     place += 1
-            dims.append(tuple(kept))
+            dims.append(tuple(rest))
         assert own is not None
         here = {own: of(device)}
         entry = None if tensor.entry is None else tensor.entry.substitute(here)
         return replace(tensor, dims=tuple(dims), value=substitute(tensor.value, here), entry=entry)
 
-    def _same(self, operand: Operand, whole: Tensor, part: Tensor, device: Var) -> None:
+    def _same(self, operand: Operand, undivided: Tensor, part: Tensor, device: Var) -> None:
         """Shows that the combined result is that on one device, with global for (device, local) indices.
 
         Raises Failed.
@@ -214,22 +216,22 @@ class Division:
         if self.axis not in operand.axes and device in free_variables(part.value):
             raise Failed("same_layout", f"{where} differs from device to device")
         positions = [var for dim in part.dims for var in dim]
-        others = [var for dim in whole.dims for var in dim if var != device]
+        others = [var for dim in undivided.dims for var in dim if var != device]
         if [var.size for var in positions] != [var.size for var in others]:
             raise Failed("same_shape", f"{where}: the slices do not make up the whole")
         renaming = {old: of(new) for old, new in zip(positions, others, strict=True) if old != new}
-        if part.entry is not None and whole.entry is not None:
-            if not self.arithmetic.certain(compare("==", whole.entry, part.entry.substitute(renaming))):
+        if part.entry is not None and undivided.entry is not None:
+            if not self.arithmetic.certain(compare("==", undivided.entry, part.entry.substitute(renaming))):
                 raise Failed("same_value", f"{where}: the integers are not known to agree")
             return
-        if part.entry is not None or whole.entry is not None:
+        if part.entry is not None or undivided.entry is not None:
             raise Unsupported("an integer result that is an entry on one side only")
-        if not Comparison(self.arithmetic).equal(whole.value, substitute(part.value, renaming)):
+        if not Comparison(self.arithmetic).equal(undivided.value, substitute(part.value, renaming)):
             raise Failed("same_value", f"{where}: the coefficients are not known to agree")
 
 
-class _Whole(Call):
-    """The operator on the whole, by itself."""
+class _Undivided(Call):
+    """The operator on one device, with no reader of its results."""
 
     alone = True
 
@@ -242,14 +244,14 @@ class OnDevice(Call):
     def __init__(self, theorem: Division, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> None:
         super().__init__(theorem.instance, operands, sizes, (), theorem.functions)
         self.divided = theorem.axis
-        self.whole = product(theorem.whole)
+        self.global_length = product(theorem.axis_factors)
         self.device = device
 
     def places(self, axis: str) -> tuple[Var, ...]:
         return (self.device, *self.axes[axis]) if axis == self.divided else self.axes[axis]
 
     def length(self, name: str) -> Poly:
-        return self.whole if name == self.divided else super().length(name)
+        return self.global_length if name == self.divided else super().length(name)
 
     def _factored(
         self, read: Read, place: int, dim: tuple[Var, ...], index: Expr
@@ -288,9 +290,9 @@ def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, sam
                 totals[operand.name] = replace(term, value=summed(term.value, (device,)))
         numbers = scalars(one)
         # A copy of the sizes, since each of the two calls adds inferred sizes.
-        whole = Call(instance, totals | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
+        total = Call(instance, totals | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
         part = Call(instance, terms | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
-        for operand, wanted, found in zip(instance.outputs, whole.run(), part.run(), strict=True):
+        for operand, wanted, found in zip(instance.outputs, total.run(), part.run(), strict=True):
             renaming = {
                 old: of(new)
                 for mine, other in zip(found.dims, wanted.dims, strict=True)

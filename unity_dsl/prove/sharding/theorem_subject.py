@@ -23,13 +23,13 @@ from ...syntax.rational import Rational
 
 @dataclass(frozen=True)
 class Subject:
-    """An operator to prove a theorem about. `whole` attributes stand for any integer >= 1, `real` ones for any number.
+    """An operator to prove a theorem about. `integers` stand for any integer >= 1, `real` attributes for any number.
 
     In the equations an integer attribute is the size of its name, a real one a scalar `#name` that is read.
     """
 
     instance: Instance
-    whole: tuple[str, ...] = ()
+    integers: tuple[str, ...] = ()
     real: tuple[str, ...] = ()
     axes: Mapping[str, str] = field(default_factory=dict)
 
@@ -259,7 +259,7 @@ def _symbolic(instance: Instance, operator: OperatorDecl) -> Subject:
     tied, written = _tied(operator), _written(operator)
     counting, dividing = _counting(operator), _dividing(operator)
     names: dict[Rational, Expr] = {}
-    whole, real = [], []
+    integers, real = [], []
     for name, value in attributes.items():
         if values.count(value) > 1 or value in written or name in instance.sizes or name in dividing:
             continue
@@ -268,7 +268,7 @@ def _symbolic(instance: Instance, operator: OperatorDecl) -> Subject:
             real.append(name)
         elif isinstance(value, int) and value >= 1:
             names[value] = Size(name)
-            whole.append(name)
+            integers.append(name)
 
     def change(expr: Expr) -> Expr:
         return names.get(expr.value, expr) if isinstance(expr, Number) else expr
@@ -281,7 +281,7 @@ def _symbolic(instance: Instance, operator: OperatorDecl) -> Subject:
         equations=tuple(map(equation, instance.equations)),
         evaluation=tuple(map(equation, instance.evaluation)),
     )
-    return Subject(changed, tuple(whole), tuple(real))
+    return Subject(changed, tuple(integers), tuple(real))
 
 
 # ---------------------------------------------------------------------------------------------- text
@@ -296,7 +296,7 @@ def _lines(subject: Subject) -> Iterator[str]:
     ranks = _ranks(instance.operator)
     for name, value in instance.attributes.items():
         if name not in subject.real and name not in ranks:
-            yield f"{name} = {'any' if name in subject.whole else repr(value)}"
+            yield f"{name} = {'any' if name in subject.integers else repr(value)}"
     yield from _conditions(instance.operator)
     yield from map(equation_text, instance.equations)
     if instance.evaluation:

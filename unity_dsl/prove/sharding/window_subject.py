@@ -18,8 +18,8 @@ def window_text(subject: Subject, axis: str, by: str, library: Library) -> str:
         return ""
     size, declaration = subject.instance.sizes[axis], library.parallels[by]
     lengths = {name: subject.instance.sizes[name] for name in sorted(axes_beside(subject.instance, window, axis))}
-    held = [(reach, window_attributes(declaration, size, reach)) for reach in window.reaches]
-    return f"{held!r} {lengths!r}"
+    windows = [(reach, window_attributes(declaration, size, reach)) for reach in window.reaches]
+    return f"{windows!r} {lengths!r}"
 
 
 def axes_beside(instance: Instance, window: Windowed, axis: str) -> set[str]:

@@ -197,7 +197,7 @@ class Call:
             case Apply(function, _) if function in COMPARISONS:
                 return self._iverson(expr)
             case Apply("//" | "%"):
-                return index_value(self._whole(expr))
+                return index_value(self._as_integer(expr))
             case Apply(function, arguments):
                 return self.functions.call(function, [partial(self.form, argument) for argument in arguments])
         raise Unsupported(f"`{self.instance.name}`: {type(expr).__name__}")
@@ -244,7 +244,7 @@ class Call:
     def _read(self, read: Read) -> Form:
         tensor = self.tensors[read.tensor]
         if tensor.entry is not None and read.fill is None:
-            return index_value(self._whole(read))
+            return index_value(self._as_integer(read))
         if tensor.entry is not None:
             raise Unsupported(f"`{self.instance.name}`: an integer read with a fill")
         parts, inside = self._place(read)
@@ -297,7 +297,7 @@ class Call:
         axes = self._bare(read, place, index)
         if axes is not None and product(var.size for var in axes) == product(sizes):
             return digits(axes, sizes), []  # a position along axes of the dimension's size is in bounds
-        position = self._whole(index)
+        position = self._as_integer(index)
         if not sizes:
             return (), [compare("==", position, number(0))]
         major, exact = position, True
@@ -328,7 +328,7 @@ class Call:
         left, right = (self.integer(argument) for argument in expr.arguments)
         return None if left is None or right is None else compare(expr.function, left, right)
 
-    def _whole(self, expr: Expr) -> Poly:
+    def _as_integer(self, expr: Expr) -> Poly:
         value = self.integer(expr)
         if value is None:
             raise Unsupported(f"`{self.instance.name}`: an index that is no whole number")
@@ -349,7 +349,7 @@ class Call:
                 return number(value) if isinstance(value, int) else None
             case Size(name):
                 length = self.length(name)
-                return length if length.is_whole else None
+                return length if length.is_integral else None
             case Name(name):
                 return self.position(name)
             case Read(tensor=name, fill=None):

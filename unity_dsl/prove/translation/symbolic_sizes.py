@@ -45,7 +45,7 @@ def share(factor: Poly, size: Poly) -> Poly | None:
         exact, rest = size.divided(factor)
         return None if rest.terms else exact
     whole = size.exactly_divided(factor)
-    return whole if whole is not None and whole.is_whole else None
+    return whole if whole is not None and whole.is_integral else None
 
 
 def _without(whole: Factors, part: Factors) -> Factors | None:
