@@ -1,9 +1,9 @@
-"""Reads and writes the certificates of sharding theorems: one JSON file, one theorem a line.
+"""Reads and writes the file of sharding theorems: JSON, one theorem a line.
 
-Claims that this prover could not prove are there as refused, for it would try in vain again.
+Refused claims, which this prover could not prove, are stored too, so that they are not tried again.
 
-A theorem is found by the hash of all that its proof looked at, so one about a declaration that has changed is never
-found; one by another prover or another z3 is not used.
+A theorem's key hashes everything its proof depends on, so theorems about a changed declaration are never found; those
+of another version of the prover or of z3 are ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ASSUMED = f"{ASSUMED}: "
 
 @dataclass(frozen=True)
 class StoredTheorem:
-    """A theorem that was proved: the operator, what it says, and the obligations that were met."""
+    """A proved theorem: the operator, the statement, and the obligations discharged."""
 
     operator: str
     statement: str
@@ -32,13 +32,13 @@ class StoredTheorem:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """The facts of element functions that the proof rests on and that are not proved themselves."""
+        """The assumed facts that the proof depends on."""
         return tuple(text.removeprefix(_ASSUMED) for text in self.obligations if text.startswith(_ASSUMED))
 
 
 @dataclass(frozen=True)
 class TheoremFile:
-    """Theorems by key, keys of claims that are not proved, and the versions of the prover and of z3 that tried."""
+    """Theorems by key, keys of refused claims, and the versions of the prover and of z3."""
 
     theorems: Mapping[str, StoredTheorem]
     refused: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class TheoremFile:
 
 
 def read_theorems(text: str) -> TheoremFile:
-    """A file of theorems; an empty one where the text is none. Theorems by another prover or z3 are left out."""
+    """The theorems in a file; none where the text is not such a file, or of other versions."""
     try:
         found = json.loads(text)
         theorems = {key: _stored(entry) for key, entry in found["theorems"].items()}
