@@ -104,7 +104,7 @@ def _unified(
                 continue
             rest = _outer(part - of(var).scaled(coefficient), free | set(unknown))
             value = (_outer(other, free) - rest).scaled(1 / coefficient)
-            if value.variables <= free and value.is_whole:
+            if value.variables <= free and value.is_integral:
                 added[var] = value
                 break
     return added or None
