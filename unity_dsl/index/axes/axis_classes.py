@@ -52,22 +52,22 @@ Places = Collection[tuple[str, int]]
 """Dimensions of tensors, by name and number."""
 
 
-def classify(instance: Instance, library: Library, held: Places = ()) -> Mapping[str, AxisClass]:
+def classify(instance: Instance, library: Library, haloed: Places = ()) -> Mapping[str, AxisClass]:
     """Every axis with its class: those that equations run over, in their order, then those that only operands have.
 
-    `held` are dimensions of which every device holds all that it reads, wherever that is.
+    `haloed` are dimensions of which every device holds all that it reads, wherever that is.
     """
-    return _classify(instance.kind, frozenset(held))
+    return _classify(instance.kind, frozenset(haloed))
 
 
 @lru_cache(maxsize=4096)
-def _classify(kind: Kind, held: frozenset[tuple[str, int]]) -> Mapping[str, AxisClass]:
+def _classify(kind: Kind, haloed: frozenset[tuple[str, int]]) -> Mapping[str, AxisClass]:
     instance = kind.instance
     if instance.extern:
         return dict(_declared(instance))
     equations = (*instance.equations, *instance.evaluation)
     operands = _operands(instance)
-    blocked = dict(_blocked(instance, operands, equations, held))
+    blocked = dict(_blocked(instance, operands, equations, haloed))
     positional = {axis for equation in equations for axis in _positional(equation.value)}
     sized = {node.name for equation in equations for node in walk(equation.value) if isinstance(node, Size)}
     sized -= _merged_sizes(instance, operands, equations)
@@ -129,7 +129,7 @@ def _kind(axis: str, kept: bool, inner: bool, why_not: str | None) -> tuple[Axis
 
 
 def _blocked(
-    instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation], held: Places
+    instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation], haloed: Places
 ) -> Iterator[tuple[str, str]]:
     """Axes that cannot be divided, each with the reason."""
     outputs = {output.name for output in instance.outputs}
@@ -140,7 +140,7 @@ def _blocked(
         for read in reads(equation.value):
             own = operands[read.tensor].dims
             for place, (index, dim) in enumerate(zip(read.index, own, strict=True)):
-                if dim_axes(index, instance.sizes) != dim and (read.tensor, place) not in held:
+                if dim_axes(index, instance.sizes) != dim and (read.tensor, place) not in haloed:
                     for axis in dict.fromkeys((*free_axes(index), *dim)):
                         yield axis, _why_not(axis, read, index)
             yield from _diagonal(operands[read.tensor])

@@ -114,18 +114,18 @@ def _indices(instance: Instance, tensor: str, dim: int) -> Iterator[Expr]:
 
 def _check_apart(instance: Instance, axis: str, reaches: Iterable[Reach]) -> None:
     """A window is one dimension of its tensor, and nothing else has to do with the dimension's own axis."""
-    held: dict[str, set[int]] = {}
+    windows: dict[str, set[int]] = {}
     for reach in reaches:
-        held.setdefault(reach.operand, set()).add(reach.dim)
-    for tensor, dims in held.items():
+        windows.setdefault(reach.operand, set()).add(reach.dim)
+    for tensor, dims in windows.items():
         others = {d for d, names in enumerate(instance.operand(tensor).dims) if axis in names} - dims
         if len(dims) + len(others) > 1:
             raise _Refused(f"`{axis}` is in {len(dims) + len(others)} dimensions of `{tensor}`")
     own = {instance.operand(reach.operand).dims[reach.dim][0] for reach in reaches} - {axis}
     for name in own:
-        if name in instance.axes or any(_has_besides(operand, name, held) for operand in instance.inputs):
+        if name in instance.axes or any(_has_besides(operand, name, windows) for operand in instance.inputs):
             raise _Refused(f"`{name}`, which is read around `{axis}`, is an axis of something else too")
 
 
-def _has_besides(operand: Operand, axis: str, held: Mapping[str, set[int]]) -> bool:
-    return any(axis in dim and number not in held.get(operand.name, ()) for number, dim in enumerate(operand.dims))
+def _has_besides(operand: Operand, axis: str, windows: Mapping[str, set[int]]) -> bool:
+    return any(axis in dim and number not in windows.get(operand.name, ()) for number, dim in enumerate(operand.dims))

@@ -44,19 +44,19 @@ def saved_by_statements(
     moved = frozenset(operand.name for operand, needed in given if needed and operand.integer_range is None)
     active = (moved | dependents(instance, moved)) - gradient_free(instance)
     known: dict[Expr, str] = {e.value: e.target.name for e in instance.equations if e.kind is None}
-    kept: dict[Tensor, tuple[str, ...]] = {}
+    saved: dict[Tensor, tuple[str, ...]] = {}
     for equation in instance.equations:
         if equation.target.name in active:
-            for term in _kept(equation, library, active):
+            for term in _saved_terms(equation, library, active):
                 name = term.tensor if isinstance(term, Read) else known.get(term)
                 if name is not None:
-                    kept[name] = instance.operand(name).axes
+                    saved[name] = instance.operand(name).axes
                 elif any(isinstance(node, Read | Uniform) for node in walk(term)):
-                    kept[term] = tuple(axis for axis in equation.space if axis in free_axes(term))
-    return kept
+                    saved[term] = tuple(axis for axis in equation.space if axis in free_axes(term))
+    return saved
 
 
-def _kept(equation: Equation, library: Library, active: frozenset[str]) -> Iterator[Expr]:
+def _saved_terms(equation: Equation, library: Library, active: frozenset[str]) -> Iterator[Expr]:
     yield from _saved_of(equation.value, library, active)
     if equation.kind in (ReductionKind.MAX, ReductionKind.MIN, ReductionKind.PROD):
         yield equation.value

@@ -25,7 +25,7 @@ def check_results(operator: OperatorDecl) -> None:
         _check_whole(statement.value, floats)
 
 
-def whole_names(operator: OperatorDecl) -> set[str]:
+def integer_names(operator: OperatorDecl) -> set[str]:
     """The names that an operator which returns integers counts with: attributes among them are whole numbers."""
     if not any(output.integer_range is not None for output in operator.outputs):
         return set()

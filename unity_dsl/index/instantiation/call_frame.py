@@ -13,7 +13,7 @@ from math import prod
 from ...syntax.ast import Apply, Expr, Name, OperatorDecl, TensorDecl
 from ...syntax.diagnostic import InputError, Label, fail, suggest
 from ...syntax.span import Span
-from ..equations.integer_results import whole_names
+from ..equations.integer_results import integer_names
 from ..equations.term import reads, walk
 from ..equations.where_conditions import (
     Environment,
@@ -94,7 +94,7 @@ def frame(site: Site, given: Mapping[str, Value], degrees: Mapping[str, int]) ->
     for name, axes in rests.items():
         known[f"{name}.."] = prod(sizes.found[axis] for axis in axes)
     solve_conditions(site, known)
-    return Frame(rests, whole_sizes(site, known, sizes.found), attributes)
+    return Frame(rests, integer_sizes(site, known, sizes.found), attributes)
 
 
 # ---------------------------------------------------------------------------------------------- attributes
@@ -108,25 +108,25 @@ def attributes_of(site: Site, given: Mapping[str, Value]) -> dict[str, Value]:
         if name not in names:
             known = f"it has {', '.join(f'`{n}`' for n in names)}" if names else "it has none"
             raise site.fault("E124", f"no attribute `{name}`", help=suggest(name, names) or known)
-    whole = _whole_attributes(decl)
+    integers = _integer_attributes(decl)
     found: dict[str, Value] = {}
     for attribute in decl.attributes:
         value = given.get(attribute.name, attribute.default)
         if value is None:
             raise site.fault("E125", f"attribute `{attribute.name}` is missing", help=f"`; {attribute.name}=…`")
-        if attribute.name in whole and isinstance(value, float) and not value.is_integer():
+        if attribute.name in integers and isinstance(value, float) and not value.is_integer():
             raise site.fault("E126", f"attribute `{attribute.name}` must be a whole number, not {value:g}")
-        found[attribute.name] = int(value) if attribute.name in whole else value
+        found[attribute.name] = int(value) if attribute.name in integers else value
     return found
 
 
-def _whole_attributes(decl: OperatorDecl) -> set[str]:
+def _integer_attributes(decl: OperatorDecl) -> set[str]:
     """Attributes that count or place something: those in rank and size equations and in index expressions."""
     names = {attribute.name for attribute in decl.attributes}
     equations = [c for c in decl.conditions if isinstance(c, Apply) and c.function == "=="]
     statements = (*decl.statements, *decl.evaluation)
     terms: list[Expr] = [*equations, *(e for s in statements for read in reads(s.value) for e in read.index)]
-    counted = {node.name for term in terms for node in walk(term) if isinstance(node, Name)} | whole_names(decl)
+    counted = {node.name for term in terms for node in walk(term) if isinstance(node, Name)} | integer_names(decl)
     return names & counted
 
 
@@ -325,7 +325,7 @@ def _refused(site: Site, condition: Expr, known: Environment, reason: str) -> In
     return site.fault("E127", f"needs {text}, which {reason}: {facts}")
 
 
-def whole_sizes(site: Site, known: Environment, bound: Mapping[str, int]) -> dict[str, int]:
+def integer_sizes(site: Site, known: Environment, bound: Mapping[str, int]) -> dict[str, int]:
     """The sizes of operands, of results and of axes that conditions define: whole, and at least 1."""
     sizes = dict(bound)
     named = [dim.name for tensor in site.operator.outputs for dim in tensor.dims if not dim.rest]

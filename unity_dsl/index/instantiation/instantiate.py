@@ -22,7 +22,7 @@ from ...syntax.ast import (
 from ...syntax.ast.expressions import LARGEST_INTEGER
 from ...syntax.span import Span
 from ..equations.instance import Dim, Equation, Instance, Operand
-from ..equations.reduction_cut import Cutter
+from ..equations.reduction_splitting import ReductionSplitter
 from ..equations.term import axis_name, interval, reads, rewrite, walk
 from ..equations.where_conditions import Value
 from .call_frame import Frame, Site, frame, zip_axes
@@ -197,11 +197,11 @@ def _equations(
     }
     scope = Scope(site.operator, names, slots, {operand.name: operand for operand in inputs}, sizes, local)
     outputs = {output.name for output in site.operator.outputs}
-    cutter = Cutter({*slots, *outputs, *(statement.target for statement in statements)})
+    splitter = ReductionSplitter({*slots, *outputs, *(statement.target for statement in statements)})
     for statement in statements:
         target, value = scope.define(statement, merged if statement.target in outputs else None)
-        cutter.add(target, value, statement.span)
-    return tuple(cutter.equations)
+        splitter.add(target, value, statement.span)
+    return tuple(splitter.equations)
 
 
 def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: Mapping[str, Operand]) -> None:

@@ -13,7 +13,7 @@ from ...syntax.ast import OperatorDecl
 from ...syntax.diagnostic import suggest
 from ..equations.instance import Dim
 from ..equations.where_conditions import Environment, Value
-from .call_frame import Frame, Site, attributes_of, solve_conditions, whole_sizes
+from .call_frame import Frame, Site, attributes_of, integer_sizes, solve_conditions
 from .operand_shape import Binding, Factors
 
 
@@ -34,7 +34,7 @@ def pattern_frame(site: Site, given: Mapping[str, Value], binding: Binding) -> F
         known[f"rank({name})"] = len(axes)
         known[f"{name}.."] = prod(sizes[axis] for axis in axes)
     solve_conditions(site, known)
-    return Frame(rests, whole_sizes(site, known, sizes), attributes)
+    return Frame(rests, integer_sizes(site, known, sizes), attributes)
 
 
 def pattern_groups(site: Site) -> tuple[str, str | None]:

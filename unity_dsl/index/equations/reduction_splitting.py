@@ -16,7 +16,7 @@ from .term import axis_name, call, free_axes, rewrite, walk
 _Key = tuple[ReductionKind, Ties, tuple[str, ...], Expr]
 
 
-class Cutter:
+class ReductionSplitter:
     """Collects the equations of an operator's statements, in order. No intermediate gets one of the names `taken`."""
 
     def __init__(self, taken: Iterable[str]) -> None:
