@@ -13,16 +13,19 @@ import jinja2
 
 from ..graph.graph import Model, Value
 from ..graph.layout import Layout, Shard, invariant
+from ..graph.local_lowering import declared_cut
 from ..graph.plan import Plan
 from ..index.library import Library
+from ..index.lowering.division import global_positions
+from ..index.lowering.torch_term import word
 from ..resources import folder
 from ..syntax.ast import Number
 from .conversion_text import Collectives
 from .forward_text import ForwardText, ModuleText, Program, Repeat, Stored, computed_from
 from .program_names import STATE, Names, docstring_text, is_plain_attribute, path
-from .slice_text import global_positions
 from .smaller_sizes import NONE, SmallerSizes
 from .source_lines import broken, statement
+from .torch_text import term_text
 
 _DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64"}
 
@@ -341,7 +344,8 @@ def _cuts(text: ProgramText) -> set[str]:
                     kind, degree = stored.layout.kinds[axis], mesh.axes[axis].degree
                     assert isinstance(kind, Shard)
                     if kind.by != "partition":
-                        position = global_positions("local", [(kind.by, degree, extent, "device")], library)
+                        cut = declared_cut(kind.by, degree, extent, word("device"), library)
+                        position = term_text(global_positions(word("local"), [cut]), str)
                         found.add(f"({json.dumps(kind.by)}, {degree}, {extent}): lambda device, local: {position},")
                     extent //= degree
     return found
