@@ -107,7 +107,7 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> Pr
     """Walk the plan once: every line of the forward, and everything it needs."""
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
-    program = Program(mesh, library, Collectives(mesh, library), Names(("Block",)), sites)
+    program = Program(mesh, library, Collectives(mesh, library, plan.conversions), Names(("Block",)), sites)
     module = ModuleText("Model", "")
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}

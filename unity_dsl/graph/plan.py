@@ -10,6 +10,7 @@ from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
 from .layout import Layout, Mesh
+from .layout_conversion import Conversions
 from .layout_typing import TypedOperator
 
 
@@ -170,6 +171,7 @@ class Plan:
     """What the search found and the emitter writes down.
 
     `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
+    `conversions` chooses the steps from each layout to another, as they were priced.
     `warnings` are what the user should know before running it.
     """
 
@@ -179,6 +181,7 @@ class Plan:
     strategy: str
     graph: PlannedGraph
     cost: Cost
+    conversions: Conversions = field(compare=False, repr=False)
     notes: tuple[str, ...] = field(default=())
     rules: tuple[AppliedRule, ...] = ()
     considered: int = 1
