@@ -159,11 +159,15 @@ class Cost:
 
 @dataclass(frozen=True)
 class AppliedRule:
-    """A rule that changed the model: what was replaced first, `layer.h`, and where the model's text says so."""
+    """A rule that changed the model: what was replaced first, `layer.h`, and where the model's text says so.
+
+    `assumed` are the facts of element functions that the rule's proof rests on and that are not proved.
+    """
 
     rule: str
     place: str
     span: Span | None = None
+    assumed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ Certificates name it: those of another number count for nothing.
 
 
 def solver_version() -> str:
-    """The version of z3, found out without loading it where its package says so."""
+    """The version of z3, read from the package's metadata folder where there is one, so that z3 need not be loaded."""
     # By the name of the folder `z3_solver-4.13.0.0.dist-info` beside it: importlib.metadata takes long to load.
     found = find_spec("z3")
     if found is not None and found.origin is not None:

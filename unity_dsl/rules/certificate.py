@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..index.library import Library
-from ..prove.answer import Proved
+from ..prove.answer import ASSUMED, Proved
 from ..prove.version import PROVER, solver_version
 from ..syntax.ast import Apply
 from ..syntax.canonical_text import canonical_text, syntax_nodes
@@ -54,6 +54,11 @@ class Certificate:
         """SHA-256 over all the rest, so that no part can be changed by itself."""
         content = [self.name, sorted(self.declarations.items()), self.obligations, self.prover, self.z3]
         return sha256(json.dumps(content).encode()).hexdigest()
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """The facts of element functions that the proof rests on and that are not proved themselves."""
+        return tuple(statement for name, statement in self.obligations if name == ASSUMED)
 
 
 def certify(rule: RuleDecl, proved: Proved, library: Library) -> Certificate:

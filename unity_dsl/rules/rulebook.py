@@ -88,25 +88,38 @@ def _condition(rule: RuleDecl, library: Library) -> Found | None:
         return None
 
 
+@dataclass(frozen=True)
+class AcceptedRule:
+    """A rule that is proved, and the facts of element functions that its proof rests on and that are not."""
+
+    rule: RuleDecl
+    assumed: tuple[str, ...] = ()
+
+
 def accept_rules(
     source: Source, library: Library, certificates: Mapping[str, Certificate] | None = None
-) -> tuple[RuleDecl, ...]:
+) -> tuple[AcceptedRule, ...]:
     """The rules of a text, all of them proved: those without a certificate that holds are proved now.
 
     Raises E542 for one that is not, and InputError as `prove_rules` does.
     """
-    rules = load_rules(source, library)
-    for rule in rules:
-        if certified(rule, library, certificates or {}):
-            continue
-        answer = prove_one(rule, library).answer
-        if isinstance(answer, Proved):
-            continue
-        what = "is false" if isinstance(answer, Refuted) else "is not proved"
-        message = f"the rule `{rule.name}` {what}: {reason_text(answer)}"
-        help = f"`unityc rules show {rule.name} --rules {source.name}` shows how far the proof goes"
-        raise fail("E542", message, rule.span, help=help)
-    return rules
+    known = certificates or {}
+    return tuple(_accepted(rule, source, library, known) for rule in load_rules(source, library))
+
+
+def _accepted(
+    rule: RuleDecl, source: Source, library: Library, certificates: Mapping[str, Certificate]
+) -> AcceptedRule:
+    """Raises E542."""
+    if certified(rule, library, certificates):
+        return AcceptedRule(rule, certificates[rule.name].assumed)
+    answer = prove_one(rule, library).answer
+    if isinstance(answer, Proved):
+        return AcceptedRule(rule, answer.assumed)
+    what = "is false" if isinstance(answer, Refuted) else "is not proved"
+    message = f"the rule `{rule.name}` {what}: {reason_text(answer)}"
+    help = f"`unityc rules show {rule.name} --rules {source.name}` shows how far the proof goes"
+    raise fail("E542", message, rule.span, help=help)
 
 
 def condition_texts(found: Found) -> tuple[str, ...]:
