@@ -16,10 +16,11 @@ import numpy.typing as npt
 from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
-from ..graph.layout_typing import InnerReduce, TypedOperator
+from ..graph.layout_typing import TypedOperator
 from ..graph.single_steps import received_fraction
 from ..index.cost.work import Work, backward_work, work
 from ..index.equations.instance import Instance
+from ..index.lowering.division import InnerReduce
 from .machine import Machine
 from .mesh import prime_factors
 

@@ -16,9 +16,7 @@ from .wellformed import read_rules
 
 
 def check_certificates(path: Path, source: Source, library: Library) -> Mapping[str, Certificate]:
-    """The certificates beside a file of rules, each of them still true of what it rests on.
-
-    Of a rule that has no meaning nothing is asked.
+    """The certificates beside a file of rules, all of them valid. Ill-formed rules are skipped.
 
     Raises E543 where there are none, E544 where the file is damaged, E545 where one is stale.
     """
@@ -36,7 +34,7 @@ def check_certificates(path: Path, source: Source, library: Library) -> Mapping[
 
 
 def check_proofs(verdicts: Sequence[Verdict], library: Library, certificates: Mapping[str, Certificate]) -> None:
-    """New proofs against certificates. Raises E543 for a proved rule without one, E545 for one of another proof."""
+    """Compares new proofs with certificates. Raises E543 for a proved rule without one, E545 for a different proof."""
     for verdict in verdicts:
         if not isinstance(verdict.answer, Proved):
             continue

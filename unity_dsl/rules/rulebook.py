@@ -29,9 +29,9 @@ a condition is looked for under which it holds."""
 
 @dataclass(frozen=True)
 class Verdict:
-    """A rule, what the prover says of it, and the conditions on sizes under which it says so.
+    """A rule, the prover's answer, and the rule's conditions on sizes.
 
-    Of a rule that is not proved, `found` is a further condition under which it is, if one was looked for and found.
+    For a rule that is not proved, `found` is a further condition under which it is, if one was searched for and found.
     """
 
     rule: RuleDecl
@@ -66,13 +66,13 @@ def answers(
 
 
 def prove_one(rule: RuleDecl, library: Library) -> Verdict:
-    """One rule with the prover's answer; a fault of the prover itself is one, too. Raises InputError."""
+    """One rule with the prover's answer; an internal error of the prover becomes `NotProved`. Raises InputError."""
     begun = perf_counter()
     try:
         answer: Answer = prove_rule(rule, library)
     except InputError:
         raise
-    except Exception as error:  # whatever it is, the other rules of a file have their answers
+    except Exception as error:  # any exception: the other rules of a file are answered
         text = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_TEXT]
         answer = NotProved(
             "same_value", f"the prover failed, which is a fault of unityc: {text}", perf_counter() - begun
@@ -81,7 +81,7 @@ def prove_one(rule: RuleDecl, library: Library) -> Verdict:
 
 
 def _condition(rule: RuleDecl, library: Library) -> Found | None:
-    """A condition under which a rule holds; none where the search for it fails."""
+    """A condition under which a rule is proved; None where the search fails."""
     try:
         return find_condition(rule, library)
     except Exception:

@@ -90,7 +90,7 @@ def _points(var: Var, guards: Sequence[Guard]) -> list[Poly]:
     found: dict[Poly, None] = {ZERO: None}
     for condition in guards:
         coefficient = condition.poly.coefficient(var)
-        if not coefficient or not condition.poly.is_whole:
+        if not coefficient or not condition.poly.is_integral:
             continue
         rest = condition.poly - of(var).scaled(coefficient)
         if condition.relation is Relation.EQUAL and abs(coefficient) == 1:

@@ -131,7 +131,7 @@ class Poly:
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
     @property
-    def is_whole(self) -> bool:
+    def is_integral(self) -> bool:
         """Whether coefficients and powers make the value an integer: `k / 2` and `1 / k` need not be one."""
         return all(c.denominator == 1 and all(power > 0 for _, power in m) for m, c in self.terms)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -61,14 +61,13 @@ class Space:
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
-    def seconds(self, count: int, needs_gradient: bool) -> tuple[Table, Table]:
-        """Of conversions of a tensor of so many bytes, for every pair of orbits: there and back, and there only."""
+    def seconds(self, count: int, needs_gradient: bool) -> Table:
+        """Of conversions of a tensor of so many bytes, there and back, for every pair of orbits."""
         layouts = list(self._number)
         there = self.prices.seconds(layouts, self.shape, count)
         if not needs_gradient:
-            return self.least(there), self.least(there)
-        back = self.prices.seconds([layout.transpose for layout in layouts], self.shape, count).T
-        return self.least(there + back), self.least(there)
+            return self.least(there)
+        return self.least(there + self.prices.seconds([layout.transpose for layout in layouts], self.shape, count).T)
 
     @cached_property
     def members(self) -> Layouts:
@@ -97,12 +96,11 @@ class Space:
 @dataclass(frozen=True)
 class Conversions:
     """Prices for one kind of tensor: `direct` there and back (only there without gradient), `cheapest` by way of at
-    most one layout between, `leaving` out of the program: to Invariant, never back. `TIE`s are included.
+    most one layout between. `TIE`s are included.
     """
 
     direct: Table
     cheapest: Table
-    leaving: Table
 
 
 ConversionTable = dict[tuple[object, ...], Conversions]
@@ -142,12 +140,7 @@ class Spaces:
             self._conversions[kind] = self.found[everywhere]
         return self._conversions[kind]
 
-    @property
-    def kinds(self) -> Collection[TensorKind]:
-        """Of the tensors whose conversions were asked for."""
-        return self._conversions.keys()
-
 
 def _conversions(space: Space, count: int, needs_gradient: bool) -> Conversions:
-    both, there = space.seconds(count, needs_gradient)
-    return Conversions(both, both, there[:, space.invariant])
+    both = space.seconds(count, needs_gradient)
+    return Conversions(both, both)
