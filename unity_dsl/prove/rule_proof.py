@@ -58,7 +58,7 @@ class Derivation:
 def prove_rule(rule: RuleDecl, library: Library, *, shrink: bool = True, numbers: bool = True) -> Answer:
     """Proves or refutes that the left side refines to the right one. `shrink` makes a counterexample small.
 
-    Without `numbers` no side is evaluated: nothing is refuted, and what is proved rests on no evaluation.
+    Without `numbers` no side is evaluated, so nothing is refuted.
 
     Raises InputError for unknown names and for calls that cannot be read.
     """
