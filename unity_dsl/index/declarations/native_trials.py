@@ -42,7 +42,7 @@ SINGLE = 2.0**29
 """Ratio of the rounding errors of float32 and float64."""
 SINGLE_RELATIVE = 1e-4
 MODERATE = ("normal", "grid", "unit")
-"""Limit of the operands in float32, so that their powers do not overflow."""
+"""Modes of operands whose values and powers float32 can represent."""
 REFUSALS = ("Expected more than 1 value per channel when training",)
 """Messages with which torch rejects some sizes: a program ends with them, and computes nothing wrong."""
 JUMP = 1e-9
