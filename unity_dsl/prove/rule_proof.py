@@ -60,7 +60,7 @@ def prove_rule(rule: RuleDecl, library: Library, *, shrink: bool = True, numbers
 
     `shrink` makes a counterexample, and the set of facts that are assumed, small.
 
-    Without `numbers` no side is evaluated: nothing is refuted, and what is proved rests on no evaluation.
+    Without `numbers` no side is evaluated, so nothing is refuted.
 
     Raises InputError for unknown names and for calls that cannot be read.
     """

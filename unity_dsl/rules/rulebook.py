@@ -90,7 +90,7 @@ def _condition(rule: RuleDecl, library: Library) -> Found | None:
 
 @dataclass(frozen=True)
 class AcceptedRule:
-    """A rule that is proved, and the facts of element functions that its proof rests on and that are not."""
+    """A proved rule, and the assumed facts that its proof depends on."""
 
     rule: RuleDecl
     assumed: tuple[str, ...] = ()

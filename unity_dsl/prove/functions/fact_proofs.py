@@ -21,15 +21,11 @@ from ..decision.real_arithmetic import true_over_reals
 from ..decision.signs import Sign
 from ..equality.form_equality import Comparison
 from ..normal_form.form import Element, Unsupported, atom
+from .definedness import TOTAL
 from .fact_laws import Use, laws_from, use_of
 from .fact_patterns import Values
 from .scalar_functions import Functions
 
-TOTAL = frozenset(
-    {f"np.{name}" for name in ("abs", "cos", "exp", "expm1", "floor", "maximum", "minimum", "sign", "sin", "tanh")}
-    | {"math.erf"}
-)
-"""Native functions that are total on the reals."""
 DOMAINS = {"np.log": ">", "np.sqrt": ">="}
 """Domains of partial native functions, as comparisons of the argument with 0."""
 

@@ -108,7 +108,7 @@ def _following(laws: Laws) -> Functions:
 
 
 def check_defined(name: str, undivided: Tensor, part: Domain, functions: Functions) -> None:
-    """What is computed on devices has a value wherever the undivided operator has one. Raises Failed."""
+    """Shows that results on devices have a value wherever those on one device have one. Raises Failed."""
     partial = uncovered(part, undivided.domain, functions)
     if partial is not None:
         what = partial_name(partial.function)
