@@ -95,9 +95,13 @@ def _statuses(library: Library) -> FactStatuses:
 
 def assumed_facts(used: Iterable[FactDecl], library: Library) -> tuple[str, ...]:
     """The assumed facts that a proof with these facts depends on, deduplicated."""
+    return tuple(dict.fromkeys(fact_text(fact) for one in used for fact in foundations(one, library)))
+
+
+def foundations(fact: FactDecl, library: Library) -> tuple[FactDecl, ...]:
+    """The assumed facts that a use of a fact of the library depends on."""
     statuses = _statuses(library)
-    found = (fact for one in used for fact in statuses.status(statuses.places[id(one)]).foundations)
-    return tuple(dict.fromkeys(map(fact_text, found)))
+    return statuses.status(statuses.places[id(fact)]).foundations
 
 
 def fact_lines(function: FunctionDecl, library: Library) -> tuple[str, ...]:
