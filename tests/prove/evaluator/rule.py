@@ -5,7 +5,7 @@ Device axes are leading indices. A view divides a dimension into the factors of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import count
@@ -330,15 +330,3 @@ def aligned(place: Place, left: Tensor, right: Tensor) -> Place:
     """A place of the left tensor as one of the right, whose device axes may be in another order."""
     where = dict(zip(left.names, place, strict=False))
     return (*(where[name] for name in right.names), *place[len(left.devices) :])
-
-
-def expressions(rule: RuleDecl) -> Iterator[GraphExpr]:
-    """Every tensor expression of a rule."""
-    pending: list[GraphExpr] = [*(expr for _, expr in rule.definitions), *rule.left, *rule.right]
-    while pending:
-        expr = pending.pop()
-        yield expr
-        if isinstance(expr, GraphCall):
-            pending += expr.arguments
-        elif isinstance(expr, GraphView):
-            pending.append(expr.operand)

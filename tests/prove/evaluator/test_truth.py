@@ -10,8 +10,8 @@ from unity_dsl.syntax.span import Source
 
 from ..cases import library, rule_of, rules_of, shipped_rules
 from ..test_cases import UNSHOWN
-from .rule import expressions
 from .shapes import NoMeaning
+from .sizes import expressions
 from .truth import Truth, confirms, judge
 
 SEED = 1000
