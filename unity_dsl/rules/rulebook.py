@@ -20,7 +20,7 @@ from .certificate import Certificate, certified
 from .wellformed import load_rules
 
 MAX_TEXT = 200
-"""Characters that are shown of what an exception says."""
+"""Limit of characters shown of an exception's message."""
 
 Progress = Callable[[int, int, RuleDecl, bool], None]
 """Told before each proof: how many rules are done, how many there are, which one is next, and again, with True, before

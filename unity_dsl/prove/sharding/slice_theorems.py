@@ -101,7 +101,7 @@ def _attempted(library: Library, attempt: Callable[[Functions], tuple[Obligation
 
 
 def _following(laws: Laws) -> Functions:
-    """The element functions, partial applications of which are kept beside the forms."""
+    """The element functions, recording the partial applications of each form."""
     functions = Functions(laws, Arithmetic())
     functions.applications.followed = True
     return functions
