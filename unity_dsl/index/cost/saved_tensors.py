@@ -20,7 +20,7 @@ from ..gradients.independence import gradient_free
 from ..library import Library
 
 Tensor = str | Expr
-"""An operand, intermediate or result by name; any other term stands for the tensor of its values."""
+"""An operand, intermediate or result by name; any other term denotes the tensor of its values."""
 
 
 def saved_by_call(instance: Instance, library: Library, needs: Sequence[bool]) -> frozenset[str]:
