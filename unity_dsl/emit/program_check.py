@@ -153,5 +153,5 @@ def plan_again(record: PlanFile, devices: int, strategy: str, pins: tuple[str, .
     model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
     meshes = meshes_for(machine, devices, None, strategy)
     texts = () if strategy == "single" else record.sources.rules
-    rules = [rule for source in texts for rule in accept_rules(source, library)]
+    rules = [accepted.rule for source in texts for accepted in accept_rules(source, library)]
     return search(model, meshes, machine, library, strategy, parse_pins(pins), rules), library

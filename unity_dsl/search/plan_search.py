@@ -13,6 +13,7 @@ from ..graph.layout import Mesh
 from ..graph.layout_typing import Along, Theorems, type_operator
 from ..graph.plan import Plan
 from ..index.library import Library
+from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.mesh import all_meshes, build_mesh, describe_mesh
 from ..rules.sharding_theorems import ShardingTheorems
@@ -21,7 +22,6 @@ from ..syntax.parse_rules import RuleDecl
 from .accounting.memory_prediction import memory_warnings, predict_memory
 from .accounting.plan_cost import plan_cost
 from .accounting.undivided_sizes import describe_refusals
-from .choices.conversion_prices import ConversionPrices
 from .choices.operator_options import ProvedTable
 from .choices.restriction import Place, Restriction, places
 from .gathered_pins import describe_gathered
@@ -126,7 +126,7 @@ class _Wanted:
 
 def _weighed(plan: Plan, machine: Machine, library: Library) -> Plan:
     """The plan with what it holds on each device, and a warning where that is more than there is."""
-    memory = predict_memory(plan.graph, plan.mesh, library)
+    memory = predict_memory(plan.model, plan.graph, plan.mesh, library)
     cost = replace(plan.cost, memory=memory)
     return replace(plan, cost=cost, warnings=tuple(memory_warnings(memory, machine)))
 
@@ -152,7 +152,7 @@ def _plan(model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = 
     cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
     searched = describe_outcome(outcome, meshes, graph, bool(pins)) if wanted.strategy == AUTO else ()
     notes = (*searched, *describe_gathered(pins, model, graph), *describe_refusals(model, mesh, library))
-    return Plan(model, mesh, wanted.machine.name, wanted.strategy, graph, cost, notes)
+    return Plan(model, mesh, wanted.machine.name, wanted.strategy, graph, cost, prices.conversions, notes)
 
 
 def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:
@@ -183,9 +183,11 @@ def _drawn(model: Model, mesh: Mesh, wanted: _Wanted, seed: int, rules: Sequence
         graph = random(made, mesh, library, rng, wanted.theorems, restriction)
     except Impossible as reason:
         raise _explained(reason, restriction, made, mesh, library, wanted.strategy) from None
-    cost = plan_cost(graph, _all_priced(made.graph), ConversionPrices(mesh, machine, library), made.loss)
+    conversions = ConversionModel(mesh, machine, library)
+    cost = plan_cost(graph, _all_priced(made.graph), conversions, made.loss)
     note = f"drawn by chance, seed {seed}"
-    return Plan(made, mesh, machine.name, wanted.strategy, graph, cost, (note,), chosen.rules, 1 + len(found))
+    strategy = wanted.strategy
+    return Plan(made, mesh, machine.name, strategy, graph, cost, conversions, (note,), chosen.rules, 1 + len(found))
 
 
 def _keeps(variant: Variant, pins: Mapping[str, Pin], given: Model) -> bool:

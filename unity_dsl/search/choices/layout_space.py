@@ -10,15 +10,12 @@ import numpy as np
 
 from ...graph.graph import Value
 from ...graph.layout import Layout, invariant
-from ...graph.layout_conversion import divisors, move_table
+from ...graph.layout_codes import layouts_in_order
+from ...graph.layout_conversion import divisors
+from ...machine.conversion_model import ConversionModel
 from ..cost_network.bucket_elimination import Table
-from ..folded_solver.materialised_layouts import two_hops
 from ..folded_solver.problem_part import Layouts
-from .conversion_prices import ConversionPrices, PriceTables
 from .restriction import storable
-
-TIE = 1e-12
-"""Seconds by which a step more makes a plan worse: decides between equal prices, and is below what prices mean."""
 
 
 class Space:
@@ -27,11 +24,10 @@ class Space:
     `layouts[number]` is the layout of a number.
     """
 
-    def __init__(self, shape: tuple[int, ...], prices: ConversionPrices) -> None:
+    def __init__(self, shape: tuple[int, ...], prices: ConversionModel) -> None:
         self.shape = shape
         self.prices = prices
-        table = move_table(divisors(shape, prices.mesh), prices.mesh)
-        self.layouts: list[Layout] = list(table.layouts[: table.in_order])
+        self.layouts: list[Layout] = list(layouts_in_order(divisors(shape, prices.mesh), prices.mesh))
         self._number = {layout: number for number, layout in enumerate(self.layouts)}
 
     def add(self, layouts: Iterable[Layout]) -> None:
@@ -51,15 +47,13 @@ class Space:
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
-    @cached_property
-    def tables(self) -> PriceTables:
-        """Prices between all layouts."""
-        return self.prices.between(self.layouts, self.shape)
-
-    @cached_property
-    def without_windows(self) -> Layouts:
-        """What conversions may go by way of: windows are entered from slices and left to them, which never pays."""
-        return np.array([i for i, layout in enumerate(self.layouts) if not layout.overlaps], dtype=np.intp)
+    def seconds(self, count: int, needs_gradient: bool) -> Table:
+        """Of conversions of a tensor of so many bytes, there and back, for every pair of layouts."""
+        there = self.prices.seconds(self.layouts, self.shape, count)
+        if not needs_gradient:
+            return there
+        transposed = [layout.transpose for layout in self.layouts]
+        return there + self.prices.seconds(transposed, self.shape, count).T
 
     @cached_property
     def invariant(self) -> int:
@@ -74,12 +68,11 @@ class Space:
 @dataclass(frozen=True)
 class Conversions:
     """Prices for one kind of tensor: `direct` there and back (only there without gradient), `cheapest` by way of at
-    most one layout between, `leaving` out of the program: to Invariant, never back. `TIE`s are included.
+    most one layout between. `TIE`s are included.
     """
 
     direct: Table
     cheapest: Table
-    leaving: Table
 
 
 ConversionTable = dict[tuple[object, ...], Conversions]
@@ -93,7 +86,7 @@ TensorKind = tuple[tuple[int, ...], int, bool]
 class Spaces:
     """The spaces of all tensors of a model on a mesh. `found` are conversions known from other models."""
 
-    def __init__(self, prices: ConversionPrices, found: ConversionTable) -> None:
+    def __init__(self, prices: ConversionModel, found: ConversionTable) -> None:
         self.mesh = prices.mesh
         self.prices = prices
         self.found = found
@@ -120,12 +113,5 @@ class Spaces:
 
 
 def _conversions(space: Space, count: int, needs_gradient: bool) -> Conversions:
-    there, back = _both_ways(space.tables, count)
-    direct = there + back if needs_gradient else there
-    leaving = there[:, space.invariant]
-    return Conversions(direct, two_hops(direct, space.without_windows), leaving)
-
-
-def _both_ways(tables: PriceTables, count: int) -> tuple[Table, Table]:
-    """Seconds there, `TIE`s included, and back."""
-    return tables.forward(count) + TIE * tables.steps, tables.backward(count)
+    both = space.seconds(count, needs_gradient)
+    return Conversions(both, both)

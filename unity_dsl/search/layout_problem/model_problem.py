@@ -12,9 +12,9 @@ from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
 from ...graph.layout_typing import Theorems
 from ...index.library import Library
+from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ...machine.price import UPDATE_PASSES, local_fraction, local_price
-from ..choices.conversion_prices import ConversionPrices
 from ..choices.layout_space import ConversionTable, Spaces
 from ..choices.operator_options import LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values
@@ -42,7 +42,7 @@ class Prices:
     mesh: Mesh
     machine: Machine
     options: OptionTable
-    conversions: ConversionPrices
+    conversions: ConversionModel
     between: ConversionTable = field(default_factory=dict)
 
 
@@ -51,7 +51,7 @@ def prices_on(
 ) -> Prices:
     """Prices, each found when first asked for. Those of several meshes may share what is `proved` of operators."""
     options = OptionTable(mesh, machine, library, theorems, proved)
-    return Prices(mesh, machine, options, ConversionPrices(mesh, machine, library))
+    return Prices(mesh, machine, options, ConversionModel(mesh, machine, library))
 
 
 def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Problem:
@@ -59,7 +59,7 @@ def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Pro
     context = _Context(prices, Spaces(prices.conversions, prices.between), restriction)
     context.register(model.graph, frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
-    part = builder.build(model.loss, model.outputs)
+    part = builder.build(model.whole)
     return Problem(part, builder.meaning, context.spaces, prices)
 
 
@@ -166,11 +166,10 @@ class _Builder:
 
     def build(
         self,
-        loss: Value | None = None,
-        outputs: Sequence[Value] = (),
+        whole: Sequence[Value] = (),
         ends: _Ends = _Ends(),
     ) -> Part:
-        """The part."""
+        """The part; `whole` are values that are asked for whole on every device at its end."""
         for value in (*ends.entries, *ends.given):
             self.choose(value, self._pinned(value, np.arange(len(self.context.spaces.of(value).layouts))))
         for source in self.graph.inputs:
@@ -186,7 +185,7 @@ class _Builder:
             possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
             self._limit_entry(self.produced[entry.name], possible)
         left = [self._leave(value) for value in ends.left if value.name not in self.meaning.free]
-        tensors = [self._tensor(name, loss, outputs) for name in self.produced]
+        tensors = [self._tensor(name, name in {value.name for value in whole}) for name in self.produced]
         return Part(
             tuple(self.costs),
             tuple(self.names),
@@ -420,19 +419,16 @@ class _Builder:
 
     # ---------------------------------------------------------------------------------------------- tensors
 
-    def _tensor(self, name: str, loss: Value | None, outputs: Sequence[Value]) -> Tensor:
+    def _tensor(self, name: str, whole: bool) -> Tensor:
         value = self.values[name]
         conversions, space = self.context.spaces.conversions(value), self.context.spaces.of(value)
-        is_loss = loss is not None and loss.name == name
-        leaves = any(output.name == name for output in outputs)
         return Tensor(
             self.prefix + name,
             self.produced[name],
             tuple(self.reads.get(name, ())),
             conversions.direct,
             conversions.cheapest,
-            (space.invariant,) if is_loss else (),
-            conversions.leaving if leaves else None,
+            (space.invariant,) if whole else (),
         )
 
     def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:

@@ -30,8 +30,8 @@ PLANS: dict[str, Code] = {
         "an unreadable pin",
         "A pin is `name=layout`. The layout is one kind per mesh axis, slowest first, separated by commas, or one for "
         "all axes: `I` one logical tensor, `R` copies, `P` terms of a sum, `S0` slices of dimension 0, `name(0)` "
-        "slices made by a declared parallel op. Several kinds leave the meshes with as many axes: give `--mesh` for one of "
-        "them. No tensor may be pinned to two different layouts.",
+        "slices made by a declared parallel op. Several kinds leave the meshes with as many axes: give `--mesh` "
+        "for one of them. No tensor may be pinned to two different layouts.",
     ),
     "E306": Code(
         "a pin of nothing",
