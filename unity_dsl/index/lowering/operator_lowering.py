@@ -110,7 +110,9 @@ def _native(call: NativeCall, named: Mapping[str, Argument], sizes: Callable[[Si
                 return _native(given, named, sizes)
 
     keywords = tuple((key, argument(part)) for key, part in call.keywords)
-    return Term(call.function, tuple(map(argument, call.arguments)), keywords=keywords)
+    parts = tuple(map(argument, call.arguments))
+    given = next((part.sort for part in parts if isinstance(part, Term) and part.sort is not Sort.NUMBER), Sort.FLOAT)
+    return Term(call.function, parts, (), Sort.BOOL if call.function == "torch.ne" else given, keywords)
 
 
 def _space(instance: Instance, division: Division, library: Library) -> Space:

@@ -256,10 +256,12 @@ class Space:
             shape = [self.local[name] for name in names]
             alike = next((text for text, operand in self.variables.values() if self._lies_over(operand, names)), None)
             if alike is not None and len(shape) > 1:
-                places = torch_call("torch.arange", Term(".numel", (alike,)), axes=names, device=self.device)
+                places = torch_call(
+                    "torch.arange", Term(".numel", (alike,)), axes=names, sort=Sort.INT, device=self.device
+                )
                 places = reshape(places, [alike.attribute("shape")], names)
             else:
-                places = torch_call("torch.arange", prod(shape), axes=names, device=self.device)
+                places = torch_call("torch.arange", prod(shape), axes=names, sort=Sort.INT, device=self.device)
                 places = places if len(shape) == 1 else reshape(places, shape, names)
             places = replace(places, sort=Sort.INT)
             for part in start or ():
