@@ -31,7 +31,7 @@ def mesh_of(*degrees: int) -> Mesh:
 
 def batch_plan(model: Model, mesh: Mesh, library: Library) -> Plan:
     """Weights Invariant, and whatever has the batch as its first dimension cut along it."""
-    wanted = {value.name: invariant(mesh) for value in (model.loss, *model.outputs)}
+    wanted = {value.name: invariant(mesh) for value in model.whole}
     graph = _graph(model.graph, {}, wanted, mesh, library)
     cost = Cost(compute=2e-3, communication=1e-3, update=5e-4, memory=Memory(parameters=3 * 2.0**20))
     return Plan(model, mesh, "test bench", "by rule", graph, cost)

@@ -9,7 +9,7 @@ from ..index.evaluation.native_calls import changed_in_place
 from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
-from .layout import Layout, Mesh
+from .layout import Layout, Mesh, Partial, Replicate, Shard, Window
 from .layout_typing import TypedOperator
 
 
@@ -31,6 +31,15 @@ class PlannedValue:
     value: Value
     produced: Layout
     materialised: tuple[Materialised, ...] = ()
+
+    @property
+    def nearest_whole(self) -> Layout:
+        """Of the layouts in which the value is held, the one that is gathered with the least: the fewest axes along
+        which it is a sum's terms, then overlapping slices, then slices, then copies; the first of equals.
+        """
+        held = (self.produced, *(made.layout for made in self.materialised))
+        kinds = (Partial, Window, Shard, Replicate)
+        return min(held, key=lambda layout: [len(layout.where(kind)) for kind in kinds])
 
 
 @dataclass(frozen=True)

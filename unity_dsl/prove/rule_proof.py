@@ -17,10 +17,10 @@ from ..syntax.parse_rules import RuleDecl
 from .answer import ASSUMED, Answer, NotProved, Obligation, Proved, Refuted
 from .conditional.conditional_equality import ConditionalEquality
 from .decision.integer_arithmetic import Arithmetic, Question
-from .equality.form_equality import Comparison
-from .functions.definedness import has_value, partial_name
+from .functions.definedness import partial_name
+from .functions.domain_inclusion import uncovered
 from .functions.fact_proofs import assumed_facts
-from .normal_form.form import Unsupported, refreshed_family
+from .normal_form.form import Unsupported
 from .normal_form.guard import compare
 from .normal_form.step_limit import OutOfSteps, limited
 from .refutation.counterexample import Shrinking, outside_training
@@ -246,18 +246,11 @@ class Prover:
 
         Raises Failed.
         """
-        known = [partial.family for partial in left.domain]
-        comparison = Comparison(self.arithmetic)
-        functions = graph.functions
-        conditional = ConditionalEquality(left.domain, functions)
-        for partial in right.domain:
-            if has_value(partial.function, functions.signs, functions.laws.functions):
-                continue
-            if conditional.has_value(partial):
-                continue
-            if not any(comparison.member(known, refreshed_family(one.family)) for one in partial.weaker):
-                what = partial_name(partial.function)
-                raise Failed("defined", f"output {output}: {what} is not known to have a value where the left side has")
+        conditional = ConditionalEquality(left.domain, graph.functions)
+        partial = uncovered(right.domain, left.domain, graph.functions, conditional.has_value)
+        if partial is not None:
+            what = partial_name(partial.function)
+            raise Failed("defined", f"output {output}: {what} is not known to have a value where the left side has")
 
     # ------------------------------------------------------------------------------------------ numbers
 

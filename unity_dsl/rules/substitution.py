@@ -175,5 +175,5 @@ def _sizes_on_the_left(found: Substitution, ranks: Ranks, views: Views, bound: s
 
 
 def _is_integral(size: Poly, sizes: Mapping[str, int]) -> bool:
-    """`factor=1 / k` is a number that tells nothing of k: it may be rounded."""
+    """Whether a size is an integer at these numbers: a rounded `factor=1 / k` determines no k."""
     return exactly(size, sizes).denominator == 1

@@ -90,7 +90,7 @@ def search(
 
 def _weighed(plan: Plan, machine: Machine, library: Library) -> Plan:
     """The plan with what it holds on each device, and a warning where that is more than there is."""
-    memory = predict_memory(plan.graph, plan.mesh, library)
+    memory = predict_memory(plan.model, plan.graph, plan.mesh, library)
     cost = replace(plan.cost, memory=memory)
     return replace(plan, cost=cost, warnings=tuple(memory_warnings(memory, machine)))
 

@@ -1,9 +1,9 @@
 """Tensors that the forward pass of an operator saves for its backward pass.
 
-A native call keeps the operands that its gradients depend on, or its result where the backward needs no more than that;
-what lies between it computes again, or keeps in a form as small. Statements keep what torch's automatic differentiation
-does: of a product the factors that meet a factor with a gradient, of a quotient the divisor, of an element function the
-argument or, where the declared derivative is said by the function itself, the result.
+A native call saves the operands that its gradients depend on, or its result if that suffices; intermediates are
+recomputed, or saved in as few bytes. Statements save what torch's autograd saves: factors multiplied by one with a
+gradient, divisors, and for element functions the argument or, where the declared derivative contains the function
+itself, the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Tensor = str | Expr
 
 
 def saved_by_call(instance: Instance, library: Library, needs: Sequence[bool]) -> frozenset[str]:
-    """Names of operands and results that the native call keeps for the cotangents of the inputs that need one."""
+    """Names of operands and results that the native call saves for the cotangents of the inputs that need one."""
     found: set[str] = set()
     for position, operand in enumerate(instance.inputs):
         if needs[position] and operand.integer_range is None:
@@ -39,7 +39,7 @@ def saved_by_call(instance: Instance, library: Library, needs: Sequence[bool]) -
 def saved_by_statements(
     instance: Instance, library: Library, needs: Sequence[bool]
 ) -> Mapping[Tensor, tuple[str, ...]]:
-    """The tensors that the statements keep, each with its axes; those of the operator itself by name."""
+    """The tensors that the statements save, with their axes; operands and intermediates by name."""
     given = zip(instance.inputs, needs, strict=True)
     moved = frozenset(operand.name for operand, needed in given if needed and operand.integer_range is None)
     active = (moved | dependents(instance, moved)) - gradient_free(instance)
@@ -86,12 +86,12 @@ def _saved_of(value: Expr, library: Library, active: frozenset[str]) -> Iterator
 
 
 def _said_by(slope: Expr, result: Expr) -> bool:
-    """Whether a derivative speaks of the function's arguments only by way of its result."""
+    """Whether a derivative depends on the arguments only through the function's result."""
     if slope == result:
         return True
     return not isinstance(slope, Name) and all(_said_by(child, result) for child in children(slope))
 
 
 def element_bytes(term: Tensor, width: int) -> int:
-    """Of a tensor of floats of `width` bytes; truth values take one."""
+    """Bytes of one element: `width` for floats, one for booleans."""
     return 1 if isinstance(term, Apply) and term.function in COMPARISONS else width

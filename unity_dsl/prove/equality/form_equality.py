@@ -39,7 +39,7 @@ from ..normal_form.guard import Guard, Relation, guard, settled, within
 from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
 from ..normal_form.step_limit import spend
 from .factor_order import arranged
-from .index_unification import changes_of_index
+from .index_unification import changes_of_index, changes_of_member
 from .modular_images import Images
 from .witness_points import witness_points
 
@@ -184,7 +184,7 @@ class Comparison:
         context = (*given, *family.guards)
         cases: list[tuple[Guard, ...]] = []
         for other in map(refreshed_family, outer):
-            for change in changes_of_index(other.value, family.value, other.bound):
+            for change in changes_of_member(other, family):
                 put_in = substitute_family(replace(other, bound=()), change)
                 ranges = tuple(g for var in other.bound for g in within(change[var], var.size))
                 case = (*ranges, *put_in.guards)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from ..normal_form.form import Atom, Element, Extremum, Form, Function, Term
+from ..normal_form.form import Atom, Element, Extremum, Family, Form, Function, Term
 from ..normal_form.polynomial import ZERO, Entry, Poly, Var, of
 from ..normal_form.step_limit import spend
 
@@ -25,8 +25,28 @@ Change = dict[Var, Poly]
 
 def changes_of_index(pattern: Atom | Form, target: Atom | Form, parameters: tuple[Var, ...]) -> Iterator[Change]:
     """Substitutions of the parameters by free indices of the target under which the pattern may equal the target."""
-    free = _free(target)
-    found = _extended({}, list(reads(pattern)), list(reads(target)), parameters, free)
+    yield from _distinct(_extended({}, [*reads(pattern)], [*reads(target)], parameters, _free(target)))
+
+
+def changes_of_member(outer: Family, inner: Family) -> Iterator[Change]:
+    """Substitutions of the bound indices of a family under which its member may equal that of another family.
+
+    An index that the value does not read, `{1 / n : mask[t] == 0}`, is first unified in the reads of the guards.
+    """
+    if not _free(outer.value).issuperset(outer.bound):
+        pattern, target = ([*reads(family.value), *_guard_reads(family)] for family in (outer, inner))
+        free = _free(inner.value) | {var for condition in inner.guards for var in condition.variables}
+        yield from _distinct(_extended({}, pattern, target, outer.bound, free))
+    yield from changes_of_index(outer.value, inner.value, outer.bound)
+
+
+def _guard_reads(family: Family) -> Iterator[Read]:
+    for condition in family.guards:
+        yield from _entries(condition.poly)
+
+
+def _distinct(found: Iterator[Change]) -> Iterator[Change]:
+    """The first `MAX_CANDIDATES` substitutions, each once."""
     seen: set[tuple[tuple[Var, Poly], ...]] = set()
     for change in islice(found, MAX_UNIFIERS):
         key = tuple(sorted(change.items(), key=lambda entry: entry[0].key))

@@ -3,7 +3,8 @@
 The axis has p × e positions, with indices (@p, j). Operands with the axis are partitioned along it, the others
 replicated. Each device evaluates the operator's equations over its own e positions; indices used as values and sizes
 are global; an equation that reduces the axis is followed by the same reduction over the devices. The theorem: combined
-results with the axis, and results without it, are those of the operator. The degree p and all sizes are symbols.
+results with the axis, and results without it, are those of the operator wherever that has a value. The degree p and
+all sizes are symbols.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ...syntax.rational import exact_number
 from ..answer import ASSUMED, Answer, NotProved, Obligation, Proved
 from ..decision.integer_arithmetic import Arithmetic
 from ..equality.form_equality import Comparison
-from ..functions.fact_laws import laws_of
+from ..functions.definedness import Domain, partial_name
+from ..functions.domain_inclusion import uncovered
+from ..functions.fact_laws import Laws, laws_of
 from ..functions.fact_proofs import assumed_facts
 from ..functions.scalar_functions import Functions
 from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute
@@ -69,7 +72,7 @@ def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ..
     """
     begun = perf_counter()
     laws = laws_of(library)
-    functions = Functions(laws.opaque, Arithmetic())
+    functions = _following(laws.opaque)
     try:
         try:
             with limited(STEPS):
@@ -77,7 +80,7 @@ def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ..
         except (Failed, Unsupported):
             if not functions.symbolic:
                 raise
-            functions = Functions(laws, Arithmetic())
+            functions = _following(laws)
             with limited(STEPS):
                 obligations = attempt(functions)
     except Failed as failed:
@@ -89,6 +92,21 @@ def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ..
     facts = tuple(functions.used.values())
     assumed = (Obligation(ASSUMED, text) for text in assumed_facts(facts, library))
     return Proved((*obligations, *assumed), functions.arithmetic.asked, perf_counter() - begun, facts)
+
+
+def _following(laws: Laws) -> Functions:
+    """The element functions, partial applications of which are kept beside the forms."""
+    functions = Functions(laws, Arithmetic())
+    functions.applications.followed = True
+    return functions
+
+
+def check_defined(name: str, undivided: Tensor, part: Domain, functions: Functions) -> None:
+    """What is computed on devices has a value wherever the undivided operator has one. Raises Failed."""
+    partial = uncovered(part, undivided.domain, functions)
+    if partial is not None:
+        what = partial_name(partial.function)
+        raise Failed("defined", f"`{name}`: {what} on a device is not known to have a value where the operator has")
 
 
 def modes(subject: Subject) -> tuple[tuple[str, Subject], ...]:
@@ -228,6 +246,7 @@ class Division:
             raise Unsupported("an integer result that is an entry on one side only")
         if not Comparison(self.arithmetic).equal(undivided.value, substitute(part.value, renaming)):
             raise Failed("same_value", f"{where}: the coefficients are not known to agree")
+        check_defined(operand.name, undivided, tuple(p.substitute(renaming) for p in part.domain), self.functions)
 
 
 class _Undivided(Call):
@@ -265,12 +284,16 @@ class OnDevice(Call):
         result = super().define(equation)
         if self.divided not in equation.over:
             return result
+        over_devices = (self.device,)
+        self.functions.applications.read(result.domain, {}, ())
         match equation.kind:
             case ReductionKind.SUM:
-                return replace(result, value=self.functions.summed(result.value, (self.device,)))
+                value = self.functions.summed(result.value, over_devices)
             case ReductionKind.MAX | ReductionKind.MIN:
-                return replace(result, value=self.functions.reduced(equation.kind.value, result.value, (self.device,)))
-        raise Unsupported("a reduction of this kind over devices")
+                value = self.functions.reduced(equation.kind.value, result.value, over_devices)
+            case _:
+                raise Unsupported("a reduction of this kind over devices")
+        return replace(result, value=value, domain=self.functions.applications.collected(over_devices))
 
 
 def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, same: bool) -> tuple[Obligation, ...]:
@@ -300,10 +323,14 @@ def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, sam
             }
             if found.entry is not None:
                 raise Unsupported("integer results")
-            value = substitute(found.value, renaming)
-            if not Comparison(functions.arithmetic).equal(wanted.value, value if same else summed(value, (device,))):
+            functions.applications.read(found.domain, renaming, ())
+            value, over = substitute(found.value, renaming), () if same else (device,)
+            if not same:
+                value = functions.summed(value, over)
+            if not Comparison(functions.arithmetic).equal(wanted.value, value):
                 reason = "differs from device to device" if same else "of a sum is not the sum of its values"
                 raise Failed("same_value", f"`{operand.name}` {reason}{mode}")
+            check_defined(operand.name, wanted, functions.applications.collected(over), functions)
             collected = "the same on every device" if same else "summed"
             met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(wanted.value)} terms{mode}"))
     return tuple(met)

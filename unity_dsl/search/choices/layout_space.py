@@ -105,12 +105,11 @@ class Space:
 @dataclass(frozen=True)
 class Conversions:
     """Prices for one kind of tensor: `direct` there and back (only there without gradient), `cheapest` by way of at
-    most one layout between, `leaving` out of the program: to Invariant, never back. `TIE`s are included.
+    most one layout between. `TIE`s are included.
     """
 
     direct: Table
     cheapest: Table
-    leaving: Table
 
 
 ConversionTable = dict[tuple[object, ...], Conversions]
@@ -175,8 +174,7 @@ class Spaces:
 def _conversions(space: Space, count: int, needs_gradient: bool) -> Conversions:
     there, back = _both_ways(space.tables, count)
     direct = space.least(there + back if needs_gradient else there)
-    leaving = space.least(there)[:, space.invariant]
-    return Conversions(direct, two_hops(direct, space.without_windows), leaving)
+    return Conversions(direct, two_hops(direct, space.without_windows))
 
 
 def _both_ways(tables: PriceTables, count: int) -> tuple[Table, Table]:

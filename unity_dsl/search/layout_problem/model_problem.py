@@ -68,7 +68,7 @@ def problem_over(spaces: Spaces, model: Model, prices: Prices, restriction: Rest
     """The problem of a model whose layouts are registered. Raises Impossible."""
     context = _Context(prices, spaces, restriction, spaces.scope)
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
-    part = builder.build(model.loss, model.outputs)
+    part = builder.build(model.whole)
     return Problem(part, builder.meaning, spaces)
 
 
@@ -176,11 +176,10 @@ class _Builder:
 
     def build(
         self,
-        loss: Value | None = None,
-        outputs: Sequence[Value] = (),
+        whole: Sequence[Value] = (),
         ends: _Ends = _Ends(),
     ) -> Part:
-        """The part."""
+        """The part; `whole` are values that are asked for whole on every device at its end."""
         for value in (*ends.entries, *ends.given):
             self.choose(value, self._pinned(value, np.arange(len(self.context.spaces.of(value).layouts))))
         for source in self.graph.inputs:
@@ -196,7 +195,7 @@ class _Builder:
             possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
             self._limit_entry(self.produced[entry.name], possible)
         left = [self._leave(value) for value in ends.left if value.name not in self.meaning.free]
-        tensors = [self._tensor(name, loss, outputs) for name in self.produced]
+        tensors = [self._tensor(name, name in {value.name for value in whole}) for name in self.produced]
         return Part(
             tuple(self.costs),
             tuple(self.names),
@@ -432,19 +431,16 @@ class _Builder:
 
     # ---------------------------------------------------------------------------------------------- tensors
 
-    def _tensor(self, name: str, loss: Value | None, outputs: Sequence[Value]) -> Tensor:
+    def _tensor(self, name: str, whole: bool) -> Tensor:
         value = self.values[name]
         conversions, space = self.context.spaces.conversions(value), self.context.spaces.of(value)
-        is_loss = loss is not None and loss.name == name
-        leaves = any(output.name == name for output in outputs)
         return Tensor(
             self.prefix + name,
             self.produced[name],
             tuple(self.reads.get(name, ())),
             conversions.direct,
             conversions.cheapest,
-            (space.invariant,) if is_loss else (),
-            conversions.leaving if leaves else None,
+            (space.invariant,) if whole else (),
         )
 
     def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:
