@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from ..evaluation.native_calls import TORCH_CALLS
-from .einsum import contract, kept_factors
-from .kept_by_torch import KEPT, Kept
+from .kept_by_torch import KEPT, WITH_POSITIONS, Kept
 from .local_tensor import Memory, Shape, Storage, Tensor, broadcast
+from .matrix_products import contract, kept_factors, matrix_product
 from .operator_lowering import Lowering
 from .torch_term import Argument, Sort, Term, Variable
 from .views import gathered, is_view, numbers, padded, reduced, taken, view
@@ -29,19 +29,20 @@ _NO_TENSOR = frozenset({
 
 @dataclass(frozen=True)
 class Operand:
-    """An input or an output on one device."""
+    """An input or an output on one device. Without strides it is contiguous."""
 
     shape: Shape
     sort: Sort
     moves: bool = False
+    strides: Shape | None = None
 
 
 @dataclass(frozen=True)
 class Execution:
-    """`inputs` and `outputs` are the storages of these, `built` those that were made, in order, `saved` those kept."""
+    """The operator's `inputs` and `outputs`, the storages that were `built`, in order, and those that are `saved`."""
 
-    inputs: tuple[Storage, ...]
-    outputs: tuple[Storage, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
     built: tuple[Storage, ...]
     saved: tuple[Storage, ...]
 
@@ -49,7 +50,8 @@ class Execution:
 def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Operand], width: int) -> Execution:
     """What a run on these operands builds and keeps, with floats of `width` bytes."""
     memory = Memory(width, all(output.sort is Sort.INT for output in outputs))
-    given = [replace(memory.new(operand.shape, operand.sort), moves=operand.moves) for operand in inputs]
+    given = [memory.new(operand.shape, operand.sort, moves=operand.moves) for operand in inputs]
+    given = [replace(x, strides=operand.strides or x.strides) for x, operand in zip(given, inputs, strict=True)]
     memory.built.clear()
     run = _Run(memory, dict(zip(map(Variable, range(len(given))), given, strict=True)))
     shapes = dict(zip(lowering.results, outputs, strict=True))
@@ -58,9 +60,8 @@ def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Ope
             found = run.tensor(statement.value, shapes.get(variable))
             if found is not None:
                 run.variables[variable] = found
-    results = tuple(run.variables[variable].storage for variable in lowering.results)
-    saved = tuple(dict.fromkeys(run.saved))
-    return Execution(tuple(tensor.storage for tensor in given), results, tuple(memory.built), saved)
+    results = tuple(run.variables[variable] for variable in lowering.results)
+    return Execution(tuple(given), results, tuple(memory.built), tuple(dict.fromkeys(run.saved)))
 
 
 @dataclass
@@ -92,6 +93,10 @@ class _Run:
         if term.operation == "[]":
             # One position counts as a number.
             operands[1:] = [place for place in operands[1:] if place.shape]
+        if term.operation in ("torch.matmul", "torch.bmm", "F.linear"):
+            left, right, *_ = operands
+            right = right.permuted((1, 0)) if term.operation == "F.linear" else right
+            return matrix_product(self.memory, left, right, self.saved)
         if is_view(self.memory, term, operands):
             return view(self.memory, term, operands)
         if term.operation == ".take_along_dim":
@@ -104,6 +109,9 @@ class _Run:
         if any(operand.moves for operand in operands) and term.operation not in _WITHOUT_GRADIENT:
             result = replace(result, moves=result.sort in (Sort.FLOAT, Sort.POSITION))
             self.saved += self.kept(term, operands, result)
+        if term.operation in WITH_POSITIONS:
+            places = self.memory.new(result.shape, Sort.INT)
+            self.saved += [places.storage] * result.moves
         return result
 
     def of_number(self, term: Term) -> Tensor | None:
@@ -129,6 +137,9 @@ class _Run:
 
     def computed(self, term: Term, operands: Sequence[Tensor], output: Operand | None) -> Tensor:
         """The tensor that a call makes, without its gradient."""
+        if term.operation == "F.scaled_dot_product_attention" and output is not None:
+            # Its kernels write the heads of a position side by side.
+            return self.memory.new(output.shape, term.sort, order=(3, 1, 2, 0))
         shape = self.shape(term, operands, output)
         if shape is None:
             return self.memory.elementwise(operands, term.sort)
@@ -206,10 +217,6 @@ class _Run:
             case Kept.POWER:
                 yield from (operand.storage for operand in operands)
                 yield from (result.storage for _ in operands[1:])
-            case Kept.POSITIONS:
-                yield self.memory.new(result.shape, Sort.INT).storage
-            case Kept.WINDOWS:
-                yield from (operands[0].storage, self.memory.new(result.shape, Sort.INT).storage)
 
     def parts(self, term: Term, operands: Sequence[Tensor], result: Tensor) -> Iterator[Storage]:
         """Those of calls that are several kernels, or that keep more than tensors which they are given or give."""

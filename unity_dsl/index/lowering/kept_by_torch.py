@@ -22,18 +22,16 @@ class Kept(Enum):
     FACTORS = "each tensor that meets another one with a gradient"
     QUOTIENT = "its divisor; its dividend where the divisor has a gradient"
     POWER = "base and exponent where they are tensors, and the result where the exponent is one"
-    POSITIONS = "the positions of what it takes, as many as its result has elements"
-    WINDOWS = "its first tensor, and a position per element of its result"
 
 
 _NAMES: Mapping[Kept, str] = {
     Kept.NOTHING: """
         + - neg .sum .cumsum .flip .to F.pad torch.add torch.sub torch.neg torch.sum torch.mean torch.cat torch.cumsum
-        torch.flip torch.floor torch.sign torch.clone
+        torch.flip torch.floor torch.sign torch.clone .max .min torch.sort torch.topk
     """,
     Kept.FIRST: """
         torch.log torch.log1p torch.erf torch.sin torch.cos torch.abs torch.square torch.clamp F.silu F.gelu F.softplus
-        F.elu F.leaky_relu F.hardtanh F.avg_pool1d F.avg_pool2d F.adaptive_avg_pool2d
+        F.elu F.leaky_relu F.hardtanh F.max_pool1d F.max_pool2d F.avg_pool1d F.avg_pool2d F.adaptive_avg_pool2d
     """,
     Kept.OPERANDS: """
         torch.maximum torch.minimum F.mse_loss F.huber_loss F.smooth_l1_loss F.binary_cross_entropy
@@ -48,10 +46,11 @@ _NAMES: Mapping[Kept, str] = {
         torch.where torch.masked_fill .masked_fill [] F.embedding
     """,
     Kept.PLACES: ".index_put .scatter_add torch.scatter_add",
-    Kept.FACTORS: "* torch.mul torch.matmul torch.bmm F.linear",
+    Kept.FACTORS: "* torch.mul",
     Kept.QUOTIENT: "/ torch.div",
     Kept.POWER: "torch.pow",
-    Kept.POSITIONS: ".max .min torch.sort torch.topk",
-    Kept.WINDOWS: "F.max_pool1d F.max_pool2d",
 }
 KEPT: Mapping[str, Kept] = {name: kept for kept, names in _NAMES.items() for name in names.split()}
+
+WITH_POSITIONS = frozenset({".max", ".min", "torch.sort", "torch.topk", "F.max_pool1d", "F.max_pool2d"})
+"""Calls that make, and keep, also the position of each element that they take."""

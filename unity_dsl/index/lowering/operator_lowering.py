@@ -165,8 +165,7 @@ class _Lowered:
         """Lower the equation; its target is then a variable."""
         equation, space, target = self.equation, self.space, self.equation.target
         instance = space.instance
-        space.order = equation.space
-        space.bound = {}
+        space.enter(equation)
         space.detached = target.name in gradient_free(instance) and not space.whole
         outside = dict(space.variables)
         for found in space.division.inner:

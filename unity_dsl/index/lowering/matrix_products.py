@@ -1,4 +1,4 @@
-"""What torch.einsum makes of its operands: products of pairs as batched matrix products (ATen's sumproduct_pair)."""
+"""What torch makes of the operands of matrix products: views or copies that one kernel can multiply."""
 
 from __future__ import annotations
 
@@ -16,8 +16,25 @@ def kept_factors(operands: Sequence[Tensor]) -> Iterator[Storage]:
             yield operand.storage
 
 
+def matrix_product(memory: Memory, left: Tensor, right: Tensor, saved: list[Storage]) -> Tensor:
+    """`torch.matmul(left, right)` of matrices or batches of them (ATen's matmul); what is kept is added to `saved`."""
+    rows, columns = left.shape[:-1], right.shape[-1]
+    if len(right.shape) == 2:
+        flat = left.split((prod(rows), left.shape[-1]))
+        if flat is not None or right.moves:
+            left = memory.reshaped(left, (prod(rows), left.shape[-1]))
+            saved += kept_factors([left, right])
+            return memory.new((*rows, columns), left.sort, moves=left.moves or right.moves)
+    batch = broadcast([left.shape[:-2], right.shape[:-2]])
+    left, right = (
+        memory.reshaped(t.expanded((*batch, *t.shape[-2:])), (prod(batch), *t.shape[-2:])) for t in (left, right)
+    )
+    saved += kept_factors([left, right])
+    return memory.new((*batch, left.shape[-2], columns), left.sort, moves=left.moves or right.moves)
+
+
 def contract(memory: Memory, spec: str, operands: Sequence[Tensor], saved: list[Storage]) -> Tensor:
-    """`torch.einsum(spec, *operands)`, pair by pair, the first two first; what is kept is added to `saved`."""
+    """`torch.einsum(spec, *operands)`, pair by pair, the first two first (ATen's einsum, without opt_einsum)."""
     inputs, result = spec.split("->")
     names = inputs.split(",")
     letters = [*result, *dict.fromkeys(letter for name in names for letter in name if letter not in result)]
@@ -52,7 +69,7 @@ def _summed(memory: Memory, tensor: Tensor, dims: set[int]) -> Tensor:
 
 
 def _pair(memory: Memory, left: Tensor, right: Tensor, over: set[int], saved: list[Storage]) -> Tensor:
-    """The product of two, summed over dimensions that then have length 1."""
+    """The product of two, summed over dimensions that then have length 1 (ATen's sumproduct_pair)."""
     moves = left.moves or right.moves
     if not over:
         saved += kept_factors([left, right])
