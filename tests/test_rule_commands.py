@@ -382,8 +382,8 @@ THREE = """\
 rule first(x: [m])
   relu(relu(x)) => relu(x)
 
-rule second(x: [m])
-  exp(x) => exp(x)
+rule second(x: [m], y: [m])
+  exp(x) * exp(y) => exp(x + y)
 
 rule third(x: [m])
   relu(x) => relu(relu(x))
@@ -436,7 +436,7 @@ def test_an_interruption_leaves_what_is_finished(
 def test_a_rule_without_meaning_is_told_after_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     Path("three.rules").write_text(THREE)
     assert run(["rules", "prove", "three.rules", "--write"]) == 0
-    Path("three.rules").write_text(THREE.replace("exp(x) =>", "expp(x) =>"))
+    Path("three.rules").write_text(THREE.replace("exp(x) *", "expp(x) *"))
     for command in ("prove", "verify"):
         capsys.readouterr()
         assert run(["rules", command, "three.rules"]) == 2
@@ -446,7 +446,7 @@ def test_a_rule_without_meaning_is_told_after_the_others(capsys: pytest.CaptureF
 
 
 def test_a_rule_is_shown_beside_one_without_meaning(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("three.rules").write_text(THREE.replace("exp(x) =>", "expp(x) =>"))
+    Path("three.rules").write_text(THREE.replace("exp(x) *", "expp(x) *"))
     for name in ("first", "third"):
         assert run(["rules", "show", name, "--rules", "three.rules"]) == 0
         assert "answer     proved\n" in capsys.readouterr().out

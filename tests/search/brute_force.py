@@ -13,9 +13,9 @@ import numpy.typing as npt
 from unity_dsl.graph.graph import Model, Node, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, invariant, nest
 from unity_dsl.graph.layout import Partial as Terms
-from unity_dsl.graph.layout_conversion import convert
 from unity_dsl.graph.layout_typing import configurations
 from unity_dsl.index.library import Library
+from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import Machine
 from unity_dsl.machine.price import local_fraction, price_operator, price_steps, price_update
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
@@ -36,6 +36,7 @@ class BruteForce:
     def __init__(self, model: Model, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.model, self.mesh, self.machine, self.library = model, mesh, machine, library
         self.theorems = ShardingTheorems(library)
+        self.conversions = ConversionModel(mesh, machine, library)
         self.steps = [step for step in model.graph.steps if isinstance(step, Node)]
         assert len(self.steps) == len(model.graph.steps), "repeats are written out for brute force"
         self.weights = {weight.value.name: weight.value for weight in model.graph.weights}
@@ -112,7 +113,7 @@ class BruteForce:
 
     def _price(self, name: str, source: Layout, target: Layout) -> float:
         value = self.values[name]
-        found = convert(source, target, self.mesh, value.shape)
+        found = self.conversions.conversion(source, target, value.shape, value.bytes)
         price = price_steps(found.forward, self.mesh, self.machine, local_fraction(source, self.mesh))
         if value.needs_gradient:
             price += price_steps(found.backward, self.mesh, self.machine, local_fraction(target, self.mesh))

@@ -114,7 +114,7 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> Pr
     """Walk the plan once: every line of the forward, and everything it needs."""
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
-    program = Program(mesh, library, Collectives(mesh, library), Names(("Block",)), sites)
+    program = Program(mesh, library, Collectives(mesh, library, plan.conversions), Names(("Block",)), sites)
     module = ModuleText("Model", "")
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
@@ -175,7 +175,7 @@ def _gathering(model: Model, collectives: Collectives, layouts: Sequence[Layout]
     """The lines that replace outputs by whole ones, the same on every device; none where all of them are."""
     whole = invariant(collectives.mesh)
     for name, value, layout in zip(model.output_names, model.outputs, layouts, strict=True):
-        found = collectives.conversion(layout, whole, value.shape, gradient=value.needs_gradient)
+        found = collectives.conversion(layout, whole, value.shape, value.bytes, gradient=value.needs_gradient)
         if found is not None:
             given = f"outputs[{json.dumps(name)}]"
             yield from statement(f"{given} = parallel.{found.name}({given}, self.groups)", f"{layout} -> {whole}")

@@ -10,6 +10,7 @@ from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
 from .layout import Layout, Mesh, Partial, Replicate, Shard, Window
+from .layout_conversion import Conversions
 from .layout_typing import TypedOperator
 
 
@@ -183,6 +184,7 @@ class Plan:
     """What the search found and the emitter writes down.
 
     `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
+    `conversions` chooses the steps from each layout to another, as they were priced.
     `warnings` are what the user should know before running it.
     """
 
@@ -192,6 +194,7 @@ class Plan:
     strategy: str
     graph: PlannedGraph
     cost: Cost
+    conversions: Conversions = field(compare=False, repr=False)
     notes: tuple[str, ...] = field(default=())
     rules: tuple[AppliedRule, ...] = ()
     considered: int = 1

@@ -1,4 +1,4 @@
-"""Answers of the prover: proved, refuted or not proved, and what each rests on."""
+"""Answers of the prover: proved, refuted or not proved, with obligations and assumed facts."""
 
 from __future__ import annotations
 

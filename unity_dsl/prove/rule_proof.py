@@ -14,15 +14,15 @@ from time import perf_counter
 from ..index.library import Library
 from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
-from .answer import ASSUMED, Answer, NotProved, Obligation, Proved, Refuted
+from .answer import Answer, NotProved, Obligation, Proved, Refuted
 from .conditional.conditional_equality import ConditionalEquality
 from .decision.integer_arithmetic import Arithmetic, Question
 from .functions.definedness import partial_name
 from .functions.domain_inclusion import uncovered
-from .functions.fact_proofs import assumed_facts
+from .functions.fact_minimisation import with_assumed_facts
 from .normal_form.form import Unsupported
 from .normal_form.guard import compare
-from .normal_form.step_limit import OutOfSteps, limited
+from .normal_form.step_limit import OutOfSteps, limited, steps_left
 from .refutation.counterexample import Shrinking, outside_training
 from .refutation.numeric_run import LARGE, SPARSE, Difference, IllShaped, Run, long_sizes, witness_sizes
 from .translation.operator_forms import Tensor
@@ -56,23 +56,42 @@ class Derivation:
 
 
 def prove_rule(rule: RuleDecl, library: Library, *, shrink: bool = True, numbers: bool = True) -> Answer:
-    """Proves or refutes that the left side refines to the right one. `shrink` makes a counterexample small.
+    """Proves or refutes that the left side refines to the right one.
 
-    Without `numbers` no side is evaluated: nothing is refuted, and what is proved rests on no evaluation.
+    `shrink` makes a counterexample, and the set of facts that are assumed, small.
+
+    Without `numbers` no side is evaluated, so nothing is refuted.
 
     Raises InputError for unknown names and for calls that cannot be read.
     """
-    return _prove(rule, library, None, shrink=shrink, numbers=numbers)
+    return _with_fewest_facts(rule, library, None, shrink=shrink, numbers=numbers)
 
 
 def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivation, ...]]:
     """The answer of `prove_rule`, with one derivation for each choice of ranks."""
     derivations: list[Derivation] = []
-    answer = _prove(rule, library, derivations, shrink=True, numbers=True)
+    answer = _with_fewest_facts(rule, library, derivations, shrink=True, numbers=True)
     return answer, tuple(derivations)
 
 
-@limited(ALL_STEPS)
+def _with_fewest_facts(
+    rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool, numbers: bool
+) -> Answer:
+    """`_prove`, repeated without evaluations to see which facts it needs; `derivations` are those of the answer."""
+
+    def again(restricted: Library) -> Answer:
+        record: list[Derivation] | None = None if derivations is None else []
+        answer = _prove(rule, restricted, record, shrink=False, numbers=False)
+        if derivations is not None and record is not None and isinstance(answer, Proved):
+            derivations[:] = record
+        return answer
+
+    with limited(ALL_STEPS):
+        found = _prove(rule, library, derivations, shrink=shrink, numbers=numbers)
+        steps = ALL_STEPS - (steps_left() or 0)
+    return with_assumed_facts(found, library, again if shrink else None, steps)
+
+
 def _prove(
     rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool, numbers: bool
 ) -> Answer:
@@ -105,9 +124,7 @@ def _prove(
         facts |= prover.facts
     if unmet is not None:
         return NotProved(unmet.obligation, unmet.message, perf_counter() - begun)
-    used = tuple(facts.values())
-    assumed = (Obligation(ASSUMED, text) for text in assumed_facts(used, library))
-    return Proved((*shown_at, *assumed), questions, perf_counter() - begun, used)
+    return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
 
 
 def modes(rule: RuleDecl, library: Library) -> Iterator[tuple[bool, Library]]:

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PROVER = 5
-"""Raised with every change in what this stage, or the calculus that it rests on, takes for proved.
+"""Incremented with every change in what this stage, or the calculus that it uses, proves.
 
-Certificates name it: those of another number count for nothing.
+Certificates of another version are not valid.
 """
 
 

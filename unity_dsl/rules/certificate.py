@@ -28,11 +28,11 @@ from ..syntax.read import read_bytes
 FORMAT = 1
 SUFFIX = ".certificates.json"
 MAX_BYTES = 8 << 20
-"""Some thousand rules; what is larger is no file of certificates."""
+"""Size limit of a file of certificates, some thousand rules."""
 RULE = "rule"
-"""What a rule itself is called among the declarations that it rests on."""
+"""The key of the rule itself among the declarations of its certificate."""
 FACTS = "facts"
-"""And what is stated of element functions, by which the prover may rewrite any of them."""
+"""The key of all facts of element functions, which the prover may use in any proof."""
 AGAIN = "`unityc rules prove FILE --write` proves the rules again and writes their certificates"
 
 
@@ -93,7 +93,7 @@ def stale_reason(rule: RuleDecl, library: Library, certificate: Certificate) -> 
 
 
 def rule_declarations(rule: RuleDecl, library: Library) -> dict[str, str]:
-    """The hashes of the rule and of every declaration that it reaches, by what they are: `op linear`, `fn relu`."""
+    """The hashes of the rule and of every declaration that it reaches, by kind and name: `op linear`, `fn relu`."""
     return {RULE: _hash(canonical_text(rule)), **reached_hashes(called_names(rule), library)}
 
 
@@ -132,7 +132,7 @@ class _Declared:
 
 @lru_cache(maxsize=4)
 def _declared(library: Library) -> Mapping[str, _Declared]:
-    """Every declaration of a library, by what it is."""
+    """Every declaration of a library, by kind and name."""
     groups = {"op": library.operators, "parallel": library.parallels, "fn": library.functions}
     found = {
         f"{kind} {name}": _Declared(_hash(canonical_text(declaration)), _functions_used(declaration, library))

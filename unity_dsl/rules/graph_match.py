@@ -33,9 +33,9 @@ from .match_sizes import Equation, solve_sizes
 from .substitution import Substitution
 
 STEPS = 20_000
-"""Comparisons of a call with an operator in one model: several results with nothing in common fit everywhere."""
+"""Limit of comparisons of a call with an operator in one model."""
 _SETTLING = 50
-"""Comparisons that it is worth to work out the sizes of a match."""
+"""Comparisons counted for solving the sizes of a match."""
 
 
 class TooMany(Exception):

@@ -8,7 +8,7 @@ from fractions import Fraction
 from ..prove.normal_form.polynomial import Monomial, Poly
 
 Equation = tuple[Poly, int]
-"""A size of the rule and what it is in the model."""
+"""A size of the rule, equated with a number of the model."""
 
 
 def solve_sizes(equations: Iterable[Equation]) -> dict[str, int] | None:

@@ -20,7 +20,7 @@ from .certificate import Certificate, certified
 from .wellformed import load_rules
 
 MAX_TEXT = 200
-"""Characters that are shown of what an exception says."""
+"""Limit of characters shown of an exception's message."""
 
 Progress = Callable[[int, int, RuleDecl, bool], None]
 """Told before each proof: how many rules are done, how many there are, which one is next, and again, with True, before
@@ -90,7 +90,7 @@ def _condition(rule: RuleDecl, library: Library) -> Found | None:
 
 @dataclass(frozen=True)
 class AcceptedRule:
-    """A rule that is proved, and the facts of element functions that its proof rests on and that are not."""
+    """A proved rule, and the assumed facts that its proof depends on."""
 
     rule: RuleDecl
     assumed: tuple[str, ...] = ()

@@ -22,9 +22,9 @@ from ..syntax.diagnostic import InputError
 from .sharding_theorems import Claim, Claims, ShardingTheorems
 
 RANKS = (0, 1, 2, 3)
-"""Axes per rest group: one divided, with none, one or, joined, any number of others before and after it."""
+"""Ranks of rest groups: a divided axis with none or one before and after it; adjacent ones are merged into one."""
 _LONG = 12
-"""Positions of a dimension of which a part is read around."""
+"""Size of a dimension that is read around."""
 
 
 @dataclass(frozen=True)

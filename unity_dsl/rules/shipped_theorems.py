@@ -106,7 +106,7 @@ def attempts(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes:
 
 
 _task: list[tuple[ShardingTheorems, Sequence[AskedClaim]]] = []
-"""In a process of a pool: what it has to prove."""
+"""The claims and theorems of a worker process, inherited by fork."""
 
 
 def _attempt_number(number: int) -> Attempt:

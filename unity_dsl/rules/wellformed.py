@@ -22,7 +22,7 @@ MAX_NAMES = 512
 MAX_INPUTS = 64
 MAX_CONDITIONS = 64
 MAX_GROUPS = 4
-"""Of rest groups: the prover goes through all combinations of their ranks."""
+"""Limit of rest groups: the prover enumerates all combinations of their ranks."""
 
 
 def load_rules(source: Source, library: Library) -> tuple[RuleDecl, ...]:

@@ -16,9 +16,9 @@ from ...syntax.span import Span
 from ..equations.term import children
 
 LARGEST = 10_000
-"""Nodes of a term."""
+"""Limit of the nodes of a term."""
 DEEPEST = 32
-"""Definitions inside one another."""
+"""Limit of the nesting of definitions."""
 
 Functions = Mapping[str, FunctionDecl]
 

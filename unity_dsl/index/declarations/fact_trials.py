@@ -27,15 +27,15 @@ from ..evaluation.native_calls import ARITHMETIC_CALLS, COMPARISON_CALLS, evalua
 Array = npt.NDArray[Any]
 
 POINTS = 512
-"""How many points a fact is tried at when it is read."""
+"""Number of points at which a fact is tested."""
 TOLERANCE = 1e-9
 SPECIAL = (0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 10.0, -10.0, 1e-3, -1e-3)
 """Numbers at which functions have kinks, poles and ties."""
 MODERATE, MINUTE = 50.0, 1e-3
-"""Between these an argument does not make a function overflow or underflow: an infinite value is no value."""
+"""Moderate arguments, at which no function overflows or underflows: an infinite value is no value."""
 SMALLEST = 1e-200
 LEAST_MET = 24
-"""A fact whose conditions fewer points meet counts as untried."""
+"""A fact whose conditions fewer points meet is rejected as untested."""
 SEARCHED = 512
 DESCENTS = 80
 BISECTIONS = 60

@@ -30,16 +30,16 @@ Functions = Mapping[str, FunctionDecl]
 Points = Mapping[str, Array]
 
 ERRORS = 32
-"""By how many times the reference's error bound a native call may be off."""
+"""Tolerance of a native call, as a multiple of the reference's error bound."""
 RELATIVE = 1e-12
 ABSOLUTE = 1e-14
-"""What rounding may do where numbers of ordinary size cancel: `exp(x) - 1` near 0."""
+"""Absolute tolerance for cancellation between numbers of ordinary magnitude: `exp(x) - 1` near 0."""
 STEPS = (1e-1, 1e-3, 1e-5, 1e-7)
 """First steps of difference quotients, relative to the point."""
 HALVINGS = 4
 CONVERGED = 1e-5
 DIFFERENT = 20.0
-"""By how many times its own uncertainty a difference quotient contradicts a derivative."""
+"""A difference quotient contradicts a derivative beyond this multiple of its own uncertainty."""
 
 
 def differs(found: Array, reference: Bounded, rounding: Array | float = ABSOLUTE) -> Array:

@@ -21,7 +21,7 @@ from .trial_record import is_tried, remember, texts_tried
 from .validate import check_function, check_operator, check_parallel
 
 LOG = logging.getLogger(__name__)
-"""What takes a while is told here; the command line shows it on a terminal."""
+"""Called with a message before each slow step; the command line shows it on a terminal."""
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
 
 

@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 INSTANCES = 40
-"""Instances at which an operator is tried when it is read, each with operands of one kind."""
+"""Number of instances at which an operator is tested, each with operands of one kind."""
 SMALLER = 8
-"""After a contradiction so many more, for one that is smaller."""
+"""Number of further instances after a contradiction, to find a smaller one."""
 SINGLE = 2.0**29
-"""By how much float32 rounds more than float64."""
+"""Ratio of the rounding errors of float32 and float64."""
 SINGLE_RELATIVE = 1e-4
 MODERATE = ("normal", "grid", "unit")
-"""Operands that float32 can hold, and whose powers it can."""
+"""Modes of operands whose values and powers float32 can represent."""
 REFUSALS = ("Expected more than 1 value per channel when training",)
-"""What torch refuses by itself at some sizes: the program would end with this message, and compute nothing wrong."""
+"""Messages with which torch rejects some sizes: a program ends with them, and computes nothing wrong."""
 JUMP = 1e-9
-"""An error by rounded operands that is larger than this, relative to the largest of them, is that of a jump."""
+"""Larger errors from rounded operands, relative to the largest one, indicate a discontinuity."""
 SHOWN = 12
-"""Up to so many elements an operand is shown whole."""
+"""Operands with at most this many elements are printed with all of them."""
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from ..library import Library
 Array = npt.NDArray[Any]
 
 SAMPLES = 40
-"""Instances at which a declaration is tried when it is read, each at slices for 2 and for 3 devices."""
+"""Number of instances at which a declaration is tested, each at slices for 2 and for 3 devices."""
 DEGREES = (2, 3)
 _FAULTS = (ValueError, IndexError, TypeError)
-"""What NumPy raises where a call does not fit its operands."""
+"""Exceptions of NumPy for a call that does not fit its operands."""
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,12 @@ SIZES = (1, 2, 3, 4, 5, 7)
 LONG = (41, 97)
 """Sizes of one axis of every third instance: enough elements for most of the special numbers."""
 NUMBERS = (1, 2, 3, 0, -1, -2, 0.5, -1.5)
-"""What attributes are tried with, besides their defaults and the numbers of the declaration."""
+"""Values of attributes, besides their defaults and the constants of the declaration."""
 MAX_RANK = 3
 MAX_POSITIONS = 8_000
-"""Of the index space of one equation."""
+"""Limit of positions in the index space of one equation."""
 ATTEMPTS = 80
-"""Per instance that is wanted; most random sizes and attributes do not meet the conditions."""
+"""Draws per instance; most random sizes and attributes do not meet the conditions."""
 
 ORDINARY = (0.0, 1.0, 2.0, 3.0, 0.5, 6.0, 10.0, 20.0, 40.0)
 NEAR = (0.0, 1e-6, -1e-6, 1e-2, -1e-2)

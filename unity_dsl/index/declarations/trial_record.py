@@ -22,7 +22,7 @@ from ...syntax.canonical_text import canonical_text, syntax_nodes
 from ...syntax.span import Source
 
 TRIALS = 1
-"""The version of the trials: raised when they find more, so that what passed before is tried again."""
+"""The version of the tests: incremented when they find more, so that all declarations are tested again."""
 NAME = "declarations.json"
 CACHE = "XDG_CACHE_HOME"
 

@@ -17,7 +17,7 @@ Answer = TypeVar("Answer", bound=Hashable)
 
 Sizes = Mapping[str, int]
 Question = Callable[[dict[str, int]], Hashable]
-"""A function of lengths and of nothing that earlier answers do not determine; it may add the length of a new axis."""
+"""A query: a function of lengths and of earlier answers alone, which may add the length of a new axis."""
 
 
 class Lengths:

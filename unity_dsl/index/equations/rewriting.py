@@ -40,7 +40,7 @@ def _decided(node: Expr) -> Expr:
 
 
 _DECIDED = {">=": operator.ge, "<": operator.lt}
-"""Comparisons that are the same for all of [0, 1) where the bound is not inside it."""
+"""Comparisons that are constant on [0, 1) where the bound is outside it."""
 
 
 def _step(node: Expr) -> Expr:

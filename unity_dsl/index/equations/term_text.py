@@ -14,7 +14,7 @@ _SUM, _PRODUCT, _SIGN, _ATOM = range(4)
 _LEVELS = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "//": _PRODUCT, "%": _PRODUCT, "neg": _SIGN}
 
 Renaming = Mapping[str, str]
-"""How axes and tensors are called in the text: `b0` may stand as `b..`. Names that are absent stand for themselves."""
+"""Names of axes and tensors in the text, `b..` for `b0`, say; other names are printed as they are."""
 
 
 def expression_text(expr: Expr, names: Renaming | None = None, numbers: Mapping[Rational, str] | None = None) -> str:

@@ -31,7 +31,7 @@ _TORCH = """
 TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch.{name}" for name in _TORCH.split()})
 """Functions of tensors and numbers, pure save for those of `IN_PLACE`. `F` is torch.nn.functional."""
 IN_PLACE: Mapping[str, tuple[int, ...]] = {"F.batch_norm": (1, 2)}
-"""Which arguments a function changes: they have to be copies."""
+"""The argument that a function changes in place, which must be a copy."""
 
 STRINGS: Mapping[str, tuple[str, ...]] = {
     "approximate": ("none", "tanh"),
@@ -47,7 +47,7 @@ REFUSED_KEYWORDS = frozenset({"out", "inplace", "generator", "where"})
 RESULT_CALLS = frozenset(
     {"torch.exp", "torch.relu", "torch.rsqrt", "torch.sigmoid", "torch.softmax", "torch.sqrt", "torch.tanh"}
 )
-"""Those that keep their result for the backward pass, and no operand."""
+"""Functions that save their result for the backward pass, and no operand."""
 
 NUMPY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "math.erf": np.vectorize(math.erf, otypes=[np.float64]),

@@ -39,11 +39,11 @@ Array = npt.NDArray[Any]
 EPSILON = 2.0**-52
 """Twice the relative error of one rounding."""
 ULPS = 8
-"""How far NumPy's elementary functions may be off, in units of EPSILON."""
+"""Assumed error bound of NumPy's elementary functions, in units of EPSILON."""
 _SPLITTER = 2.0**27 + 1
 _LARGEST_SPLIT = 1e150
 _MODERATE, _MINUTE = 64.0, 1e-3
-"""Between these an argument makes no primitive overflow or underflow: where it gives an infinity it has a pole."""
+"""Moderate arguments, at which no primitive overflows or underflows: an infinite value is a pole."""
 _LEAST = 1e-300
 _SMALLEST = 5e-324
 _ROUNDS_NOTHING = frozenset({"np.abs", "np.floor", "np.maximum", "np.minimum", "np.negative", "np.sign"})

@@ -32,7 +32,7 @@ class _Change:
 
 
 Response = frozenset[_Change]
-"""All that is known of a term's change. A term that does not change is known to gain 0 and to be multiplied by 1."""
+"""The abstract changes known of a term; an invariant term gains 0 and is multiplied by 1."""
 
 _SAME: Response = frozenset({_Change(False), _Change(True)})
 _UNKNOWN: Response = frozenset()

@@ -19,7 +19,7 @@ from .instantiate import Binding, Shape, instantiate
 from .view_call import takes_pattern
 
 _SIZES = (101, 97, 89, 83, 79, 73, 71, 67, 61, 59, 53, 47)
-"""Different, so that no two axes are taken for one; descending, so that what is declared last fits into the first."""
+"""Distinct sizes, so that axes are distinguished; descending, so that later axes fit into earlier ones."""
 
 _NUMBERS = (3, 7, 19, 31)
 _DIMENSIONS = (1, 2, 3, 0)

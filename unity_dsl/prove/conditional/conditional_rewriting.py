@@ -165,7 +165,7 @@ class Rewriting:
         return self.functions.select(condition, first, second) if found is None else found
 
     def _selected(self, condition: Form, then: Form, otherwise: Form) -> Form | None:
-        """A branch that is piecewise linear as a whole, normalised; else None."""
+        """The branch as one piecewise linear function, normalised; None where it is not one."""
         step = _step(condition)
         if step is None or not self.is_total(condition):
             return None

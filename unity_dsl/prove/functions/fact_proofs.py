@@ -21,15 +21,11 @@ from ..decision.real_arithmetic import true_over_reals
 from ..decision.signs import Sign
 from ..equality.form_equality import Comparison
 from ..normal_form.form import Element, Unsupported, atom
+from .definedness import TOTAL
 from .fact_laws import Use, laws_from, use_of
 from .fact_patterns import Values
 from .scalar_functions import Functions
 
-TOTAL = frozenset(
-    {f"np.{name}" for name in ("abs", "cos", "exp", "expm1", "floor", "maximum", "minimum", "sign", "sin", "tanh")}
-    | {"math.erf"}
-)
-"""Native functions that are total on the reals."""
 DOMAINS = {"np.log": ">", "np.sqrt": ">="}
 """Domains of partial native functions, as comparisons of the argument with 0."""
 
@@ -99,9 +95,13 @@ def _statuses(library: Library) -> FactStatuses:
 
 def assumed_facts(used: Iterable[FactDecl], library: Library) -> tuple[str, ...]:
     """The assumed facts that a proof with these facts depends on, deduplicated."""
+    return tuple(dict.fromkeys(fact_text(fact) for one in used for fact in foundations(one, library)))
+
+
+def foundations(fact: FactDecl, library: Library) -> tuple[FactDecl, ...]:
+    """The assumed facts that a use of a fact of the library depends on."""
     statuses = _statuses(library)
-    found = (fact for one in used for fact in statuses.status(statuses.places[id(one)]).foundations)
-    return tuple(dict.fromkeys(map(fact_text, found)))
+    return statuses.status(statuses.places[id(fact)]).foundations
 
 
 def fact_lines(function: FunctionDecl, library: Library) -> tuple[str, ...]:

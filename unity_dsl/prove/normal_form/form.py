@@ -384,7 +384,7 @@ def refreshed_family(family: Family) -> Family:
 
 
 def _renamed(term: Term, bound: tuple[Var, ...]) -> Term:
-    """The term with other bound indices of the same sizes. What its guards say of each other stays as it is."""
+    """The term with its bound indices renamed to others of the same sizes."""
     spend(1 + len(term.guards) // 4)
     mapping = {old: of(new) for old, new in zip(term.bound, bound, strict=True)}
     guards = sorted((condition.substitute(mapping) for condition in term.guards), key=lambda condition: condition.key)

@@ -17,19 +17,19 @@ from ...index.equations.instance import Equation, Instance, Operand
 from ...index.library import Library
 from ...syntax.ast import Expr, Name, Read, ReductionKind
 from ...syntax.rational import exact_number
-from ..answer import ASSUMED, Answer, NotProved, Obligation, Proved
+from ..answer import Answer, NotProved, Obligation, Proved
 from ..decision.integer_arithmetic import Arithmetic
 from ..equality.form_equality import Comparison
 from ..functions.definedness import Domain, partial_name
 from ..functions.domain_inclusion import uncovered
 from ..functions.fact_laws import Laws, laws_of
-from ..functions.fact_proofs import assumed_facts
+from ..functions.fact_minimisation import with_assumed_facts
 from ..functions.scalar_functions import Functions
 from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute
 from ..normal_form.form_products import summed
 from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import Poly, Var, fresh, number, of, product
-from ..normal_form.step_limit import OutOfSteps, limited
+from ..normal_form.step_limit import OutOfSteps, limited, steps_left
 from ..translation.operator_forms import Call, Tensor, input_tensor
 from ..translation.symbolic_sizes import Factors, Failed, Sizes
 from .theorem_subject import Subject, generalise
@@ -65,11 +65,18 @@ def prove_linearity(subject: Subject, operands: tuple[int, ...], library: Librar
 
 
 def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ...]]) -> Answer:
-    """The answer of an attempt to discharge obligations, timed.
+    """The answer of an attempt to discharge obligations, timed, from as few assumed facts as are needed.
 
     Functions with a definition are uninterpreted at first, which suffices where slices apply the same functions; their
     definitions are inlined only if that fails.
     """
+    with limited(2 * STEPS):
+        found = _attempted(library, attempt)
+        steps = 2 * STEPS - (steps_left() or 0)
+    return with_assumed_facts(found, library, lambda restricted: _attempted(restricted, attempt), steps)
+
+
+def _attempted(library: Library, attempt: Callable[[Functions], tuple[Obligation, ...]]) -> Answer:
     begun = perf_counter()
     laws = laws_of(library)
     functions = _following(laws.opaque)
@@ -90,19 +97,18 @@ def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ..
     except Unsupported as reason:
         return NotProved("same_value", f"no method for {reason}", perf_counter() - begun)
     facts = tuple(functions.used.values())
-    assumed = (Obligation(ASSUMED, text) for text in assumed_facts(facts, library))
-    return Proved((*obligations, *assumed), functions.arithmetic.asked, perf_counter() - begun, facts)
+    return Proved(obligations, functions.arithmetic.asked, perf_counter() - begun, facts)
 
 
 def _following(laws: Laws) -> Functions:
-    """The element functions, partial applications of which are kept beside the forms."""
+    """The element functions, recording the partial applications of each form."""
     functions = Functions(laws, Arithmetic())
     functions.applications.followed = True
     return functions
 
 
 def check_defined(name: str, undivided: Tensor, part: Domain, functions: Functions) -> None:
-    """What is computed on devices has a value wherever the undivided operator has one. Raises Failed."""
+    """Shows that results on devices have a value wherever those on one device have one. Raises Failed."""
     partial = uncovered(part, undivided.domain, functions)
     if partial is not None:
         what = partial_name(partial.function)

@@ -12,9 +12,9 @@ from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
 from ...graph.layout_typing import Theorems
 from ...index.library import Library
+from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ...machine.price import UPDATE_PASSES, local_fraction, local_price
-from ..choices.conversion_prices import ConversionPrices
 from ..choices.layout_space import ConversionTable, Spaces
 from ..choices.operator_options import LayoutColumn, Options, OptionTable, all_invariant
 from ..choices.problem_scope import Scope
@@ -42,14 +42,14 @@ class Prices:
     mesh: Mesh
     machine: Machine
     options: OptionTable
-    conversions: ConversionPrices
+    conversions: ConversionModel
     between: ConversionTable = field(default_factory=dict)
 
 
 def prices_on(mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> Prices:
     """Prices, each found when first asked for."""
     options = OptionTable(mesh, machine, library, theorems)
-    return Prices(mesh, machine, options, ConversionPrices(mesh, machine, library))
+    return Prices(mesh, machine, options, ConversionModel(mesh, machine, library))
 
 
 def build_problem(model: Model, prices: Prices, restriction: Restriction, scope: Scope) -> Problem:
