@@ -187,7 +187,7 @@ def _raise(now: Bounded, best: _Best, rounds: int) -> tuple[float, bool]:
             return best.cost, True
         if number == rounds or not (raised or now.shrinks(left)):
             break
-        now = now.on(left, best.cost)
+        now = now.on(left)
     return proved, False
 
 
