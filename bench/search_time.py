@@ -24,7 +24,8 @@ from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
 path, machine, devices, strategy = sys.argv[1:]
 library, machine = load_library(), load_machine(machine)
-model, meshes = build_model(parse_model(read_source(Path(path))), library), meshes_for(machine, int(devices), None, strategy)
+model = build_model(parse_model(read_source(Path(path))), library)
+meshes = meshes_for(machine, int(devices), None, strategy)
 start = time.perf_counter()
 search(model, meshes, machine, library, strategy)
 print(time.perf_counter() - start)

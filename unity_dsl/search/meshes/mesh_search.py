@@ -41,6 +41,8 @@ EFFORT_FINE = 26_000
 """Configurations of operators on the meshes of two axes, and on finer ones, that are searched. Where there are more,
 those that come first in the order are searched, one of either kind in any case.
 """
+EFFORT_MESH = 1_200
+"""What a mesh takes besides, in configurations."""
 LARGE = 20_000
 """Configurations of a problem of which tables are likely to be too large for a proof."""
 HOPELESS = 1.2
@@ -113,10 +115,9 @@ def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: T
         _search_coarse(aid, list(_coarsenings(fine)), aided)
         starts = aided.coarse
     left: float = EFFORT_FINE
-    for number, mesh in enumerate(_promising_first(fine, starts)):
-        above = [found for found in starts if refined_blocks(mesh, found.mesh) is not None]
-        left -= _effort(above, len(mesh.axes))
-        if number and (left < 0 or _least(above) > outcome.cost * HOPELESS):
+    for number, (mesh, above) in enumerate(_promising_first(fine, starts)):
+        left -= EFFORT_MESH + _effort(above, len(mesh.axes))
+        if number and (left < 0 or _least(above)[0] > outcome.cost * HOPELESS):
             break
         _search_fine(task, mesh, above, outcome)
     return outcome
@@ -133,11 +134,9 @@ def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None
         if left < 0 and len(mesh.axes) == COARSE:
             break
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
-        best = _best(problem, known, [], outcome.cost)
-        if best.plan is None and not best.exact:
-            best = _best(problem, known, outcome.coarse, outcome.cost)
-        _take(Found(problem, best), outcome)
-        outcome.coarse.append(Found(problem, best))
+        found = Found(problem, _best(problem, known, [], outcome.cost))
+        _take(found, outcome)
+        outcome.coarse.append(found)
 
 
 def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outcome) -> None:
@@ -228,17 +227,15 @@ def _cuts(axes: int, count: int) -> Iterator[Blocks]:
         yield tuple(tuple(range(*block)) for block in pairwise(ends))
 
 
-def _promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[Mesh]:
-    """Those first that split a mesh with a cheap plan."""
-
-    def least(mesh: Mesh) -> float:
-        return _least(found for found in coarse if refined_blocks(mesh, found.mesh) is not None)
-
-    return sorted(meshes, key=least)
+def _promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[tuple[Mesh, list[Found]]]:
+    """Meshes with the coarser ones that they split: those first that split one with a cheap plan."""
+    every = [(mesh, [one for one in coarse if refined_blocks(mesh, one.mesh) is not None]) for mesh in meshes]
+    return sorted(every, key=lambda entry: _least(entry[1]))
 
 
-def _least(coarse: Iterable[Found]) -> float:
-    return min((found.best.cost for found in coarse), default=inf)
+def _least(coarse: Iterable[Found]) -> tuple[float, bool]:
+    """The cost of the cheapest plan; where none was found, that of the best of other meshes, and that it was not."""
+    return min(((found.best.cost, found.best.plan is None) for found in coarse), default=(inf, True))
 
 
 def _effort(coarse: Sequence[Found], axes: int) -> float:
