@@ -1,4 +1,4 @@
-"""The collectives that conversions consist of: all-gather, all-reduce, reduce-scatter, all-to-all, slices."""
+"""The collectives that conversions consist of: gather, reduce, scatter, all-to-all, permute, slices."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class StepKind(StrEnum):
     REDUCE_SCATTER = "reduce_scatter"
     ALL_TO_ALL = "all_to_all"
     EXCHANGE = "exchange"
+    PERMUTE = "permute"
 
 
 LOCAL_STEPS = frozenset({StepKind.SLICE, StepKind.MASK, StepKind.PAD})
@@ -36,6 +37,7 @@ class Step:
     | reduce_scatter | sum over the group, keep this device's block of `dim`                             |
     | all_to_all     | cut `to_dim` into blocks, send them out, concatenate what arrives along `dim`     |
     | exchange       | any other index map: the transfers of slices from `source` to `target`            |
+    | permute        | give all of it to one member, take another's: from `source` to `target`           |
     """
 
     kind: StepKind

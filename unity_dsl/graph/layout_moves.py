@@ -34,7 +34,7 @@ STEP_KINDS = tuple(StepKind)
 
 IS_LOCAL = np.array([kind in LOCAL_STEPS for kind in STEP_KINDS])
 NONE = -1
-_SLICE, _MASK, _PAD, GATHER, ALL_REDUCE, _SCATTER, _ALL_TO_ALL, EXCHANGE = range(len(STEP_KINDS))
+_SLICE, _MASK, _PAD, GATHER, ALL_REDUCE, _SCATTER, _ALL_TO_ALL, EXCHANGE, _PERMUTE = range(len(STEP_KINDS))
 
 _STEP = np.array(
     [

@@ -118,6 +118,8 @@ def _price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[
             return once + once, held
         case StepKind.ALL_TO_ALL:
             return group_price(step.axes, mesh, machine).scaled(moved * held), held
+        case StepKind.PERMUTE:
+            return group_price(step.axes, mesh, machine).scaled(held), held
         case StepKind.EXCHANGE:
             assert step.source is not None and step.target is not None
             received, kept = exchanged(step.source, step.target, mesh), local_fraction(step.target, mesh)
