@@ -308,3 +308,11 @@ def test_gradients_are_sent_while_the_backward_goes_on(pool: RankPool, library: 
     assert events[:2] == ["use", "use"], "the second layer used `v` and `w`; only `v` is complete"
     events = pool.run(ranks.launches, program, 1 << 30, ranks=2)[0]
     assert events[-2:] == ["backward done", "send"] and events.count("send") == 1
+
+
+def test_a_step_is_one_graph_of_torch_compile(pool: RankPool, library: Library, tmp_path: Path) -> None:
+    """Conversions, their adjoints and the sums of gradients, without a break."""
+    program = write(random_plan(tied(library), mesh_of(2, 2), library, Random(0)), library, tmp_path / "program")
+    text = (Path(program) / "parallel.py").read_text()
+    assert "parameter_conversion(" in text and "Exchange(" in text
+    assert max(max(pair) for pair in pool.run(ranks.compiled, program, ranks=4)) < 1e-12

@@ -80,14 +80,17 @@ class ConversionText:
     deferred: StepText | None = None
 
     @property
+    def steps(self) -> tuple[StepText, ...]:
+        return *self.forward, *self.backward, *([self.deferred] if self.deferred else [])
+
+    @property
     def lines(self) -> list[str]:
         """The statement that makes the function."""
         steps = {"forward": self.forward, "backward": self.backward}
         given = [f"{end}=[{', '.join(step.code for step in found)}]" for end, found in steps.items() if found]
         if self.deferred is None:
             return [*above(self.layouts), *broken(f"{self.name} = conversion({', '.join(given)})")]
-        given.append(f"over={json.dumps(self.deferred.needs)}")
-        given += [f"dim={dim}" for dim in self.deferred.arguments]
+        given.append(f"last={self.deferred.code}")
         return [*above(self.layouts), *broken(f"{self.name} = parameter_conversion({', '.join(given)})")]
 
 
@@ -168,8 +171,7 @@ class Collectives:
     @property
     def steps(self) -> frozenset[str]:
         """The step functions that anything uses."""
-        steps = {step.function for text in self.functions for step in (*text.forward, *text.backward)}
-        return frozenset(steps)
+        return frozenset(step.function for text in self.functions for step in text.steps)
 
     @property
     def reordered(self) -> bool:
