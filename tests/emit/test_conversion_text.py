@@ -18,7 +18,8 @@ from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
-from unity_dsl.graph.layout_conversion import Conversion, convert, move_table
+from unity_dsl.graph.layout_codes import all_layouts
+from unity_dsl.graph.layout_conversion import Conversion
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
@@ -28,7 +29,7 @@ from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
 from . import ranks
-from .planning import batch_plan, mesh_of
+from .planning import batch_plan, conversions_on, mesh_of
 
 CYCLIC = """
 parallel cyclic[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
@@ -45,8 +46,16 @@ def library() -> Library:
 Case = tuple[Layout, Layout, Conversion]
 
 
-def conversions(pairs: Iterable[tuple[Layout, Layout]], shape: tuple[int, ...], mesh: Mesh) -> list[Case]:
-    return [(source, target, convert(source, target, mesh, shape)) for source, target in pairs]
+def conversions(
+    pairs: Iterable[tuple[Layout, Layout]], shape: tuple[int, ...], mesh: Mesh, library: Library
+) -> list[Case]:
+    converting = conversions_on(mesh, library)
+    return [(source, target, converting.conversion(source, target, shape, 1e6)) for source, target in pairs]
+
+
+def every_layout(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
+    """In mesh order and not."""
+    return all_layouts(shape, mesh)[0].layouts(tuple(range(len(shape))))
 
 
 def check_conversions(
@@ -59,7 +68,7 @@ def check_conversions(
     dtype: str = "float64",
 ) -> Collectives:
     """Values and cotangents of random local terms, sent through the emitted functions and put together again."""
-    collectives = Collectives(mesh, library)
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
     rng = np.random.default_rng(0)
     given, expected = [], []
     for source, target, steps in cases:
@@ -149,28 +158,29 @@ def test_every_conversion_is_its_index_map(
     degrees: tuple[int, ...], pool: RankPool, library: Library, tmp_path: Path
 ) -> None:
     mesh, shape = mesh_of(*degrees), (4, 8)
-    layouts = move_table(shape, mesh).layouts  # in mesh order and not
+    layouts = every_layout(shape, mesh)
     collectives = check_conversions(
-        conversions(product(layouts, layouts), shape, mesh), shape, mesh, library, pool, tmp_path
+        conversions(product(layouts, layouts), shape, mesh, library), shape, mesh, library, pool, tmp_path
     )
     if len(degrees) > 1:
         assert collectives.reordered and collectives.planned
         kinds = {step.function for text in collectives.functions for step in (*text.forward, *text.backward)}
-        assert len(kinds) == len(StepKind) - 1  # no permutation is planned yet
+        assert len(kinds) == len(StepKind)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_every_conversion_in_other_types(dtype: str, pool: RankPool, library: Library, tmp_path: Path) -> None:
     mesh, shape = mesh_of(2), (4, 2)
-    layouts = move_table(shape, mesh).layouts
-    check_conversions(conversions(product(layouts, layouts), shape, mesh), shape, mesh, library, pool, tmp_path, dtype)
+    layouts = every_layout(shape, mesh)
+    check_conversions(
+        conversions(product(layouts, layouts), shape, mesh, library), shape, mesh, library, pool, tmp_path, dtype
+    )
 
 
 def test_conversions_of_a_scalar(pool: RankPool, library: Library, tmp_path: Path) -> None:
-    layouts = move_table((), mesh_of(2, 2)).layouts
-    check_conversions(
-        conversions(product(layouts, layouts), (), mesh_of(2, 2)), (), mesh_of(2, 2), library, pool, tmp_path
-    )
+    mesh = mesh_of(2, 2)
+    layouts = every_layout((), mesh)
+    check_conversions(conversions(product(layouts, layouts), (), mesh, library), (), mesh, library, pool, tmp_path)
 
 
 def test_a_users_cut(pool: RankPool, tmp_path: Path) -> None:
@@ -180,7 +190,7 @@ def test_a_users_cut(pool: RankPool, tmp_path: Path) -> None:
     layouts = [nest(choice) for choice in product(kinds, repeat=2)]
     rng = Random(0)
     pairs = rng.sample(list(product(layouts, layouts)), 60)
-    check_conversions(conversions(pairs, (8, 4), mesh), (8, 4), mesh, library, pool, tmp_path)
+    check_conversions(conversions(pairs, (8, 4), mesh, library), (8, 4), mesh, library, pool, tmp_path)
 
 
 def test_names_say_what_happens() -> None:
@@ -194,18 +204,20 @@ def test_names_say_what_happens() -> None:
 
 def test_a_conversion_is_written_once(library: Library) -> None:
     mesh = mesh_of(2, 2)
-    collectives = Collectives(mesh, library)
-    first = collectives.conversion(nest([Invariant(), Shard(1)]), nest([Replicate(), Shard(1)]), (4, 4), gradient=True)
-    again = collectives.conversion(nest([Invariant()] * 2), nest([Replicate(), Invariant()]), (8,), gradient=True)
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
+    first = collectives.conversion(
+        nest([Invariant(), Shard(1)]), nest([Replicate(), Shard(1)]), (4, 4), 64, gradient=True
+    )
+    again = collectives.conversion(nest([Invariant()] * 2), nest([Replicate(), Invariant()]), (8,), 32, gradient=True)
     assert first is again is not None and len(collectives.functions) == 1
     assert collectives.replicate((0,)) == first.name
-    assert collectives.conversion(nest([Invariant()] * 2), nest([Replicate()] * 2), (8,), gradient=False) is None
+    assert collectives.conversion(nest([Invariant()] * 2), nest([Replicate()] * 2), (8,), 32, gradient=False) is None
 
 
 def test_only_what_is_used_is_written(library: Library) -> None:
     mesh = mesh_of(2)
-    collectives = Collectives(mesh, library)
-    collectives.conversion(nest([Invariant()]), nest([Replicate()]), (8,), gradient=True)
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
+    collectives.conversion(nest([Invariant()]), nest([Replicate()]), (8,), 32, gradient=True)
     text = render_collectives("small", collectives)
     assert "def all_reduce" in text
     for name in ("all_gather", "all_to_all", "exchange", "GradientSync", "max_over", "pad"):
@@ -218,7 +230,7 @@ def test_reductions_over_a_group(kind: str, pool: RankPool, library: Library, tm
     import torch
 
     mesh = mesh_of(4)
-    collectives = Collectives(mesh, library)
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
     collectives.reduce_over(ReductionKind(kind), free=False)
     path = tmp_path / "parallel.py"
     path.write_text(render_collectives("reductions", collectives))
@@ -312,7 +324,7 @@ def test_gradients_are_sent_while_the_backward_goes_on(pool: RankPool, library: 
 
 def test_a_step_is_one_graph_of_torch_compile(pool: RankPool, library: Library, tmp_path: Path) -> None:
     """Conversions, their adjoints and the sums of gradients, without a break."""
-    program = write(random_plan(tied(library), mesh_of(2, 2), library, Random(0)), library, tmp_path / "program")
+    program = write(random_plan(tied(library), mesh_of(2, 2), library, Random(10)), library, tmp_path / "program")
     text = (Path(program) / "parallel.py").read_text()
-    assert "parameter_conversion(" in text and "Exchange(" in text
+    assert all(word in text for word in ("parameter_conversion(", " Exchange(", " Permutation("))
     assert max(max(pair) for pair in pool.run(ranks.compiled, program, ranks=4)) < 1e-12

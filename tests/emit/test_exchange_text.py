@@ -22,6 +22,7 @@ from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Part
 from unity_dsl.graph.layout_conversion import Conversion
 from unity_dsl.graph.layout_exchange import transfers
 
+from .planning import conversions_on
 from .ranks import load_file
 
 ZIGZAG = """
@@ -87,11 +88,19 @@ def exchange_step(source: Layout, target: Layout) -> Step:
 
 def written(steps: Sequence[Step], shape: tuple[int, ...], mesh: Mesh, folder: Path) -> tuple[ModuleType, list[str]]:
     """parallel.py with a function for each step, and the attribute of the groups that each step plans."""
-    collectives = Collectives(mesh, LIBRARY)
+    collectives = Collectives(mesh, LIBRARY, conversions_on(mesh, LIBRARY))
     texts = [collectives.function(Conversion((step,), ()), shape, "step", "") for step in steps]
     path = folder / "parallel.py"
     path.write_text(render_collectives("steps", collectives))
     return load_file(str(path), "planned"), [text.forward[0].needs for text in texts]
+
+
+def member_rank(member: int, names: Sequence[str], rank: int, mesh: Mesh) -> int:
+    """The rank of a member of this rank's group over these axes, the first of them major."""
+    place = list(mesh.coordinates(rank))
+    for axis in reversed(["abc".index(name) for name in names]):
+        member, place[axis] = divmod(member, mesh.axes[axis].degree)
+    return mesh.rank(place)
 
 
 def planned(plans: list[Any], source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh) -> dict[Any, Any]:
@@ -99,16 +108,10 @@ def planned(plans: list[Any], source: Layout, target: Layout, shape: tuple[int, 
     sent, taken = {}, {}
     for rank, plan in enumerate(plans):
         here = mesh.coordinates(rank)
-        names = plan.group.axes if plan.group else ()
-        axes = ["abc".index(name) for name in names]
         for found, layout, pieces in ((sent, source, plan.sends), (taken, target, plan.takes)):
             sizes = [len(positions_of(layout, dim, extent, mesh, here, LIBRARY)) for dim, extent in enumerate(shape)]
             for member, piece in pieces.items():
-                place = list(here)
-                number = member
-                for axis in reversed(axes):
-                    number, place[axis] = divmod(number, mesh.axes[axis].degree)
-                other = mesh.rank(place)
+                other = member_rank(member, plan.group.axes if plan.group else (), rank, mesh)
                 pair = (rank, other) if found is sent else (other, rank)
                 index = (*piece, *[slice(None)] * (len(shape) - len(piece)))
                 found[pair] = tuple(tuple(np.arange(n)[i].tolist()) for n, i in zip(sizes, index, strict=True))
@@ -179,6 +182,58 @@ def test_windows(degrees: tuple[int, ...], tmp_path: Path) -> None:
     """Copies and terms of elements that several devices have, beside what is cut in other ways."""
     mesh, shape = mesh_of(*degrees), (24, 12)
     check(sample((*PLAIN, NARROW, WIDE, OWN[0]), shape, mesh, 30), shape, mesh, tmp_path)
+
+
+@pytest.mark.parametrize("degrees", [(2, 2, 4), (4, 2, 2), (6, 2, 3)])
+def test_permutations(degrees: tuple[int, ...], tmp_path: Path) -> None:
+    """Every device gives what it has to one device, which is to have just that; terms are taken from terms."""
+    mesh, shape = mesh_of(*degrees), (36 if 3 in degrees else 16, 16 if 3 not in degrees else 36)
+    random = Random(str(degrees))
+    orders = []
+    for _ in range(200):
+        kinds = random.choices((Invariant(), Partial(), Shard(0), Shard(1)), k=3)
+        others = random.sample(kinds, 3)
+        orders.append((_turned(nest(kinds), random), _turned(nest(others), random)))
+    pairs = [pair for pair in dict.fromkeys(orders) if pair[0] != pair[1] and _same_degrees(*pair, shape, mesh)]
+    steps = [Step(StepKind.PERMUTE, exchange_step(*pair).axes, source=pair[0], target=pair[1]) for pair in pairs]
+    module, names = written(steps, shape, mesh, tmp_path)
+    assert len(pairs) > 8
+    devices = [module.Groups(Here(mesh, rank)) for rank in range(mesh.size)]
+    for (source, target), name in zip(pairs, names, strict=True):
+        giver_of, taker_of = {}, {}
+        for rank, groups in enumerate(devices):
+            plan = getattr(groups, name)
+            assert sum(plan.sends) == sum(plan.takes) == 1
+            giver_of[rank] = member_rank(plan.takes.index(1), plan.group.axes, rank, mesh)
+            taker_of[rank] = member_rank(plan.sends.index(1), plan.group.axes, rank, mesh)
+        assert {giver: taker for taker, giver in giver_of.items()} == taker_of
+        for taker, giver in giver_of.items():
+            here, there = mesh.coordinates(taker), mesh.coordinates(giver)
+            for dim, extent in enumerate(shape):
+                wanted = positions_of(target, dim, extent, mesh, here, LIBRARY)
+                assert wanted.tolist() == positions_of(source, dim, extent, mesh, there, LIBRARY).tolist()
+            if source.where(Partial) == target.where(Partial):
+                assert all(here[axis] == there[axis] for axis in source.where(Partial))
+
+
+def _turned(layout: Layout, random: Random) -> Layout:
+    """Dimensions cut by their mesh axes in another order."""
+    kinds = list(layout.kinds)
+    for dim in (0, 1):
+        axes = list(layout.nesting(dim))
+        random.shuffle(axes)
+        for place, axis in enumerate(axes):
+            kinds[axis] = Shard(dim, place)
+    return Layout(tuple(kinds))
+
+
+def _same_degrees(source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh) -> bool:
+    """Whether as many devices have each part."""
+    counts = [
+        [*(mesh.degree(layout.nesting(dim)) for dim in range(len(shape))), mesh.degree(layout.where(Partial))]
+        for layout in (source, target)
+    ]
+    return counts[0] == counts[1]
 
 
 def text_of(degree: int, extent: int, folder: Path) -> str:

@@ -9,12 +9,12 @@ from itertools import groupby
 
 from ..graph.collective_steps import Step, StepKind
 from ..graph.layout import PARTITION, Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
-from ..graph.layout_conversion import Conversion, convert
+from ..graph.layout_conversion import Conversion, Conversions
 from ..index.library import Library
 from ..syntax.ast import ReductionKind
-from .exchange_text import crossed, exchange_arguments, permutation_arguments
+from .exchange_text import crossed, exchange_arguments, permuted
+from .positions_text import PositionsFunction, positions_function
 from .program_names import Names
-from .slice_text import PositionsFunction, positions_function
 from .source_lines import above, broken
 
 DEFERRED = frozenset({StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER})
@@ -103,6 +103,7 @@ class Collectives:
 
     mesh: Mesh
     library: Library
+    converting: Conversions
     names: Names = field(default_factory=Names)
     groups: dict[tuple[int, ...], Group] = field(default_factory=dict)
     conversions: dict[_Key, ConversionText] = field(default_factory=dict)
@@ -117,10 +118,17 @@ class Collectives:
     # ------------------------------------------------------------------------------------------ asked for
 
     def conversion(
-        self, source: Layout, target: Layout, shape: tuple[int, ...], *, gradient: bool, parameter: bool = False
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        count: float,
+        *,
+        gradient: bool,
+        parameter: bool = False,
     ) -> ConversionText | None:
-        """The function from one layout to another; None where it would do nothing."""
-        found = convert(source, target, self.mesh, shape)
+        """The function from one layout to another of a tensor of `count` bytes; None where it would do nothing."""
+        found = self.converting.conversion(source, target, shape, count)
         if not found.forward and not (gradient and found.backward):
             return None
         name = conversion_name(source, target, self.mesh)
@@ -198,8 +206,8 @@ class Collectives:
                 axes = crossed(step.source, step.target, shape, self.mesh, self.library)
                 arguments = exchange_arguments(step, shape, self.mesh, self.library, self._positions)
             else:
-                axes = tuple(sorted(step.axes))
-                arguments = permutation_arguments(step, shape, self.mesh)
+                moved = permuted(step, shape, self.mesh)
+                axes, arguments = moved.axes, moved.arguments(self.mesh)
             group = f"self.{self.group(axes)}" if axes else "None"
             made = "Exchange" if step.kind is StepKind.EXCHANGE else "Permutation"
             count = 1 + sum(other.kind is step.kind for other, _ in self.planned)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..graph.collective_steps import Step
 from ..graph.declared_slices import cut_at, positions_of
 from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Window
 from ..index.library import Library
-from .slice_text import PositionsFunction
+from .positions_text import PositionsFunction
 
 PositionsOf = Callable[[str], PositionsFunction]
 """Asking for the function of a declared cut has it written."""
@@ -57,22 +57,36 @@ def exchange_arguments(
     return f"{{{', '.join(dims)}}}", *([f"once={axis_tuple(once, mesh)}"] if once else [])
 
 
-def permutation_arguments(step: Step, shape: tuple[int, ...], mesh: Mesh) -> tuple[str, str]:
-    """What `Permutation` is given after the mesh and the group: axes that number the same parts, before and after.
+@dataclass(frozen=True)
+class Permuted:
+    """A permutation of the devices that differ along `axes`: pairs of axes that number the same parts of a tensor.
 
-    Each dimension's slices are parts, and so are the terms of a sum, and the copies. Raises ValueError where a device
-    would not give all it has to one other.
+    A device takes from the one whose coordinates along the first axes of every pair make the same number as its own
+    along the second ones. A dimension's slices are parts, and so are the terms of a sum, and copies.
     """
+
+    axes: tuple[int, ...]
+    pairs: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+    def arguments(self, mesh: Mesh) -> tuple[str, str]:
+        """What `Permutation` is given after the mesh and the group."""
+        before, after = ([axis_tuple(pair[side], mesh) for pair in self.pairs] for side in (0, 1))
+        return f"before={_tuple(before)}", f"after={_tuple(after)}"
+
+
+def permuted(step: Step, shape: tuple[int, ...], mesh: Mesh) -> Permuted:
+    """Raises ValueError where a device would not give all it has to one other."""
     source, target = _ends(step)
-    ends = [[layout.nesting(dim) for dim in range(len(shape))] for layout in (source, target)]
-    for layout, parts in zip((source, target), ends, strict=True):
-        parts += [layout.where(Partial, Overlap), layout.where(Invariant, Replicate)]
-    own = [[[axis for axis in axes if axis in step.axes] for axes in parts] for parts in ends]
-    pairs = [pair for pair in zip(*own, strict=True) if pair[0] != pair[1]]
-    if any(mesh.degree(first) != mesh.degree(second) for first, second in pairs):
+    pairs = [_changed(_cuts(source, dim), _cuts(target, dim), mesh) for dim in range(len(shape))]
+    parts = [(_axes(before), _axes(after)) for before, after in pairs]
+    terms = {*source.where(Partial)} ^ {*target.where(Partial)}
+    axes = tuple(sorted({*terms, *(axis for pair in parts for side in pair for axis in side)}))
+    for kinds in ((Partial,), (Invariant, Replicate)):
+        ends = [tuple(axis for axis in layout.where(*kinds) if axis in axes) for layout in (source, target)]
+        parts.append((ends[0], ends[1]))
+    if any(mesh.degree(before) != mesh.degree(after) for before, after in parts):
         raise ValueError(f"no permutation of devices: {source} -> {target}")
-    before, after = ([axis_tuple(pair[side], mesh) for pair in pairs] for side in (0, 1))
-    return f"before={_tuple(before)}", f"after={_tuple(after)}"
+    return Permuted(axes, tuple(pair for pair in parts if any(pair)))
 
 
 def axis_tuple(axes: Iterable[int], mesh: Mesh) -> str:
@@ -99,15 +113,24 @@ def _moved(source: Layout, target: Layout, dim: int, extent: int, mesh: Mesh, li
         return ()
     if _overlaps(before) or _overlaps(after):
         return () if _stays(source, target, dim, extent, mesh, library) else source.nesting(dim)
-    while before and after and before[0] == after[0]:
-        before, after = before[1:], after[1:]
-    while before and after and before[-1] == after[-1] and _same_blocks(before[:-1], after[:-1], mesh):
-        before, after = before[:-1], after[:-1]
-    return tuple(axis for axis, _ in before)
+    return _axes(_changed(before, after, mesh)[0])
 
 
 _Cuts = list[tuple[int, Cut]]
 """Mesh axes that cut a dimension, major first, with their kinds but for the place, which the order says."""
+
+
+def _changed(before: _Cuts, after: _Cuts, mesh: Mesh) -> tuple[_Cuts, _Cuts]:
+    """Without the major cuts in which both begin, and the minor ones that divide the same blocks alike."""
+    while before and after and before[0] == after[0]:
+        before, after = before[1:], after[1:]
+    while before and after and before[-1] == after[-1] and _same_blocks(before[:-1], after[:-1], mesh):
+        before, after = before[:-1], after[:-1]
+    return before, after
+
+
+def _axes(cuts: _Cuts) -> tuple[int, ...]:
+    return tuple(axis for axis, _ in cuts)
 
 
 def _cuts(layout: Layout, dim: int) -> _Cuts:
@@ -121,7 +144,7 @@ def _overlaps(cuts: _Cuts) -> bool:
 def _same_blocks(before: _Cuts, after: _Cuts, mesh: Mesh) -> bool:
     """Whether both cut into equal blocks, as many."""
     blocks = all(cut.by == PARTITION for _, cut in (*before, *after))
-    return blocks and mesh.degree(axis for axis, _ in before) == mesh.degree(axis for axis, _ in after)
+    return blocks and mesh.degree(_axes(before)) == mesh.degree(_axes(after))
 
 
 def _stays(source: Layout, target: Layout, dim: int, extent: int, mesh: Mesh, library: Library) -> bool:
@@ -156,7 +179,7 @@ def _dimension(
     """How a dimension is cut before and after: in blocks, in declared slices, or in slices that overlap."""
     before, after = (_cuts(layout, dim) for layout in (source, target))
     if all(cut.by == PARTITION for _, cut in (*before, *after)):
-        ends = (axis_tuple((axis for axis, _ in cuts), mesh) for cuts in (before, after))
+        ends = (axis_tuple(_axes(cuts), mesh) for cuts in (before, after))
         return f"Blocks({extent}, {', '.join(ends)})"
     ends = (_declared(cuts, extent, mesh, library, positions) for cuts in (before, after))
     if not (_overlaps(before) or _overlaps(after)):
@@ -176,7 +199,7 @@ def _declared(cuts: _Cuts, extent: int, mesh: Mesh, library: Library, positions:
     """Cuts, each within the one before; mesh axes with one cut that overlaps are one device axis."""
     parts: list[tuple[tuple[int, ...], Cut]] = [((axis,), cut) for axis, cut in cuts]
     if _overlaps(cuts):
-        parts = [(tuple(axis for axis, _ in cuts), cuts[0][1])]
+        parts = [(_axes(cuts), cuts[0][1])]
     texts = []
     for axes, cut in parts:
         found = cut_at(library.parallels[cut.by], mesh.degree(axes), extent, cut.attributes)

@@ -1,4 +1,4 @@
-"""The collectives that conversions consist of: gather, reduce, scatter, all-to-all, permute, slices."""
+"""The collectives that conversions consist of: all-gather, all-reduce, reduce-scatter, all-to-all, slices."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class StepKind(StrEnum):
     ALL_REDUCE = "all_reduce"
     REDUCE_SCATTER = "reduce_scatter"
     ALL_TO_ALL = "all_to_all"
-    EXCHANGE = "exchange"
     PERMUTE = "permute"
+    EXCHANGE = "exchange"
 
 
 LOCAL_STEPS = frozenset({StepKind.SLICE, StepKind.MASK, StepKind.PAD})
@@ -36,8 +36,8 @@ class Step:
     | all_reduce     | sum over the group                                                                |
     | reduce_scatter | sum over the group, keep this device's block of `dim`                             |
     | all_to_all     | cut `to_dim` into blocks, send them out, concatenate what arrives along `dim`     |
+    | permute        | give the whole local tensor to one device and take another's: of `target`'s slices     |
     | exchange       | any other index map: the transfers of slices from `source` to `target`            |
-    | permute        | give all of it to one member, take another's: from `source` to `target`           |
     """
 
     kind: StepKind

@@ -1,9 +1,10 @@
-"""Searches for the weakest condition on sizes under which a rule is proved.
+"""Searches for the weakest condition on sizes under which a rule is proved (counterexample-guided inductive synthesis).
 
-Numbers first: both sides are run at many sizes, and a candidate of `condition_grammar.py` is kept while no run under it
-differs or has no meaning. The one that covers most of the runs that agree, the weakest on them, is proved first; a
-counterexample of the prover is one more run. What is returned is proved, so numbers only decide what is tried. Every
-step is bounded and drawn from fixed seeds, so the same rule has the same condition on every run.
+Both sides are evaluated at many sizes; a candidate of the grammar (condition_grammar.py) is consistent while no
+evaluation under it differs or is ill-shaped. The consistent candidate that covers most agreeing evaluations, the
+weakest on them, is proved first; a counterexample of the prover becomes one more evaluation. A result is always proved:
+evaluations only order the candidates. All steps are bounded and drawn from fixed seeds, so a rule has the same result
+on every run.
 """
 
 from __future__ import annotations
@@ -37,31 +38,31 @@ from ..translation.size_assumptions import Claim
 from .condition_grammar import EQUALITY, Array, Atom, atoms
 
 POOL = 1500
-"""Sizes that are drawn at given ranks; only some are run."""
+"""Size assignments drawn at given ranks; some of them are evaluated."""
 WITNESSES = 12
-"""Sizes of the pool that are searched for as the prover's witness is."""
+"""Assignments of the pool that are found like the prover's witness."""
 FIRST_RUNS, MOST_RUNS = 300, 400
-"""Sizes at which both sides are run: before there is a candidate, and in all."""
+"""Limits of evaluations: before the first candidate, and in all."""
 PER_ATOM = 2
-"""Runs at which an atom holds and as few others as can be."""
+"""Evaluations per atom at sizes where it holds and few others do."""
 SHARPENING = 6
-"""More runs under a candidate before it is proved."""
+"""Further evaluations under a candidate before it is proved."""
 RANKED = 100
-"""Candidates that are ordered by how much they cover."""
+"""Candidates that are ranked by coverage."""
 MOST_PROOFS = 8
-"""Candidates that are proved until one is."""
+"""Limit of candidates given to the prover."""
 SEARCH_STEPS = 20_000
-"""Steps of all runs and proofs together."""
+"""Step limit of all evaluations and proofs."""
 MOST_OTHERS = 3
-"""Further conditions beside the one found."""
+"""Limit of alternative conditions."""
 
 Condition: TypeAlias = "tuple[int, ...]"
-"""A conjunction: places among the atoms."""
+"""A conjunction of atoms, by their positions in the grammar."""
 
 
 @dataclass(frozen=True)
 class Undefined:
-    """Outside the condition no run differs: at these sizes the rule has no meaning, for the reason given."""
+    """No difference outside the condition, but sizes at which the rule is ill-shaped, for the reason given."""
 
     sizes: Mapping[str, int]
     reason: str
@@ -69,10 +70,10 @@ class Undefined:
 
 @dataclass(frozen=True)
 class Found:
-    """A condition under which a rule is proved, and what is outside it.
+    """A condition under which a rule is proved, and an example outside it.
 
-    Under each of the `others` the rule is proved too, and at sizes that no condition before it covers: `m == 1` and,
-    beside it, `n == 1`. `exact` says that no run outside of all of them agrees, so that the grammar has nothing weaker.
+    Under each of `others` the rule is proved too, at sizes that no condition before it covers: `m == 1`, and beside it
+    `n == 1`. `exact`: no evaluation outside all of them agrees, so that the grammar has nothing weaker.
     """
 
     conditions: tuple[str, ...]
@@ -87,8 +88,8 @@ class Found:
 def find_condition(rule: RuleDecl, library: Library) -> Found | None:
     """The weakest condition of the grammar that is found and proved.
 
-    None where the rule is proved as it is, where no run agrees or none speaks against it, and where no candidate is
-    proved. Raises InputError for names that are not there and calls that cannot be read.
+    None where the rule needs none, where no evaluation agrees or none disagrees, and where no candidate is proved.
+    Raises InputError for unknown names and for calls that cannot be read.
     """
     if isinstance(prove_rule(rule, library, shrink=False), Proved):
         return None
@@ -97,7 +98,7 @@ def find_condition(rule: RuleDecl, library: Library) -> Found | None:
     except Unsupported:
         return None
     if not all(setting.pool for setting in evidence.settings):
-        return None  # no sizes are found that meet the rule's own conditions
+        return None  # no sizes found that satisfy the rule's own conditions
     evidence.gather()
     outside = evidence.outside()
     if outside is None:
@@ -132,7 +133,7 @@ def _restricted(rule: RuleDecl, evidence: Evidence, condition: Condition) -> Rul
 
 
 def _first_proved(rule: RuleDecl, library: Library, evidence: Evidence, known: int) -> tuple[Condition, Proved] | None:
-    """The first candidate that is proved, of those that cover a run which is not known to be covered."""
+    """The first candidate that is proved, among those that cover an evaluation outside `known`."""
     tried: set[Condition] = set()
     sharpened: set[Condition] = set()
     while len(tried) < MOST_PROOFS:
@@ -155,7 +156,7 @@ def _first_proved(rule: RuleDecl, library: Library, evidence: Evidence, known: i
 def _weakened(
     rule: RuleDecl, library: Library, evidence: Evidence, known: int, condition: Condition, proved: Proved
 ) -> tuple[Condition, Proved]:
-    """Of the conditions that the runs do not tell apart, one that is weaker for all sizes, where it is proved too."""
+    """Of the conditions that the evaluations do not distinguish, one implied by this one that is proved too."""
     covered = evidence.covered(condition)
     same = [other for other in evidence.candidates(known) if evidence.covered(other) == covered]
     proofs = 0
@@ -170,7 +171,7 @@ def _weakened(
 
 
 def _proof(rule: RuleDecl, library: Library) -> Answer | None:
-    """The answer; None where the rule cannot be read under its condition: a quotient by 0."""
+    """The prover's answer; None where the rule is ill-formed under its condition, by a quotient by 0."""
     try:
         return prove_rule(rule, library, shrink=False)
     except InputError:
@@ -182,7 +183,7 @@ def _is_weaker(rule: RuleDecl, evidence: Evidence, weak: Condition, strong: Cond
 
 
 def _entails(rule: RuleDecl, evidence: Evidence, given: Condition, then: Condition) -> bool:
-    """Whether one condition follows from another and the rule's own, as far as linear arithmetic knows."""
+    """Whether `given` and the rule's own conditions imply `then`, as far as linear arithmetic decides."""
     try:
         claim = claim_of(_restricted(rule, evidence, given))
         return all(_follows(claim, evidence.atoms[place].comparison) for place in then)
@@ -207,7 +208,7 @@ def _follows(claim: Claim, comparison: Apply) -> bool:
 
 @dataclass
 class Setting:
-    """A rule at given ranks, and sizes at which it could be run; `holding` says where each atom holds."""
+    """A rule at given ranks with a pool of size assignments; `holding` is a truth value per atom and assignment."""
 
     ranks: Ranks
     names: tuple[str, ...]
@@ -219,10 +220,12 @@ class Setting:
 
 @dataclass
 class Evidence:
-    """The runs of a rule. Sets of runs are bits of a number: those that agree, those that speak against a condition.
+    """The evaluations of a rule.
 
-    `holds` are the runs at which each atom holds, `zero` those at which each name is 0, `large` those at which no size
-    is 1.
+    A set of evaluations is a bit set: `agree`, and `against`, which differ or are ill-shaped.
+
+    `holds` are the evaluations at which each atom holds, `zero` those at which each name is 0, `large` those without a
+    size of 1.
     """
 
     rule: RuleDecl
@@ -243,7 +246,7 @@ class Evidence:
 
     @classmethod
     def of(cls, rule: RuleDecl, claim: Claim, library: Library) -> Evidence:
-        """Nothing run so far."""
+        """The evidence before any evaluation."""
         all_ranks = list(ranks_of(rule, library))
         attributes = attribute_names(rule, claim, all_ranks[0])
         names = [name for name in used_names(rule, claim, all_ranks[0]) if name.isidentifier()]
@@ -255,7 +258,7 @@ class Evidence:
     # ------------------------------------------------------------------------------------------ runs
 
     def gather(self) -> None:
-        """Runs for every atom, at which as few others hold as can be; and runs at which few hold at all."""
+        """Evaluates, for each atom, where few others hold; and where few hold at all."""
         chosen = [_chosen(setting, self.atoms) for setting in self.settings]
         for turn in range(max(map(len, chosen), default=0)):
             for setting, places in zip(self.settings, chosen, strict=True):
@@ -263,7 +266,7 @@ class Evidence:
                     self._run(setting, places[turn])
 
     def sharpen(self, condition: Condition) -> bool:
-        """More runs under a condition; whether one speaks against it."""
+        """Evaluates further sizes under a condition; returns whether one contradicts it."""
         before = self.against
         for setting in self.settings:
             inside = np.all(setting.holding[list(condition)], axis=0)
@@ -295,10 +298,10 @@ class Evidence:
         self._record(sizes, setting.holding[:, place], agrees=found is None)
 
     def refute(self, restricted: RuleDecl, found: Difference) -> None:
-        """A counterexample to the rule under a condition, which is a difference of the rule itself."""
+        """Adds a counterexample of the restricted rule, which is one of the rule itself."""
         sizes = claim_of(restricted).written(found.sizes)
         if not sizes.keys() >= self.zero.keys():
-            return  # a name that only conditions mention, and that they leave without a value
+            return  # a name that occurs in conditions only and has no value
         self._record(sizes, _holding(self.atoms, [sizes])[:, 0], agrees=False)
 
     def _record(self, sizes: Mapping[str, int], holding: Array, *, agrees: bool) -> None:
@@ -319,7 +322,7 @@ class Evidence:
     # ------------------------------------------------------------------------------------------ candidates
 
     def _inside(self, condition: Condition) -> int:
-        """The runs that meet a condition; those at which an attribute is 0 that it does not make 0 are left out."""
+        """The evaluations that meet a condition, without those at which an attribute is 0 that it does not set to 0."""
         found = (1 << self.runs) - 1
         zeros: set[str] = set()
         for place in condition:
@@ -331,27 +334,27 @@ class Evidence:
         return found
 
     def covered(self, condition: Condition) -> int:
-        """The runs that agree and meet a condition."""
+        """The agreeing evaluations that meet a condition."""
         return self._inside(condition) & self.agree
 
     def covered_by(self, conditions: Sequence[Condition]) -> int:
-        """The runs that agree and meet one of the conditions."""
+        """The agreeing evaluations that meet one of the conditions."""
         return fold(or_, map(self.covered, conditions))
 
     @property
     def agreeing(self) -> int:
-        """The runs that agree at sizes of 1 and more."""
+        """The agreeing evaluations at sizes >= 1."""
         return self.covered(())
 
     def texts(self, condition: Condition) -> tuple[str, ...]:
         return tuple(self.atoms[place].text for place in condition)
 
     def candidates(self, known: int = 0) -> list[Condition]:
-        """The conditions that some run supports and none contradicts, the `RANKED` weakest on the runs, weakest first.
+        """The supported and consistent conditions, the `RANKED` weakest on the evaluations, weakest first.
 
-        Runs at sizes of 2 and more count first, so that `k == l` comes before `l == 1` where tensors broadcast, and
-        runs at which an attribute is 0 last; runs that are known do not count. Of the atoms that no run tells apart,
-        only the first is taken into conjunctions.
+        Evaluations at sizes >= 2 rank first, so that `k == l` precedes `l == 1` where tensors broadcast; those with a 0
+        rank last; those in `known` do not count. Of atoms with equal evaluations the first represents the others in
+        conjunctions.
         """
         if self.ranked[:2] == (self.runs, known):
             return self.ranked[2]
@@ -380,7 +383,7 @@ class Evidence:
         return self.ranked[2]
 
     def replaced(self, condition: Condition) -> Iterator[Condition]:
-        """The condition with one of its comparisons replaced by another one that no run tells from it."""
+        """The condition with one comparison replaced by another one with the same evaluations."""
         for place in condition if len(condition) > 1 else ():
             for other, atom in enumerate(self.atoms):
                 if self.holds[other] == self.holds[place] and atom.zeros == self.atoms[place].zeros and other != place:
@@ -390,7 +393,10 @@ class Evidence:
         return len(condition), sum(self.atoms[place].kind for place in condition), condition
 
     def outside(self) -> Difference | Undefined | None:
-        """A small difference at sizes of 1 and more, values before shapes; else where the rule has no meaning."""
+        """A small difference at sizes >= 1, values before shapes; else sizes at which the rule is ill-shaped.
+
+        Else None.
+        """
         differing = [found for found in self.differences if all(found.sizes.values())]
         if differing:
             found = min(differing, key=lambda found: (found.shapes is not None, sum(found.sizes.values())))
@@ -400,7 +406,7 @@ class Evidence:
         return self._smaller(min(ill, key=lambda found: sum(found.sizes.values()))) if ill else None
 
     def _smaller(self, found: Undefined) -> Undefined:
-        """Smaller sizes at which the rule has no meaning either."""
+        """Smaller sizes at which the rule is ill-shaped, too."""
         setting = next(setting for setting in self.settings if set(setting.names) == set(found.sizes))
         for sizes in islice(filter(self.claim.holds, smaller_sizes(found.sizes)), SIZE_RUNS):
             try:
@@ -429,7 +435,7 @@ def _setting(
 
 
 def _holding(grammar: Sequence[Atom], pool: Sequence[Mapping[str, int]]) -> Array:
-    """Where each atom holds: an atom a row, sizes a column."""
+    """The truth values of the grammar's atoms (rows) at the assignments of a pool (columns)."""
     if not pool:
         return np.zeros((len(grammar), 0), dtype=bool)
     values = {name: np.array([sizes[name] for sizes in pool], dtype=np.int64) for name in pool[0]}
@@ -437,7 +443,7 @@ def _holding(grammar: Sequence[Atom], pool: Sequence[Mapping[str, int]]) -> Arra
 
 
 def _pool(claim: Claim, names: Sequence[str], attributes: frozenset[str]) -> Iterator[dict[str, int]]:
-    """Sizes that meet the rule's own conditions, the small ones first, each once. Attributes may be 0."""
+    """Size assignments that meet the rule's own conditions, small ones first, deduplicated. Attributes may be 0."""
     random = Random(0)
     top = 6 if len(names) <= 5 else 4
     drawn: dict[tuple[int, ...], None] = {}
@@ -446,7 +452,7 @@ def _pool(claim: Claim, names: Sequence[str], attributes: frozenset[str]) -> Ite
         highest = random.randint(least, top)
         values = (random.randint(0 if name in attributes else least, highest) for name in names)
         drawn[tuple(values)] = None
-    for seed in range(WITNESSES):  # for conditions that few sizes meet
+    for seed in range(WITNESSES):  # for conditions that random sizes rarely meet
         witness = witness_sizes(claim, names, seed, least=1 + seed % 2)
         if witness is not None:
             drawn[tuple(witness.values())] = None
@@ -457,12 +463,12 @@ def _pool(claim: Claim, names: Sequence[str], attributes: frozenset[str]) -> Ite
 
 
 def _chosen(setting: Setting, grammar: Sequence[Atom]) -> list[int]:
-    """Places of the pool, each once: where few atoms hold; for every atom, and two equalities, where few others do."""
+    """Positions in the pool: where few atoms hold; for each atom, and each two equalities, where few others hold."""
     order = np.argsort(setting.holding.sum(axis=0), kind="stable")
     taken: dict[int, None] = dict.fromkeys(order[: 4 * PER_ATOM].tolist())
     for turn in range(PER_ATOM):
-        for held in setting.holding:
-            places = order[held[order]]
+        for row in setting.holding:
+            places = order[row[order]]
             if turn < len(places):
                 taken[int(places[turn])] = None
     equalities = [setting.holding[place] for place, atom in enumerate(grammar) if atom.kind == EQUALITY]
