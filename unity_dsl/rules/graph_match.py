@@ -16,19 +16,22 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from itertools import product as combinations
-from math import prod
+from math import isfinite, prod
 
 from ..graph.graph import Graph, Model, Node, Segment, Value
 from ..index.equations.instance import Instance
+from ..index.equations.term import substitute
 from ..index.instantiation.instantiate import Binding, Shape, instantiate
 from ..prove.normal_form.form import Unsupported
 from ..prove.normal_form.polynomial import product
+from ..prove.translation.real_conditions import meets, numbers_at, value_at
 from ..prove.translation.rule_forms import Ranks, attribute_value, call_pattern, input_dims, number_of, view_binding
 from ..syntax.ast import Apply, Name, OperatorDecl, Read
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
-from ..syntax.rational import plain_number
+from ..syntax.rational import exact_number, plain_number
 from .graph_identity import operation
+from .match_numbers import Numbers, attribute_number, solve_numbers
 from .match_sizes import Equation, solve_sizes
 from .substitution import Substitution
 
@@ -55,7 +58,8 @@ class Site:
 @dataclass(frozen=True)
 class Match:
     """A place of a rule. `path` names the repeats around the graph, outermost first, `roots` are what the left sides
-    are, `values` what the inputs and local names are.
+    are, `values` what the inputs and local names are,
+    `numbers` what the names in attributes are that stand for real numbers, sizes included.
     """
 
     substitution: Substitution
@@ -65,6 +69,7 @@ class Match:
     nodes: tuple[Node, ...]
     ranks: Ranks
     sizes: Mapping[str, int]
+    numbers: Numbers = field(default_factory=dict)
 
     @property
     def place(self) -> str:
@@ -200,9 +205,12 @@ class _Matcher:
         self._count(_SETTLING)
         for ranks in self._ranks(found.values):
             sizes = self._sizes(found, ranks)
-            if sizes is not None and all(self._fits(site, ranks, sizes) for site in found.sites):
+            numbers = None if sizes is None else self._numbers(found, sizes)
+            if sizes is None or numbers is None:
+                continue
+            if all(self._fits(site, ranks, sizes, numbers) for site in found.sites):
                 nodes = tuple({site.node.name: site.node for site in found.sites}.values())
-                return Match(self.substitution, self.path, roots, found.values, nodes, ranks, sizes)
+                return Match(self.substitution, self.path, roots, found.values, nodes, ranks, sizes, numbers)
         return None
 
     def _ranks(self, values: Mapping[str, Value]) -> Iterator[Ranks]:
@@ -244,15 +252,40 @@ class _Matcher:
     def _attributes(self, site: Site) -> Iterator[Equation]:
         """Whole attributes that the rule gives in sizes. A constant may count from the end: that is seen later."""
         for name, expr in site.call.attributes:
+            if self.substitution.is_real(expr):
+                continue
             given = site.node.instance.attributes.get(name)
             size = attribute_value(expr, self.substitution.claim)
             if isinstance(given, int) and size.constant is None:
                 yield size, given
 
-    def _fits(self, site: Site, ranks: Ranks, sizes: Mapping[str, int]) -> bool:
+    def _numbers(self, found: _Found, sizes: Mapping[str, int]) -> Numbers | None:
+        """What the real numbers of the rule are, exactly; None where there are none that meet its conditions."""
+        substitution = self.substitution
+        if not substitution.reals:
+            return {}
+        told = []
+        for site in found.sites:
+            for name, expr in site.call.attributes:
+                given = site.node.instance.attributes.get(name)
+                if given is not None and substitution.is_real(expr):
+                    if not isfinite(given):
+                        return None
+                    told.append((substitute(expr, substitution.determined), exact_number(given)))
+        try:
+            known = solve_numbers(told, numbers_at(substitution.claim, sizes, {}))
+            if known is None or not substitution.claim.reals <= known.keys():
+                return None
+            if not meets(substitution.claim, sizes, {name: known[name] for name in substitution.claim.reals}):
+                return None
+            return known | {name: value_at(expr, known) for name, expr in substitution.determined.items()}
+        except (ZeroDivisionError, Unsupported):
+            return None
+
+    def _fits(self, site: Site, ranks: Ranks, sizes: Mapping[str, int], numbers: Numbers) -> bool:
         """Whether the call of the rule is, at these sizes, the very operator of the model."""
         try:
-            wanted = instance_of(self.substitution, site.call, site.view, site.operands, ranks, sizes)
+            wanted = instance_of(self.substitution, site.call, site.view, site.operands, ranks, sizes, numbers)
         except (InputError, Unsupported):
             return False
         return operation(wanted) == operation(site.node.instance)
@@ -289,12 +322,17 @@ def instance_of(
     operands: Sequence[Value],
     ranks: Ranks,
     sizes: Mapping[str, int],
+    numbers: Numbers,
 ) -> Instance:
     """A call of the rule at numbers. Raises InputError where it does not fit its operands, and Unsupported."""
     operator = substitution.library.operators[call.name]
     shapes = [Shape(value.shape, value.integer_range, value.span) for value in operands]
-    exact = {name: number_of(attribute_value(expr, substitution.claim), sizes) for name, expr in call.attributes}
-    given = {name: plain_number(value) for name, value in exact.items()}
+    given = {
+        name: attribute_number(expr, numbers)
+        if substitution.is_real(expr)
+        else plain_number(number_of(attribute_value(expr, substitution.claim), sizes))
+        for name, expr in call.attributes
+    }
     binding: Binding | None = None
     if view is not None:
         views = substitution.views(ranks)

@@ -108,7 +108,7 @@ def attributes_of(site: Site, given: Mapping[str, Value]) -> dict[str, Value]:
         if name not in names:
             known = f"it has {', '.join(f'`{n}`' for n in names)}" if names else "it has none"
             raise site.fault("E124", f"no attribute `{name}`", help=suggest(name, names) or known)
-    whole = _whole_attributes(decl)
+    whole = whole_attributes(decl)
     found: dict[str, Value] = {}
     for attribute in decl.attributes:
         value = given.get(attribute.name, attribute.default)
@@ -120,7 +120,7 @@ def attributes_of(site: Site, given: Mapping[str, Value]) -> dict[str, Value]:
     return found
 
 
-def _whole_attributes(decl: OperatorDecl) -> set[str]:
+def whole_attributes(decl: OperatorDecl) -> set[str]:
     """Attributes that count or place something: those in rank and size equations and in index expressions."""
     names = {attribute.name for attribute in decl.attributes}
     equations = [c for c in decl.conditions if isinstance(c, Apply) and c.function == "=="]

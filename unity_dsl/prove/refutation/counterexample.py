@@ -15,6 +15,7 @@ import numpy as np
 from ...index.library import Library
 from ...syntax.parse_rules import RuleDecl
 from ..normal_form.form import Unsupported
+from ..translation.real_attributes import with_reals
 from ..translation.rule_forms import Ranks, Views, claim_of, views_at
 from ..translation.size_assumptions import Claim
 from .numeric_run import SPARSE, Array, Difference, IllShaped, InputValues, Numbers, Run, witness_sizes
@@ -78,7 +79,8 @@ class Shrinking:
         run = self.run_at(sizes)
         for seed in SEEDS:
             try:
-                found = run.difference(seed)
+                reals = {given.name: given.numbers() for given in like.inputs if given.name in self.claim.reals}
+                found = run.difference_at(dict(run.inputs(seed)) | reals)
             except (IllShaped, Unsupported):
                 return None
             if found is not None and _is_like(found, like):
@@ -170,6 +172,7 @@ def confirmed(difference: Difference, rule: RuleDecl, library: Library) -> Diffe
     """
     if difference.evaluation:
         library = outside_training(library)
+    rule, library = with_reals(rule, library)
     claim = claim_of(rule)
     names = tuple(difference.sizes)
     sizes = witness_sizes(claim, names, 0) or difference.sizes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import product as combinations
 from math import isfinite, isinf, isnan, nan, prod
 from random import Random
@@ -24,6 +25,7 @@ from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ..normal_form.form import Unsupported
 from ..normal_form.polynomial import number, product
 from ..normal_form.step_limit import spend
+from ..translation.real_conditions import drawn_reals, meets
 from ..translation.rule_forms import (
     Ranks,
     Views,
@@ -175,7 +177,12 @@ class Run:
         return self.difference_at(dict(self.inputs(seed)))
 
     def difference_at(self, inputs: Mapping[str, Numbers]) -> Difference | None:
-        """The first place where the sides differ on these inputs. Raises IllShaped and Unsupported."""
+        """The first place where the sides differ on these inputs. Raises IllShaped and Unsupported.
+
+        None where real numbers among the inputs do not meet the conditions.
+        """
+        if self.claim.reals and not meets(self.claim, self.sizes, _reals(self.claim, inputs)):
+            return None
         self.tensors = dict(inputs)
         for name, expr in self.rule.definitions:
             self.tensors[name] = self.value(expr)
@@ -237,7 +244,12 @@ class Run:
     def inputs(self, seed: int) -> Iterator[tuple[str, Numbers]]:
         """Random inputs. Raises IllShaped where they are too large, Unsupported where a size is no whole number."""
         random = np.random.default_rng(seed)
-        for tensor in self.rule.inputs:
+        numbers = [tensor.name for tensor in self.rule.inputs if tensor.real]
+        reals = drawn_reals(self.claim, numbers, self.sizes, seed)
+        if reals is None:
+            raise IllShaped("no numbers are found that meet the conditions")
+        yield from ((name, Numbers((), np.array(value))) for name, value in reals.items())
+        for tensor in self.rule.inputs[: len(self.rule.inputs) - len(numbers)]:
             names = tuple(dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name))
             dims = [valued(product(part), self.sizes) for part in input_dims(tensor, self.claim, self.ranks)]
             shape = (*map(self.degree, names), *dims)
@@ -379,6 +391,10 @@ def _recorded(inputs: Mapping[str, Numbers]) -> Iterator[InputValues]:
     for name, given in inputs.items():
         values = tuple(given.array.ravel().tolist())
         yield InputValues(name, given.devices, given.array.shape, values, given.integer_range)
+
+
+def _reals(claim: Claim, inputs: Mapping[str, Numbers]) -> dict[str, Fraction]:
+    return {name: Fraction(float(given.array)) for name, given in inputs.items() if name in claim.reals}
 
 
 def _floats(random: np.random.Generator, shape: tuple[int, ...], seed: int) -> Array:

@@ -28,6 +28,7 @@ from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import ONE, Poly, Var, fresh, number, of, product
 from .extern_symbols import ExternSymbols
 from .operator_forms import Call, Tensor, input_tensor
+from .real_conditions import assuming
 from .rule_results import check_results
 from .size_assumptions import Claim
 from .symbolic_sizes import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, share, shown, valued
@@ -46,7 +47,9 @@ def claim_of(rule: RuleDecl) -> Claim:
         claim = claim.assume(condition)
     for name in devices:
         claim.degree(name)  # refused here where it is a product
-    return replace(claim, conditions=(*claim.conditions, *_positive_sizes(rule, claim)))
+    conditions = (*claim.conditions, *_positive_sizes(rule, claim))
+    reals = frozenset(tensor.name for tensor in rule.inputs if tensor.real)
+    return replace(claim, conditions=conditions, reals=reals, real_conditions=rule.real_conditions)
 
 
 def _is_of_products(condition: Apply) -> bool:
@@ -96,7 +99,7 @@ class Graph:
     divisions: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.functions = Functions(laws_of(self.library), self.arithmetic)
+        self.functions = assuming(Functions(laws_of(self.library), self.arithmetic), self.claim)
         self.functions.applications.followed = True
         self.externs = ExternSymbols(self.arithmetic)
         names = (*used_names(self.rule, self.claim, self.ranks), *self.claim.names)

@@ -23,12 +23,15 @@ class Claim:
     order. `m % p == 0` gives it the factors p and m / p, a size of its own. Of products that are equal what both have
     is cancelled, and `a * b == c * d` gives each of the four two factors (Euler's four number theorem). Every other
     condition is an assumption. `fixed` are names that stay one factor. No size that is renamed occurs in `names` or
-    `conditions`, so the order of conditions does not matter.
+    `conditions`, so the order of conditions does not matter. `real_conditions` are on the
+    real numbers of the rule, `reals`, and on sizes.
     """
 
     names: Mapping[str, Factors]
     conditions: tuple[Guard, ...]
     fixed: frozenset[str] = frozenset()
+    reals: frozenset[str] = frozenset()
+    real_conditions: tuple[Apply, ...] = ()
 
     def factors(self, expr: Expr) -> Factors:
         """A size expression, factor by factor. Raises Unsupported."""

@@ -43,4 +43,9 @@ RULES: dict[str, Code] = {
         "The tensors of the right side take the places of those of the left side, one by one. Their ranks differ, or "
         "one holds integers and the other floats, whatever the sizes are.",
     ),
+    "E508": Code(
+        "a tensor and a number of one name",
+        "A name in an attribute such as `factor=c` stands for any real number, and for the same one wherever it is "
+        "written in the rule. It cannot name a tensor as well.",
+    ),
 }
