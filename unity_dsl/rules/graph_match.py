@@ -24,7 +24,7 @@ from ..index.equations.term import substitute
 from ..index.instantiation.instantiate import Binding, Shape, instantiate
 from ..prove.normal_form.form import Unsupported
 from ..prove.normal_form.polynomial import product
-from ..prove.translation.real_conditions import meets, numbers_at, value_at
+from ..prove.translation.real_conditions import meets, numbers_at
 from ..prove.translation.rule_forms import Ranks, attribute_value, call_pattern, input_dims, number_of, view_binding
 from ..syntax.ast import Apply, Name, OperatorDecl, Read
 from ..syntax.diagnostic import InputError
@@ -278,7 +278,7 @@ class _Matcher:
                 return None
             if not meets(substitution.claim, sizes, {name: known[name] for name in substitution.claim.reals}):
                 return None
-            return known | {name: value_at(expr, known) for name, expr in substitution.determined.items()}
+            return numbers_at(substitution.claim, sizes, known)
         except (ZeroDivisionError, Unsupported):
             return None
 

@@ -78,8 +78,8 @@ class RuleDecl:
     """`rule name(inputs) where conditions`, local names, then `left => right`, tensor by tensor.
 
     As read, a side may hold a call of several results for all of them; `rule_results` writes it result by result.
-    `real_conditions` are those on real inputs, where `real_attributes` has made such of numbers, `real_needs` what
-    operators of the right side ask of them.
+    `real_conditions` are those on real inputs, where `real_attributes` has made such of numbers, `real_values` other
+    numbers that these determine, `real_needs` what operators of the right side ask of them.
     """
 
     name: str
@@ -89,6 +89,7 @@ class RuleDecl:
     left: tuple[GraphExpr, ...]
     right: tuple[GraphExpr, ...]
     real_conditions: tuple[Apply, ...] = ()
+    real_values: tuple[tuple[str, Expr], ...] = ()
     real_needs: tuple[Apply, ...] = ()
     doc: str = ""
     span: Span | None = _span()

@@ -263,7 +263,7 @@ def test_products_of_four_names_are_compared_in_every_pairing() -> None:
 
 def test_implication_of_conditions() -> None:
     rule = rule_of("rule f(x: [m, n, k], y: [k * l])\n  where k == 2 * l\n  x => x\n")
-    evidence = Evidence.of(rule, claim_of(rule), library())
+    evidence = Evidence.of(rule, library())
     places = {atom.text: (place,) for place, atom in enumerate(evidence.atoms)}
 
     def entails(given: str, then: str) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from itertools import combinations_with_replacement
 
 from ...syntax.ast import FunctionDecl
 from ..decision.linear_reals import contradictory
@@ -52,8 +51,8 @@ NECESSARY = {"np.log": Known.POSITIVE, "np.sqrt": Known.NOT_NEGATIVE}
 """What the argument of a native function is wherever the function has a value."""
 
 
-MAX_CONSTANTS = 6
-"""Of more conditions on constants no products are formed."""
+MAX_BOUNDS = 10
+"""Of more inequalities no products are formed."""
 
 
 @dataclass(frozen=True)
@@ -151,21 +150,23 @@ class AssumedSigns(Signs):
     def _of_constants(self, form: Form) -> Sign:
         """The sign that linear arithmetic gives a form in numbers that depend on no index."""
         if form not in self._known:
-            positive, others = self.constant_bounds()
+            positive, others = self.with_constants([], [])
             below = scale(form, number(-1))
             follows = contradictory([*positive, below], others)
             strictly = follows and contradictory(positive, [*others, below])
             self._known[form] = Sign.POSITIVE if strictly else Sign.NOT_NEGATIVE if follows else Sign.UNKNOWN
         return self._known[form]
 
-    def constant_bounds(self) -> tuple[list[Form], list[Form]]:
-        """Forms of constants that are assumed to be positive, and such that are not negative, products of two too."""
+    def with_constants(self, positive: list[Form], others: list[Form]) -> tuple[list[Form], list[Form]]:
+        """Forms that are positive, and such that are not negative, with those of constants, and products with these."""
         kinds = (Known.POSITIVE, Known.NOT_NEGATIVE)
-        positive, others = ([one.family.value for one in self.constants if one.known is kind] for kind in kinds)
-        bounds = [*positive, *others]
-        if len(bounds) <= MAX_CONSTANTS:
-            others += [multiply(first, second) for first, second in combinations_with_replacement(bounds, 2)]
-        return positive, others
+        strict, weak = ([one.family.value for one in self.constants if one.known is kind] for kind in kinds)
+        known, every = (strict, [*strict, *weak]), ([*strict, *positive], [*strict, *weak, *positive, *others])
+        if not self.constants or len(every[1]) > MAX_BOUNDS:
+            return [*strict, *positive], [*weak, *others]
+        made = ([multiply(a, b) for a in left for b in right] for left, right in zip(known, every, strict=True))
+        above, least = made
+        return [*every[0], *above], [*weak, *others, *least]
 
     def _of_factors(self, form: Form) -> Sign:
         """The sign of a product, from those of a factor that all terms share and of the rest: both, or neither."""

@@ -13,7 +13,10 @@ Over the names of a rule that its own conditions leave free and its text can wri
     s * t == u * v    four names
 
 An attribute is a name of either kind, `a == t`, `a <= t` and so on included. A condition is one comparison or
-two. Every name is at least 1, as everywhere in a rule, save an attribute that the condition makes 0.
+two. Every name is at least 1, as everywhere in a rule, save an attribute that the condition makes 0. A real number c is
+a name of either kind but for `%`, may be any number, and has
+
+    c == 0, c == -1, c != 0, c >= 0, c <= 0, c > 0, c < 0, c <= 1, c >= 1
 """
 
 from __future__ import annotations
@@ -30,7 +33,14 @@ import numpy.typing as npt
 from ...syntax.ast import Apply, Expr, Name, Number
 
 Array = npt.NDArray[Any]
-_COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {"==": np.equal, "<=": np.less_equal, "<": np.less}
+_COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<=": np.less_equal,
+    "<": np.less,
+    ">=": np.greater_equal,
+    ">": np.greater,
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,13 @@ class Atom:
         found = self.comparison.function == "==" and right == Number(0) and isinstance(left, Name)
         return frozenset({left.name}) if found and isinstance(left, Name) else frozenset()
 
+    @property
+    def divides(self) -> frozenset[str]:
+        """The names of which it asks that one divides the other."""
+        left, _ = self.comparison.arguments
+        parts = left.arguments if isinstance(left, Apply) and left.function == "%" else ()
+        return frozenset(part.name for part in parts if isinstance(part, Name))
+
     def holds(self, values: Mapping[str, Array]) -> Array:
         """Where the comparison holds, sample by sample. Nothing is a multiple of 0."""
         left, right = self.comparison.arguments
@@ -67,13 +84,27 @@ MAX_PRODUCT_NAMES = 9
 """Of more names no two products are compared: their number grows with the fourth power."""
 
 
-def atoms(names: Sequence[str], attributes: frozenset[str], determined: Sequence[str] = ()) -> tuple[Atom, ...]:
+def atoms(
+    names: Sequence[str], attributes: frozenset[str], determined: Sequence[str] = (), reals: Sequence[str] = ()
+) -> tuple[Atom, ...]:
     """Every comparison of the grammar over these names, the preferred ones first.
 
     `determined` are names that the rule's own conditions determine: they are compared for equality and in products.
     """
-    found = [*_atoms(sorted(names), attributes), *_of_products(sorted(names), sorted(determined))]
+    found = [*_atoms(sorted((*names, *reals)), attributes), *_of_products(sorted(names), sorted(determined))]
+    found = [atom for atom in found if not (reals and atom.divides & {*reals})] + list(_of_reals(reals))
     return tuple(sorted(found, key=lambda atom: (atom.kind, len(atom.text))))
+
+
+def _of_reals(reals: Sequence[str]) -> Iterator[Atom]:
+    for name in reals:
+        yield _atom(0, "==", Name(name), Number(0))
+        yield _atom(1, "==", Name(name), Number(-1))
+        for kind, signs in ((3, ("!=", ">=", "<=")), (7, (">", "<"))):
+            for sign in signs:
+                yield _atom(kind, sign, Name(name), Number(0))
+        for sign in ("<=", ">="):
+            yield _atom(6, sign, Name(name), Number(1))
 
 
 def _of_products(names: Sequence[str], determined: Sequence[str]) -> Iterator[Atom]:

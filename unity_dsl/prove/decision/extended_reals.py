@@ -13,6 +13,7 @@ a value is an obligation of its own (functions/definedness.py), so of what may b
 
     A + B = B + A     (A + B) + C = A + (B + C)     A - A = 0     0 A = 0     2 A + 3 A = 5 A     (the same of products)
     c (A + B) = c A + c B, where c is finite and no sum     -inf + A = -inf     exp(A) exp(-A) = 1
+    c inf = inf, where c is finite and positive
     max(max(A), B) = max(A with B)     c max(A) + t = max(c A + t), where c is finite and positive, and t is finite
 
 and these do not: (c + d) A = c A + d A, of which the right side has no value where c = 2, d = -1 and A = inf; f > 0 and
@@ -51,6 +52,7 @@ from ..normal_form.form import (
 from ..normal_form.guard import Guard, within
 from ..normal_form.polynomial import ONE, Poly, Var, number, of
 from .integer_arithmetic import Arithmetic
+from .signs import Sign, Signs
 
 INFINITY = Function("inf", ())
 TOP: Form = atom(INFINITY)
@@ -87,6 +89,17 @@ def bracketed(form: Form) -> Form:
     """A sum as one atom."""
     single = len(form) < 2 and not any(term.bound for term in form)
     return form if single else atom(function("sum", [form]))
+
+
+def infinite_product(left: Form, right: Form, signs: Signs) -> Form | None:
+    """Infinity times a finite form of known sign, c inf = inf for c > 0; None for anything else."""
+    exact, other = (left, right) if is_exact(left) else (right, left)
+    if not is_exact(exact) or not is_finite(other):
+        return None
+    if signs.form(other) is Sign.POSITIVE:
+        return exact
+    below = signs.form(scale(other, number(-1))) is Sign.POSITIVE
+    return scale(exact, number(-1)) if below else None
 
 
 def absorbed(form: Form) -> Form:

@@ -21,7 +21,7 @@ from math import inf, isfinite, isinf
 from ...index.equations.term import COMPARISONS
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
 from ...syntax.rational import Rational, exact_number
-from ..decision.extended_reals import BOTTOM, TOP, absorbed, at_infinity, bracketed, is_exact
+from ..decision.extended_reals import BOTTOM, TOP, absorbed, at_infinity, bracketed, infinite_product, is_exact
 from ..decision.integer_arithmetic import Arithmetic
 from ..decision.signs import Sign, Signs, put_in_set
 from ..equality.form_equality import Comparison
@@ -401,6 +401,8 @@ class Functions:
         """c (A + B) = c A + c B; what else is a sum stays in brackets."""
         if is_finite(left) and is_finite(right):
             return self.product(left, right)
+        if (known := infinite_product(left, right, self.signs)) is not None:
+            return known
         if not distributes(left, right):
             left, right = bracketed(left), bracketed(right)
         return absorbed(multiply(left, right))

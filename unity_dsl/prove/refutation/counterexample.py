@@ -197,9 +197,11 @@ def counterexample_table(difference: Difference, rule: RuleDecl, library: Librar
     if found is None:
         raise ValueError(f"the sides of `{rule.name}` do not differ there")
     rows = [("sizes", ", ".join(f"{name} = {size}" for name, size in found.written.items()))]
+    if found.reals:
+        rows.append(("numbers", ", ".join(f"{name} = {value}" for name, value in found.reals.items())))
     if found.evaluation:
         rows.append(("mode", "outside training"))
-    rows += [(_label(given), _values_text(given)) for given in found.inputs]
+    rows += [(_label(given), _values_text(given)) for given in found.inputs if given.name not in found.reals]
     output = "output" if len(rule.left) == 1 else f"output {found.output}"
     if found.shapes is not None:
         rows += [

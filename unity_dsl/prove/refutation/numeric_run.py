@@ -25,7 +25,7 @@ from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ..normal_form.form import Unsupported
 from ..normal_form.polynomial import number, product
 from ..normal_form.step_limit import spend
-from ..translation.real_conditions import drawn_reals, meets
+from ..translation.real_conditions import drawn_reals, meets, numbers_at
 from ..translation.rule_forms import (
     Ranks,
     Views,
@@ -114,7 +114,8 @@ class Difference:
     Where already the shapes differ, `shapes` are the two, there is no position, and the values are the numbers of
     elements. `ranks` are those of the rule's rest groups; the axes of a group `b` have sizes named `b.0`, `b.1`, …
     With `evaluation` the operators are what they are outside training. Where the right side has no value, `right` is
-    `math.nan` itself, so that equal differences compare as equal.
+    `math.nan` itself, so that equal differences compare as equal. `reals` are the real numbers of the rule; those that
+    no condition determines are inputs as well.
     """
 
     sizes: Mapping[str, int]
@@ -127,6 +128,7 @@ class Difference:
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     evaluation: bool = False
     written: Mapping[str, int] = field(default_factory=dict)
+    reals: Mapping[str, Fraction] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """All of it as lists, numbers and texts; numbers that are not finite as texts (`inf`, `nan`)."""
@@ -142,12 +144,15 @@ class Difference:
                     "values": given.numbers().array.tolist(),
                 }
                 for given in self.inputs
+                if given.name not in self.reals
             ],
             "output": self.output,
             "index": list(self.position),
             "left": _finite(self.left),
             "right": _finite(self.right),
         }
+        if self.reals:
+            found["numbers"] = {name: float(value) for name, value in self.reals.items()}
         if self.evaluation:
             found["evaluation"] = True
         if self.shapes is not None:
@@ -181,7 +186,8 @@ class Run:
 
         None where real numbers among the inputs do not meet the conditions.
         """
-        if self.claim.reals and not meets(self.claim, self.sizes, _reals(self.claim, inputs)):
+        drawn = {name: Fraction(float(given.array)) for name, given in inputs.items() if name in self.claim.reals}
+        if not meets(self.claim, self.sizes, drawn):
             return None
         self.tensors = dict(inputs)
         for name, expr in self.rule.definitions:
@@ -194,8 +200,15 @@ class Run:
                     ranks=dict(self.ranks),
                     inputs=tuple(_recorded(inputs)),
                     written=self.claim.written(self.sizes),
+                    reals=self._reals(drawn),
                 )
         return None
+
+    def _reals(self, drawn: Mapping[str, Fraction]) -> dict[str, Fraction]:
+        """The real numbers of the rule, those that conditions determine included."""
+        names = {*drawn, *(name for name, _ in self.claim.real_values)}
+        numbers = numbers_at(self.claim, self.sizes, drawn)
+        return {name: numbers[name] for name in sorted(names)}
 
     def _compare(self, output: int, left: Numbers, right: Numbers, inputs: Mapping[str, Numbers]) -> Difference | None:
         """Equality is claimed wherever the left side has a value: the right side must have it there, too."""
@@ -391,10 +404,6 @@ def _recorded(inputs: Mapping[str, Numbers]) -> Iterator[InputValues]:
     for name, given in inputs.items():
         values = tuple(given.array.ravel().tolist())
         yield InputValues(name, given.devices, given.array.shape, values, given.integer_range)
-
-
-def _reals(claim: Claim, inputs: Mapping[str, Numbers]) -> dict[str, Fraction]:
-    return {name: Fraction(float(given.array)) for name, given in inputs.items() if name in claim.reals}
 
 
 def _floats(random: np.random.Generator, shape: tuple[int, ...], seed: int) -> Array:

@@ -203,6 +203,7 @@ def with_reals(rule: RuleDecl, library: Library) -> tuple[RuleDecl, Library]:
         rule,
         inputs=(*rule.inputs, *inputs),
         conditions=tuple(one for one in rule.conditions if one not in own),
+        real_values=tuple(values.items()),
         real_conditions=tuple(dict.fromkeys((*conditions, *given))),
         real_needs=tuple(dict.fromkeys(one for one in needs if one not in given)),
         definitions=definitions,

@@ -121,10 +121,16 @@ def holds_at(condition: Apply, numbers: Mapping[str, Fraction]) -> bool:
 
 
 def numbers_at(claim: Claim, sizes: Mapping[str, int], reals: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    """What every name of a rule's attributes and conditions is worth, at sizes and real numbers."""
+    """What the names of a rule's attributes and conditions are worth, at sizes and those real numbers that are given.
+
+    Raises ZeroDivisionError where a number that is determined has no value.
+    """
     found = {name: Fraction(size) for name, size in sizes.items()}
     found |= {name: exactly(claim.size(Name(name)), sizes) for name in claim.names if name.isidentifier()}
-    return {**found, **reals}
+    found = {**found, **reals}
+    if claim.reals <= found.keys():
+        found |= {name: value_at(expr, found) for name, expr in claim.real_values}
+    return found
 
 
 PLAIN = (0, 1, -1, 2, -2, 3, 0.5, -0.5, -1.5, 0.25, 7, 2.0**-10, 1000, -1000, 10**6, -(10**6))
@@ -162,5 +168,8 @@ def meets(claim: Claim, sizes: Mapping[str, int], reals: Mapping[str, Fraction])
     """Whether real numbers meet the conditions at these sizes."""
     if not claim.real_conditions:
         return True
-    numbers = numbers_at(claim, sizes, reals)
+    try:
+        numbers = numbers_at(claim, sizes, reals)
+    except ZeroDivisionError:
+        return False
     return all(holds_at(condition, numbers) for condition in claim.real_conditions)

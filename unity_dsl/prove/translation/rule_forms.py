@@ -40,16 +40,14 @@ Views = Mapping[int, Mapping[str, Factors]]
 
 def claim_of(rule: RuleDecl) -> Claim:
     """The sizes of a rule under its conditions, whatever their order. Raises Unsupported and E010."""
-    devices = tuple(_device_axes(rule))
-    claim = Claim({}, (), frozenset(devices))
+    devices, reals = tuple(_device_axes(rule)), frozenset(tensor.name for tensor in rule.inputs if tensor.real)
+    claim = Claim({}, (), frozenset(devices), reals, rule.real_conditions, rule.real_values)
     # Products last: what they say of factors, other conditions may say of names.
     for condition in sorted(rule.conditions, key=_is_of_products):
         claim = claim.assume(condition)
     for name in devices:
         claim.degree(name)  # refused here where it is a product
-    conditions = (*claim.conditions, *_positive_sizes(rule, claim))
-    reals = frozenset(tensor.name for tensor in rule.inputs if tensor.real)
-    return replace(claim, conditions=conditions, reals=reals, real_conditions=rule.real_conditions)
+    return replace(claim, conditions=(*claim.conditions, *_positive_sizes(rule, claim)))
 
 
 def _is_of_products(condition: Apply) -> bool:

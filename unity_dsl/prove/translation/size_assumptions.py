@@ -24,7 +24,7 @@ class Claim:
     is cancelled, and `a * b == c * d` gives each of the four two factors (Euler's four number theorem). Every other
     condition is an assumption. `fixed` are names that stay one factor. No size that is renamed occurs in `names` or
     `conditions`, so the order of conditions does not matter. `real_conditions` are on the
-    real numbers of the rule, `reals`, and on sizes.
+    real numbers of the rule, `reals`, and on sizes; `real_values` are those that are determined.
     """
 
     names: Mapping[str, Factors]
@@ -32,6 +32,7 @@ class Claim:
     fixed: frozenset[str] = frozenset()
     reals: frozenset[str] = frozenset()
     real_conditions: tuple[Apply, ...] = ()
+    real_values: tuple[tuple[str, Expr], ...] = ()
 
     def factors(self, expr: Expr) -> Factors:
         """A size expression, factor by factor. Raises Unsupported."""
