@@ -83,9 +83,9 @@ class ConditionalEquality:
         if self._as_they_are(left, right) or self._is_zero_over_denominators(difference):
             return True
         deciding = next(self._deciding(difference, rewriting), None) if depth else None
-        if deciding is None:
-            return self._is_zero_by_bounds(difference, taken)
-        return all(self._holds(left, right, (*taken, (deciding, positive)), depth - 1) for positive in (True, False))
+        return deciding is not None and all(
+            self._holds(left, right, (*taken, (deciding, positive)), depth - 1) for positive in (True, False)
+        )
 
     def _is_zero_over_denominators(self, form: Form) -> bool:
         """Whether a form times the denominators in it, which are not 0, is 0."""
@@ -100,16 +100,11 @@ class ConditionalEquality:
             form, multiplied = self.functions.product(constant(ONE), entry[1]), True
         return multiplied and self._as_they_are(form, ())
 
-    def _is_zero_by_bounds(self, form: Form, taken: tuple[tuple[Form, bool], ...]) -> bool:
-        """Whether what is assumed of constants, and of the case, leaves a form no other value than 0."""
-        if not self.functions.signs.constants or not is_finite(form):
-            return False
-        positive, others = self.functions.signs.with_constants(*_bounds(taken))
-        return all(contradictory([*positive, scale(form, number(sign))], others) for sign in (1, -1))
-
     def _holds(self, left: Form, right: Form, taken: tuple[tuple[Form, bool], ...], depth: int) -> bool:
         """Whether both are equal in a case."""
-        if contradictory(*self.functions.signs.with_constants(*_bounds(taken))):
+        positive = [form for form, strict in taken if strict]
+        others = [scale(form, number(-1)) for form, strict in taken if not strict]
+        if contradictory(*self.functions.signs.with_constants(positive, others)):
             return True
         deciding, strict = taken[-1]
         number_of = deciding if strict else scale(deciding, number(-1))
@@ -122,12 +117,6 @@ class ConditionalEquality:
         for found in dict.fromkeys(_differences(form, frozenset())):
             if is_finite(found) and rewriting.is_total(found):
                 yield found
-
-
-def _bounds(taken: tuple[tuple[Form, bool], ...]) -> tuple[list[Form], list[Form]]:
-    """Of a case the forms that are positive, and those that are not negative."""
-    positive = [form for form, strict in taken if strict]
-    return positive, [scale(form, number(-1)) for form, strict in taken if not strict]
 
 
 def _differences(form: Form, bound: frozenset[Var]) -> Iterator[Form]:

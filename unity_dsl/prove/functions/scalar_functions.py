@@ -401,11 +401,10 @@ class Functions:
         """c (A + B) = c A + c B; what else is a sum stays in brackets."""
         if is_finite(left) and is_finite(right):
             return self.product(left, right)
-        if (known := infinite_product(left, right, self.signs)) is not None:
-            return known
-        if not distributes(left, right):
+        known = infinite_product(left, right, self.signs)
+        if known is None and not distributes(left, right):
             left, right = bracketed(left), bracketed(right)
-        return absorbed(multiply(left, right))
+        return absorbed(multiply(left, right)) if known is None else known
 
     def _square(self, factor: Atom) -> Form | None:
         """The square of an atom, where a fact says what it is: f(x) × f(x), and so (1 / f(x)) × (1 / f(x)).

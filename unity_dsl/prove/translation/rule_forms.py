@@ -30,9 +30,10 @@ from .extern_symbols import ExternSymbols
 from .operator_forms import Call, Tensor, input_tensor
 from .real_conditions import assuming
 from .rule_results import check_results
-from .size_assumptions import Claim
+from .size_assumptions import Claim, without_conditions
 from .symbolic_sizes import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, share, shown, valued
 
+Sized = TypeVar("Sized", OperatorDecl, ParallelDecl)
 Ranks = Mapping[str, int]
 Views = Mapping[int, Mapping[str, Factors]]
 """The axes that each view (by identity) names, with their factors."""
@@ -40,8 +41,8 @@ Views = Mapping[int, Mapping[str, Factors]]
 
 def claim_of(rule: RuleDecl) -> Claim:
     """The sizes of a rule under its conditions, whatever their order. Raises Unsupported and E010."""
-    devices, reals = tuple(_device_axes(rule)), frozenset(tensor.name for tensor in rule.inputs if tensor.real)
-    claim = Claim({}, (), frozenset(devices), reals, rule.real_conditions, rule.real_values)
+    devices = tuple(_device_axes(rule))
+    claim = without_conditions(rule, frozenset(devices))
     # Products last: what they say of factors, other conditions may say of names.
     for condition in sorted(rule.conditions, key=_is_of_products):
         claim = claim.assume(condition)
@@ -395,9 +396,6 @@ class _Site:
 def number_of(value: Poly, sizes: Mapping[str, int]) -> Rational:
     """An attribute at numbers for the sizes."""
     return rational(exactly(value, sizes))
-
-
-Sized = TypeVar("Sized", OperatorDecl, ParallelDecl)
 
 
 def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, Rational]) -> Sized:

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.diagnostic import fail
+from ...syntax.parse_rules import RuleDecl
 from ..normal_form.form import Unsupported
 from ..normal_form.guard import Guard, compare, guard
 from ..normal_form.polynomial import ONE, Poly, number, of, product
@@ -155,6 +156,12 @@ class Claim:
 
     def _with(self, *conditions: Guard) -> Claim:
         return replace(self, conditions=(*self.conditions, *conditions))
+
+
+def without_conditions(rule: RuleDecl, fixed: frozenset[str]) -> Claim:
+    """The claim of a rule without its conditions on sizes."""
+    reals = frozenset(tensor.name for tensor in rule.inputs if tensor.real)
+    return Claim({}, (), fixed, reals, rule.real_conditions, rule.real_values)
 
 
 def _name_of(factor: Poly) -> str | None:
