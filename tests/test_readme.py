@@ -15,8 +15,9 @@ import pytest
 
 from unity_dsl.graph.collective_steps import StepKind
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard
-from unity_dsl.graph.layout_conversion import convert
 from unity_dsl.index.declarations.loading import library_of, load_library
+from unity_dsl.machine.conversion_model import ConversionModel
+from unity_dsl.machine.machine import load_machine
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.rules.wellformed import load_rules
@@ -231,11 +232,11 @@ def rows(document: str, header: str) -> list[list[str]]:
 
 
 def test_the_table_of_conversions_is_what_conversions_do() -> None:
-    mesh = Mesh((MeshAxis("a", 2),))
+    model = ConversionModel(Mesh((MeshAxis("a", 2),)), load_machine("local"), load_library())
     for sources, target, forward, backward in rows("docs/layouts.md", "| from | to | forward | backward |"):
         for source in sources.split(","):
             name = source.strip(" `")
-            found = convert(Layout((KINDS[name],)), Layout((KINDS[target.strip("`")],)), mesh, (4, 4))
+            found = model.conversion(Layout((KINDS[name],)), Layout((KINDS[target.strip("`")],)), (4, 4), 64)
             for steps, told in ((found.forward, forward), (found.backward, backward)):
                 words = " ".join(WORDS[step.kind] for step in steps) or "nothing"
                 choices = {

@@ -308,6 +308,55 @@ def test_a_compile_proves_only_what_has_no_certificate(monkeypatch: pytest.Monke
     assert proved == ["sliced"]
 
 
+GROWING = """
+fn grow(x)
+  derivative x: grow(x)
+  fact grow(a + b) == grow(a) * grow(b)
+  fact grow(a) > 0
+  torch: torch.exp(x)
+  numpy: np.exp(x)
+
+op grows(x: [b..]) -> y: [b..]
+  y[b..] = grow(x[b..])
+"""
+GROWN = """model grown[b = 4096, d = 512]
+  input x: f32[b, d]
+  input y: f32[b, d]
+  z = grows(x) * grows(y)
+  output z
+"""
+GROW_ONCE = """\
+rule grow_once(x: [b..], y: [b..])
+  grows(x) * grows(y) => grows(x + y)
+"""
+
+
+def test_a_compile_names_the_facts_that_its_rules_assume(capsys: pytest.CaptureFixture[str]) -> None:
+    """The rule holds by a fact that is stated of a user's function and that nothing proves."""
+    Path("own.uop").write_text(GROWING)
+    Path("grown.udl").write_text(GROWN)
+    Path("grow.rules").write_text(GROW_ONCE)
+    compiled = ["grown.udl", "--ops", ".", "--rules", "grow.rules"]
+    fact = "grow(a + b) == grow(a) * grow(b)"
+
+    def assumed(out: str) -> list[str]:
+        (applied,) = json.loads((Path(out) / "plan.json").read_text())["rules"]
+        assert applied["rule"] == "grow_once"
+        return list(applied["assumed"])
+
+    assert run([*compiled, "-o", "proved"]) == 0
+    printed = capsys.readouterr().out
+    assert any(line.split(maxsplit=1) == ["assumes", fact] for line in printed.splitlines())
+    assert fact in assumed("proved")
+    assert run(["rules", "prove", "grow.rules", "--ops", ".", "--write"]) == 0
+    capsys.readouterr()
+    assert run([*compiled, "-o", "certified", "--json"]) == 0
+    assert fact in json.loads(capsys.readouterr().out)["assumed"]
+    assert assumed("certified") == assumed("proved")
+    assert run(["grown.udl", "--ops", ".", "-o", "plain"]) == 0
+    assert "assumes" not in capsys.readouterr().out, "without the rule one device rests on nothing"
+
+
 def test_the_shipped_rules_have_the_certificates_of_their_proofs(capsys: pytest.CaptureFixture[str]) -> None:
     """After a change: `unityc rules prove rules/*.rules --write`."""
     shipped = sorted(map(str, (ROOT / "rules").glob("*.rules")))
@@ -333,8 +382,8 @@ THREE = """\
 rule first(x: [m])
   relu(relu(x)) => relu(x)
 
-rule second(x: [m])
-  exp(x) => exp(x)
+rule second(x: [m], y: [m])
+  exp(x) * exp(y) => exp(x + y)
 
 rule third(x: [m])
   relu(x) => relu(relu(x))
@@ -385,8 +434,21 @@ def test_an_interruption_leaves_what_is_finished(
 
 
 def test_a_rule_without_meaning_is_told_after_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("three.rules").write_text(THREE.replace("exp(x) =>", "expp(x) =>"))
-    assert run(["rules", "prove", "three.rules"]) == 2
-    told = capsys.readouterr()
-    assert [line.split()[:2] for line in told.out.splitlines()] == [["proved", "first"], ["proved", "third"]]
-    assert "three.rules:5:3: error[E210]: unknown operator `expp`" in told.err
+    Path("three.rules").write_text(THREE)
+    assert run(["rules", "prove", "three.rules", "--write"]) == 0
+    Path("three.rules").write_text(THREE.replace("exp(x) *", "expp(x) *"))
+    for command in ("prove", "verify"):
+        capsys.readouterr()
+        assert run(["rules", command, "three.rules"]) == 2
+        told = capsys.readouterr()
+        assert [line.split()[:2] for line in told.out.splitlines()] == [["proved", "first"], ["proved", "third"]]
+        assert "three.rules:5:3: error[E210]: unknown operator `expp`" in told.err
+
+
+def test_a_rule_is_shown_beside_one_without_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("three.rules").write_text(THREE.replace("exp(x) *", "expp(x) *"))
+    for name in ("first", "third"):
+        assert run(["rules", "show", name, "--rules", "three.rules"]) == 0
+        assert "answer     proved\n" in capsys.readouterr().out
+    assert run(["rules", "show", "second", "--rules", "three.rules"]) == 2
+    assert "three.rules:5:3: error[E210]: unknown operator `expp`" in capsys.readouterr().err

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .emit.plan_file import Sources
 from .graph.model_graph import build_model
@@ -17,9 +18,11 @@ from .search.layout_pins import parse_pins
 from .search.plan_search import search
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
-from .syntax.parse_rules import RuleDecl
 from .syntax.read import read_source
 from .syntax.span import Source
+
+if TYPE_CHECKING:
+    from .rules.rulebook import AcceptedRule
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Compilation:
     plan: Plan
     library: Library
     sources: Sources
-    rules: tuple[RuleDecl, ...] = ()
+    rules: tuple[AcceptedRule, ...] = ()
 
 
 def compile_model(request: Request) -> Compilation:
@@ -65,11 +68,18 @@ def compile_model(request: Request) -> Compilation:
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
     model = build_model(parse_model(sources.model), library, request.settings, request.preset)
-    plan = search(model, mesh, machine, library, request.strategy, parse_pins(request.pins), rules)
-    return Compilation(plan, library, sources, rules)
+    declarations = [accepted.rule for accepted in rules]
+    plan = search(model, mesh, machine, library, request.strategy, parse_pins(request.pins), declarations)
+    return Compilation(_with_assumed_facts(plan, rules), library, sources, rules)
 
 
-def proved_rules(paths: Sequence[Path], sources: Sequence[Source], library: Library) -> tuple[RuleDecl, ...]:
+def _with_assumed_facts(plan: Plan, rules: Sequence[AcceptedRule]) -> Plan:
+    """The plan with what the proofs of the rules that it applies assume."""
+    assumed = {accepted.rule.name: accepted.assumed for accepted in rules}
+    return replace(plan, rules=tuple(replace(applied, assumed=assumed[applied.rule]) for applied in plan.rules))
+
+
+def proved_rules(paths: Sequence[Path], sources: Sequence[Source], library: Library) -> tuple[AcceptedRule, ...]:
     """The rules of these files, which the certificates beside them may spare a new proof.
 
     Raises E542 for a rule that is not proved, E024 for two of one name.
@@ -79,10 +89,11 @@ def proved_rules(paths: Sequence[Path], sources: Sequence[Source], library: Libr
     from .rules.certificate import certificates_path, known_certificates
     from .rules.rulebook import accept_rules
 
-    rules: dict[str, RuleDecl] = {}
+    rules: dict[str, AcceptedRule] = {}
     for path, source in zip(paths, sources, strict=True):
-        for rule in accept_rules(source, library, known_certificates(certificates_path(path))):
+        for accepted in accept_rules(source, library, known_certificates(certificates_path(path))):
+            rule = accepted.rule
             if rule.name in rules:
                 raise fail("E024", f"the rule `{rule.name}` is given twice", rule.span)
-            rules[rule.name] = rule
+            rules[rule.name] = accepted
     return tuple(rules.values())

@@ -246,22 +246,25 @@ def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
     """Prove every rule of FILE... again, and compare each proof with its certificate.
 
     Exit code 0 where all rules are proved and each has the certificate of its proof, 1 where a rule is not proved,
-    2 where a certificate is missing, damaged or stale.
+    2 where a certificate is missing, damaged or stale or, after the answers to the others, a rule has no meaning.
     """
     from .index.declarations.loading import load_library
     from .rules.certificate_check import check_certificates, check_proofs
-    from .rules.wellformed import load_rules
+    from .rules.wellformed import read_rules
     from .syntax.read import read_source
 
     library = load_library(ops)
     sources = [(path, read_source(path)) for path in files]
     certificates = [check_certificates(path, source, library) for path, source in sources]
+    loaded = [(path, *read_rules(source, library)) for path, source in sources]
     failed = False
-    for (path, source), known in zip(sources, certificates, strict=True):
-        verdicts = list(_answers(load_rules(source, library), library))
+    for (path, rules, _), known in zip(loaded, certificates, strict=True):
+        verdicts = list(_answers(rules, library))
         check_proofs(verdicts, library, known)
         show_verdicts(verdicts, library, heading=str(path) if len(files) > 1 else "")
         failed |= any(status_of(verdict) != "proved" for verdict in verdicts)
+    for fault in (fault for _, _, faults in loaded for fault in faults):
+        raise fault
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -285,21 +288,23 @@ def show_command(name: str, rules: tuple[Path, ...], ops: tuple[Path, ...], smt:
     """
     from .index.declarations.loading import load_library
     from .rules.proof_text import describe_rule
+    from .rules.wellformed import check_rule
     from .syntax.diagnostic import fail, suggest
 
     library = load_library(ops)
-    known = {rule.name: rule for rule in _rules_of(rules, library)}
+    known = {rule.name: rule for rule in _rules_of(rules)}
     if name not in known:
         hint = suggest(name, known) or "`--rules FILE` says in which file to look"
         raise fail("E541", f"there is no rule called `{name}`", help=hint)
-    click.echo(describe_rule(known[name], library, smt=smt))
+    # Of a file only this rule has to be well formed.
+    click.echo(describe_rule(check_rule(known[name], library), library, smt=smt))
 
 
-def _rules_of(paths: Sequence[Path], library: Library) -> Iterator[RuleDecl]:
-    """The rules of these files, or the shipped ones."""
+def _rules_of(paths: Sequence[Path]) -> Iterator[RuleDecl]:
+    """The rules of these files, or the shipped ones, as they were parsed."""
     from .resources import folder
-    from .rules.wellformed import load_rules
+    from .syntax.parse_rules import parse_rules
     from .syntax.read import read_source
 
     for path in paths or sorted(folder("rules").glob("*.rules")):
-        yield from load_rules(read_source(path), library)
+        yield from parse_rules(read_source(path)).rules

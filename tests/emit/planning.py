@@ -20,6 +20,8 @@ from unity_dsl.graph.plan import (
     Run,
 )
 from unity_dsl.index.library import Library
+from unity_dsl.machine.conversion_model import ConversionModel
+from unity_dsl.machine.machine import load_machine
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 
 Layouts = dict[str, tuple[Value, Layout]]
@@ -31,10 +33,15 @@ def mesh_of(*degrees: int) -> Mesh:
 
 def batch_plan(model: Model, mesh: Mesh, library: Library) -> Plan:
     """Weights Invariant, and whatever has the batch as its first dimension cut along it."""
-    wanted = {value.name: invariant(mesh) for value in (model.loss, *model.outputs)}
+    wanted = {value.name: invariant(mesh) for value in model.whole}
     graph = _graph(model.graph, {}, wanted, mesh, library)
     cost = Cost(compute=2e-3, communication=1e-3, update=5e-4, memory=Memory(parameters=3 * 2.0**20))
-    return Plan(model, mesh, "test bench", "by rule", graph, cost)
+    return Plan(model, mesh, "test bench", "by rule", graph, cost, conversions_on(mesh, library))
+
+
+def conversions_on(mesh: Mesh, library: Library) -> ConversionModel:
+    """What converts layouts on a mesh: as is cheapest on this machine."""
+    return ConversionModel(mesh, load_machine("local"), library)
 
 
 def _graph(graph: Graph, given: Layouts, wanted: Mapping[str, Layout], mesh: Mesh, library: Library) -> PlannedGraph:

@@ -17,7 +17,7 @@ from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.collective_steps import StepKind
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, nest
-from unity_dsl.graph.layout_conversion import move_table
+from unity_dsl.graph.layout_codes import all_layouts
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
@@ -27,7 +27,7 @@ from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
 from . import ranks
-from .planning import batch_plan, mesh_of
+from .planning import batch_plan, conversions_on, mesh_of
 
 CYCLIC = """
 parallel cyclic[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]
@@ -51,11 +51,11 @@ def check_conversions(
     dtype: str = "float64",
 ) -> Collectives:
     """Values and cotangents of random local terms, sent through the emitted functions and put together again."""
-    collectives = Collectives(mesh, library)
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
     rng = np.random.default_rng(0)
     cases, expected = [], []
     for source, target in pairs:
-        found = collectives.conversion(source, target, shape, gradient=True)
+        found = collectives.conversion(source, target, shape, 1e6, gradient=True)
         if found is None:
             continue
         value, cotangent = (rng.integers(-9, 9, shape).astype(float) for _ in range(2))
@@ -74,12 +74,17 @@ def check_conversions(
     return collectives
 
 
+def every_layout(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
+    """In mesh order and not."""
+    return all_layouts(shape, mesh)[0].layouts(tuple(range(len(shape))))
+
+
 @pytest.mark.parametrize("degrees", [(2,), (4,), (2, 2)])
 def test_every_conversion_is_its_index_map(
     degrees: tuple[int, ...], pool: RankPool, library: Library, tmp_path: Path
 ) -> None:
     mesh, shape = mesh_of(*degrees), (4, 8)
-    layouts = move_table(shape, mesh).layouts  # in mesh order and not
+    layouts = every_layout(shape, mesh)
     collectives = check_conversions(list(product(layouts, layouts)), shape, mesh, library, pool, tmp_path)
     if len(degrees) > 1:
         assert collectives.reordered and collectives.tables
@@ -90,12 +95,12 @@ def test_every_conversion_is_its_index_map(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_every_conversion_in_other_types(dtype: str, pool: RankPool, library: Library, tmp_path: Path) -> None:
     mesh, shape = mesh_of(2), (4, 2)
-    layouts = move_table(shape, mesh).layouts
+    layouts = every_layout(shape, mesh)
     check_conversions(list(product(layouts, layouts)), shape, mesh, library, pool, tmp_path, dtype)
 
 
 def test_conversions_of_a_scalar(pool: RankPool, library: Library, tmp_path: Path) -> None:
-    layouts = move_table((), mesh_of(2, 2)).layouts
+    layouts = every_layout((), mesh_of(2, 2))
     check_conversions(list(product(layouts, layouts)), (), mesh_of(2, 2), library, pool, tmp_path)
 
 
@@ -120,18 +125,20 @@ def test_names_say_what_happens() -> None:
 
 def test_a_conversion_is_written_once(library: Library) -> None:
     mesh = mesh_of(2, 2)
-    collectives = Collectives(mesh, library)
-    first = collectives.conversion(nest([Invariant(), Shard(1)]), nest([Replicate(), Shard(1)]), (4, 4), gradient=True)
-    again = collectives.conversion(nest([Invariant()] * 2), nest([Replicate(), Invariant()]), (8,), gradient=True)
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
+    first = collectives.conversion(
+        nest([Invariant(), Shard(1)]), nest([Replicate(), Shard(1)]), (4, 4), 64, gradient=True
+    )
+    again = collectives.conversion(nest([Invariant()] * 2), nest([Replicate(), Invariant()]), (8,), 32, gradient=True)
     assert first is again is not None and len(collectives.functions) == 1
     assert collectives.replicate((0,)) == first.name
-    assert collectives.conversion(nest([Invariant()] * 2), nest([Replicate()] * 2), (8,), gradient=False) is None
+    assert collectives.conversion(nest([Invariant()] * 2), nest([Replicate()] * 2), (8,), 32, gradient=False) is None
 
 
 def test_only_what_is_used_is_written(library: Library) -> None:
     mesh = mesh_of(2)
-    collectives = Collectives(mesh, library)
-    collectives.conversion(nest([Invariant()]), nest([Replicate()]), (8,), gradient=True)
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
+    collectives.conversion(nest([Invariant()]), nest([Replicate()]), (8,), 32, gradient=True)
     text = render_collectives("small", collectives)
     assert "def all_reduce" in text
     for name in ("all_gather", "all_to_all", "exchange", "GradientSync", "max_over", "pad"):
@@ -144,7 +151,7 @@ def test_reductions_over_a_group(kind: str, pool: RankPool, library: Library, tm
     import torch
 
     mesh = mesh_of(4)
-    collectives = Collectives(mesh, library)
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
     collectives.reduce_over(ReductionKind(kind), free=False)
     path = tmp_path / "parallel.py"
     path.write_text(render_collectives("reductions", collectives))

@@ -23,6 +23,8 @@ from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiat
 from unity_dsl.index.library import Library
 from unity_dsl.syntax.span import Source
 
+from .planning import conversions_on
+
 OWN = """
 fn softsign(x) = x / (1 + abs(x))
   derivative x: 1 / ((1 + abs(x)) * (1 + abs(x)))
@@ -293,7 +295,7 @@ def text_of(instance: Instance, typed: TypedOperator, library: Library) -> list[
     # Without native call there is none for slices either.
     instance = replace(instance, native=instance.native and typed.native)
     mesh = Mesh(())
-    place = Place(Names(), mesh, library, Collectives(mesh, library), "self", site="2")
+    place = Place(Names(), mesh, library, Collectives(mesh, library, conversions_on(mesh, library)), "self", site="2")
     arguments = [f"arg{i}" for i in range(len(instance.inputs))]
     return operator_text(instance, typed, arguments, [f"result{i}" for i in range(len(instance.outputs))], place)
 

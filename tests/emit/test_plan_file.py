@@ -14,8 +14,11 @@ from unity_dsl.emit.plan_file import NAME, Sources, digest, load_plan_file, rend
 from unity_dsl.graph.graph import Graph, Model, Value
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.plan import Cost, Memory, Plan, PlannedGraph
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.span import Source
+
+from .planning import conversions_on
 
 SOURCES = Sources(
     Source("/home/someone/models/tiny.udl", "model tiny[b = 4]\n"),
@@ -40,7 +43,8 @@ def text_of_plan(sources: Sources = SOURCES, files: dict[str, str] | None = None
     model = Model("tiny", Graph((), (), (), ()), loss, (), {"b": 4})
     mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
     graph = PlannedGraph(model.graph, {}, ())
-    plan = Plan(model, mesh, "local", "auto", graph, Cost(1.0, 2.0, 0.5, Memory(100.0)), ("a note",))
+    conversions = conversions_on(mesh, load_library())
+    plan = Plan(model, mesh, "local", "auto", graph, Cost(1.0, 2.0, 0.5, Memory(100.0)), conversions, ("a note",))
     return render_plan_file(
         plan, sources, Asked({"d": 8, "rate": "0.1"}), files or {"model.py": "x = 1\n"}, [], [], "0.1.0"
     )

@@ -47,6 +47,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
         ("--keep 0 --checkpoint c", "--keep must be at least 1"),
         ("--keep 2", "--keep needs --checkpoint"),
         ("--save-every 2", "--save-every needs --checkpoint"),
+        ("--resume", "--resume needs --checkpoint"),
+        ("--accumulate 0", "--accumulate must be at least 1"),
+        ("--save-every -1", "--save-every must be at least 0"),
+        ("--optimizer lion", "invalid choice: 'lion'"),
     ],
 )
 def test_options_out_of_range(

@@ -7,7 +7,6 @@ import math
 import os
 import pickle
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -186,24 +185,6 @@ def test_a_fault_is_told_in_one_line(programs: Programs) -> None:
     _, error = process.communicate(timeout=60)
     assert process.returncode == 2
     assert error == "train.py: rank 0: --data nowhere: give synthetic, digits or package.module:function\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--resume", "--resume needs --checkpoint"),
-        ("--accumulate 0", "--accumulate must be at least 1"),
-        ("--save-every -1", "--save-every must be at least 0"),
-        ("--optimizer lion", "invalid choice: 'lion'"),
-    ],
-)
-def test_wrong_options_are_told(
-    programs: Programs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: str, message: str
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["train.py", *options.split()])
-    with modules(programs.out(1)) as (_, _, entry), pytest.raises(SystemExit) as caught:
-        entry.arguments()
-    assert caught.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_a_data_function_that_is_not_there(programs: Programs) -> None:

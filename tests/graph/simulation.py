@@ -8,7 +8,7 @@ import numpy as np
 
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.declared_slices import positions_of
-from unity_dsl.graph.layout import Invariant, Layout, Mesh, Partial, Replicate, Shard, nest
+from unity_dsl.graph.layout import Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard, Window, nest
 from unity_dsl.graph.layout_exchange import transfers
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.library import Library
@@ -33,7 +33,38 @@ def encode(
         for axis in partial:
             number = number * mesh.axes[axis].degree + here[axis]
         held.append(take(terms[number], layout, mesh, here, library))
+    if layout.where(Overlap):  # an element is the sum of all that devices have at its position: equal terms
+        count = _count(layout, tensor.shape, mesh, library)
+        held = [local / _at_least_one(count, layout, mesh, rank, library) for rank, local in enumerate(held)]
     return held
+
+
+def _at_least_one(count: np.ndarray, layout: Layout, mesh: Mesh, rank: int, library: Library) -> np.ndarray:
+    return np.maximum(take(count, layout, mesh, mesh.coordinates(rank), library), 1)
+
+
+def _count(layout: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library) -> np.ndarray:
+    """How many devices that hold slices beside each other have each element."""
+    ones = [np.ones(shape)] * mesh.size
+    local = [take(one, layout, mesh, mesh.coordinates(rank), library) for rank, one in enumerate(ones)]
+    cut = layout.where(Shard, Window, Overlap)
+    here = [
+        rank
+        for rank in range(mesh.size)
+        if not any(mesh.coordinates(rank)[a] for a in set(range(len(mesh.axes))) - {*cut})
+    ]
+    total = np.zeros(shape)
+    for rank in here:
+        _put(total, local[rank], layout, mesh, rank, library)
+    return total
+
+
+def _put(total: np.ndarray, local: np.ndarray, layout: Layout, mesh: Mesh, rank: int, library: Library) -> None:
+    """Adds what a device has at its positions; what fills its slice outside of the tensor is nobody's."""
+    here = mesh.coordinates(rank)
+    index = [positions_of(layout, dim, extent, mesh, here, library) for dim, extent in enumerate(total.shape)]
+    inside = np.ix_(*(np.flatnonzero(positions >= 0) for positions in index))
+    np.add.at(total, np.ix_(*(positions[positions >= 0] for positions in index)), local[inside])
 
 
 def take(
@@ -55,9 +86,9 @@ def decode(held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh, lib
     for rank, local in enumerate(held):
         here = mesh.coordinates(rank)
         copy = tuple(here[axis] for axis in copied)
-        index = np.ix_(*(positions_of(layout, dim, extent, mesh, here, library) for dim, extent in enumerate(shape)))
-        sums.setdefault(copy, np.zeros(shape))[index] += local
-    for value in sums.values():
+        _put(sums.setdefault(copy, np.zeros(shape)), local, layout, mesh, rank, library)
+    copies = _count(layout, shape, mesh, library) if layout.where(Window) else 1
+    for value in (found / copies for found in sums.values()):
         assert np.isnan(total).all() or np.allclose(total, value), "copies differ"
         total = value
     return total
@@ -70,8 +101,7 @@ def run(steps: tuple[Step, ...], held: Locals, mesh: Mesh, shape: tuple[int, ...
 
 
 def run_step(step: Step, held: Locals, mesh: Mesh, shape: tuple[int, ...]) -> Locals:
-    if step.kind is StepKind.EXCHANGE:
-        assert step.source is not None and step.target is not None
+    if step.source is not None and step.target is not None:
         return run_transfers(step.source, step.target, held, mesh, shape)
     out: list[np.ndarray] = [np.empty(0)] * mesh.size
     for rank in range(mesh.size):

@@ -7,12 +7,12 @@ import pytest
 
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
-from unity_dsl.graph.layout_conversion import convert
 from unity_dsl.graph.layout_typing import Along, Uniformly, configurations, type_operator
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.index.library import Library
+from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import Link, Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.machine.price import (
@@ -87,8 +87,8 @@ def test_steps_of_a_conversion_follow_what_is_held() -> None:
     mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
     sliced = nest((Shard(0), Shard(0)))
     whole = Layout((Invariant(), Invariant()))
-    found = convert(sliced, whole, mesh, (8, 8))
-    price = price_steps(found.forward, mesh, MACHINE, local_fraction(sliced, mesh))
+    steps = ConversionModel(mesh, MACHINE, load_library()).steps(sliced, whole, (8, 8), 64)
+    price = price_steps(steps, mesh, MACHINE, local_fraction(sliced, mesh))
     assert price.per_byte == pytest.approx(3 / 4 / 100e9)
     assert local_fraction(sliced, mesh) == 1 / 4
     assert local_fraction(nest((Partial(), Shard(1))), mesh) == 1 / 2

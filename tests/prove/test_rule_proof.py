@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from unity_dsl.index.equations.term_text import fact_text
 from unity_dsl.prove.answer import NotProved, Proved, Refuted
 from unity_dsl.prove.normal_form.form import Unsupported
-from unity_dsl.prove.rule_proof import Prover, prove_rule
+from unity_dsl.prove.rule_proof import Prover, follow_rule, prove_rule
 from unity_dsl.prove.translation.rule_forms import Graph, claim_of
 from unity_dsl.prove.translation.symbolic_sizes import Failed
 from unity_dsl.syntax.diagnostic import InputError
@@ -243,3 +246,36 @@ def test_assumed_facts_are_named() -> None:
     relu = prove_rule(rule_of("rule r(x: [b])\n  relu(relu(x)) => relu(x)\n"), library())
     assert isinstance(exponential, Proved) and "exp(a + b) == exp(a) * exp(b)" in exponential.assumed
     assert isinstance(relu, Proved) and relu.assumed == ()
+
+
+ADDITION, POSITIVE = "exp(a + b) == exp(a) * exp(b)", "exp(a) > 0"
+
+
+@pytest.mark.parametrize(
+    ("body", "assumed"),
+    [
+        ("exp(x) => exp(x)", set()),
+        ("exp(x) * y => y * exp(x)", set()),
+        ("softmax(x) => softmax(x)", set()),
+        ("log(exp(x)) => x", {"log(exp(a)) == a"}),
+        ("exp(x + y) => exp(y) * exp(x)", {ADDITION, POSITIVE}),
+        ("relu(exp(x)) => exp(x)", {POSITIVE}),
+        ("relu(exp(x)) * exp(y) => exp(x + y)", {ADDITION, POSITIVE}),
+        ("y / exp(x) => y * exp(-x)", {ADDITION, POSITIVE}),
+    ],
+)
+def test_only_facts_that_a_proof_needs_are_named(body: str, assumed: set[str]) -> None:
+    """And without one of those that are named the rule is not proved."""
+    rule = rule_of(f"rule r(x: [n], y: [n])\n  {body}\n")
+    answer = prove_rule(rule, library())
+    assert isinstance(answer, Proved) and set(answer.assumed) == assumed
+    _, derivations = follow_rule(rule, library())
+    assert len(derivations) == 1
+    for fact in assumed:
+        functions = {
+            name: replace(decl, facts=tuple(one for one in decl.facts if fact_text(one) != fact))
+            for name, decl in library().functions.items()
+        }
+        known = replace(library(), functions=functions)
+        again = prove_rule(rule, known)
+        assert not isinstance(again, Proved) or not set(again.assumed) < assumed

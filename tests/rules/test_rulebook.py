@@ -47,7 +47,7 @@ def test_a_text_that_cannot_be_read_is_told(text: str) -> None:
 
 
 def test_rules_are_accepted_where_all_are_proved() -> None:
-    assert [rule.name for rule in accept_rules(source(TRUE), library())] == ["relu_twice", "sliced"]
+    assert [accepted.rule.name for accepted in accept_rules(source(TRUE), library())] == ["relu_twice", "sliced"]
     for text, words in ((FALSE, "is false: at m = "), (OPEN, "is not proved: same_shape: ")):
         with pytest.raises(InputError) as caught:
             accept_rules(source(TRUE + text), library())

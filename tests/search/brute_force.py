@@ -13,9 +13,9 @@ import numpy.typing as npt
 from unity_dsl.graph.graph import Model, Node, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, invariant, nest
 from unity_dsl.graph.layout import Partial as Terms
-from unity_dsl.graph.layout_conversion import convert
 from unity_dsl.graph.layout_typing import configurations
 from unity_dsl.index.library import Library
+from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import Machine
 from unity_dsl.machine.price import local_fraction, price_operator, price_steps, price_update
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
@@ -36,6 +36,7 @@ class BruteForce:
     def __init__(self, model: Model, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.model, self.mesh, self.machine, self.library = model, mesh, machine, library
         self.theorems = ShardingTheorems(library)
+        self.conversions = ConversionModel(mesh, machine, library)
         self.steps = [step for step in model.graph.steps if isinstance(step, Node)]
         assert len(self.steps) == len(model.graph.steps), "repeats are written out for brute force"
         self.weights = {weight.value.name: weight.value for weight in model.graph.weights}
@@ -66,7 +67,9 @@ class BruteForce:
 
     def _cost(self, chosen: tuple[Choice, ...], most: int | None) -> float:
         produced: dict[str, Layout] = {}
-        wanted: dict[str, set[Layout]] = {self.model.loss.name: {invariant(self.mesh)}}
+        # The loss is returned whole; outputs are where there is none, and stay as they are otherwise.
+        ends = self.model.outputs if self.model.loss is None else (self.model.loss,)
+        wanted: dict[str, set[Layout]] = {value.name: {invariant(self.mesh)} for value in ends}
         total = 0.0
         for node, (seconds, arguments, results) in zip(self.steps, chosen, strict=True):
             total += seconds
@@ -74,26 +77,23 @@ class BruteForce:
                 wanted.setdefault(value.name, set()).add(layout)
             for value, layout in zip(node.results, results, strict=True):
                 produced[value.name] = layout
-        leaving = {value.name for value in self.model.outputs}
         for name, layouts in wanted.items():
             if name in self.weights:
                 total += self.stored(name, frozenset(layouts), most)
             elif name not in self.given:
-                total += self.tree(name, produced[name], frozenset(layouts), name in leaving, most)
-        for name in leaving - wanted.keys():
-            total += self.tree(name, produced[name], frozenset(), True, most)
+                total += self.tree(name, produced[name], frozenset(layouts), most)
         return total
 
     def _stored(self, name: str, layouts: frozenset[Layout], most: int | None) -> float:
         value = self.weights[name]
         return min(
-            price_update(value.bytes * local_fraction(kept, self.mesh), self.machine)
-            + self.tree(name, kept, layouts, False, most)
+            value.needs_gradient * price_update(value.bytes * local_fraction(kept, self.mesh), self.machine)
+            + self.tree(name, kept, layouts, most)
             for kept in every_layout(value, self.mesh)
             if all(isinstance(kind, Invariant | Shard) for kind in kept.kinds)
         )
 
-    def _tree(self, name: str, root: Layout, wanted: frozenset[Layout], leaves: bool, most: int | None) -> float:
+    def _tree(self, name: str, root: Layout, wanted: frozenset[Layout], most: int | None) -> float:
         """The cheapest arborescence from the root that reaches all that is wanted, over every set of layouts."""
         value = self.values[name]
         needed = wanted - {root}
@@ -103,14 +103,8 @@ class BruteForce:
         for size in range(min(room, len(others)) + 1):
             for extra in combinations(others, size):
                 held = (*needed, *extra)
-                best = min(best, self._span(name, root, held) + self._leave(value, root, held, leaves))
+                best = min(best, self._span(name, root, held))
         return best
-
-    def _leave(self, value: Value, root: Layout, held: tuple[Layout, ...], leaves: bool) -> float:
-        whole = invariant(self.mesh)
-        if not leaves or whole in (root, *held):
-            return 0.0
-        return min(self._seconds(value, layout, whole, backward=False) for layout in (root, *held))
 
     def _span(self, name: str, root: Layout, held: tuple[Layout, ...]) -> float:
         """The cheapest way to make each layout from the root or from another, without circles."""
@@ -118,12 +112,10 @@ class BruteForce:
         return float(prices[_sources(len(held)), np.arange(len(held))].sum(axis=1).min())
 
     def _price(self, name: str, source: Layout, target: Layout) -> float:
-        return self._seconds(self.values[name], source, target, self.values[name].needs_gradient)
-
-    def _seconds(self, value: Value, source: Layout, target: Layout, backward: bool) -> float:
-        found = convert(source, target, self.mesh, value.shape)
+        value = self.values[name]
+        found = self.conversions.conversion(source, target, value.shape, value.bytes)
         price = price_steps(found.forward, self.mesh, self.machine, local_fraction(source, self.mesh))
-        if backward:
+        if value.needs_gradient:
             price += price_steps(found.backward, self.mesh, self.machine, local_fraction(target, self.mesh))
         return price.seconds(value.bytes)
 

@@ -11,7 +11,10 @@ Step = tuple[str, str, tuple[str, ...], str | None]
 
 
 def random_model(rng: Random, steps: int, sizes: tuple[int, ...] = (2, 3, 4)) -> str:
-    """Operators on matrices of one shape, each reading what came last or what came before; the unread is left out."""
+    """Operators on matrices of one shape, each reading what came last or what came before; the unread is left out.
+
+    Some have outputs, some outputs alone.
+    """
     rows, columns = rng.choice(sizes), rng.choice(sizes)
     made: list[Step] = [("v0", "linear(x, w0)", (), "w0")]
     for number in range(1, steps + 1):
@@ -25,8 +28,11 @@ def random_model(rng: Random, steps: int, sizes: tuple[int, ...] = (2, 3, 4)) ->
     lines = [f"  input {name}: f32[{rows}, {columns}]" for name in ("x", "target")]
     lines += [f"  weight {weight}: f32[{columns}, {columns}] ~ normal(0.1)" for weight in sorted(weights)]
     ends = [f"  loss mse({made[-1][0]}, target)"]
-    if rng.random() < 0.5:
+    if (chance := rng.random()) < 0.5:
         ends.append(f"  output {rng.choice(sorted(wanted))}")
+    if chance < 0.1:
+        ends[0] = f"  output {made[-1][0]} as last"
+        lines.remove(f"  input target: f32[{rows}, {columns}]")
     return "\n".join(["model random[n = 1]", *lines, *reversed(body), *ends]) + "\n"
 
 

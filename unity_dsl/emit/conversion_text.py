@@ -9,7 +9,7 @@ from itertools import groupby, product
 from ..graph.collective_steps import Step, StepKind
 from ..graph.declared_slices import positions_of
 from ..graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
-from ..graph.layout_conversion import Conversion, convert
+from ..graph.layout_conversion import Conversion, Conversions
 from ..graph.layout_exchange import transfers
 from ..index.library import Library
 from ..syntax.ast import ReductionKind
@@ -72,6 +72,7 @@ class Collectives:
 
     mesh: Mesh
     library: Library
+    converting: Conversions
     names: Names = field(default_factory=Names)
     groups: dict[tuple[int, ...], Group] = field(default_factory=dict)
     conversions: dict[_Key, ConversionText] = field(default_factory=dict)
@@ -85,10 +86,17 @@ class Collectives:
     # ------------------------------------------------------------------------------------------ asked for
 
     def conversion(
-        self, source: Layout, target: Layout, shape: tuple[int, ...], *, gradient: bool, parameter: bool = False
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        count: float,
+        *,
+        gradient: bool,
+        parameter: bool = False,
     ) -> ConversionText | None:
-        """The function from one layout to another; None where it would do nothing."""
-        found = convert(source, target, self.mesh, shape)
+        """The function from one layout to another of a tensor of `count` bytes; None where it would do nothing."""
+        found = self.converting.conversion(source, target, shape, count)
         if not found.forward and not (gradient and found.backward):
             return None
         return self._function(
@@ -136,7 +144,7 @@ class Collectives:
         self, found: Conversion, shape: tuple[int, ...], name: str, parameter: bool, layouts: str
     ) -> ConversionText:
         parameter = parameter and bool(found.backward) and found.backward[-1].kind in DEFERRED
-        exchanges = any(step.kind is StepKind.EXCHANGE for step in (*found.forward, *found.backward))
+        exchanges = any(step.source is not None for step in (*found.forward, *found.backward))
         key = found.forward, found.backward, parameter, shape if exchanges else None
         if key not in self.conversions:
             name = self.names.fresh(f"parameter_{name}" if parameter else name)
@@ -154,7 +162,7 @@ class Collectives:
 
     def _step(self, step: Step, shape: tuple[int, ...]) -> StepText:
         over = f"over {', '.join(self._axes(step.axes))}"
-        group = f"groups.{self.group(step.axes)}" if step.kind is not StepKind.EXCHANGE else ""
+        group = f"groups.{self.group(step.axes)}" if step.source is None else ""
         match step.kind:
             case StepKind.SLICE:
                 return StepText("block", (str(step.dim), group), f"keep a block of dimension {step.dim} {over}")
@@ -173,7 +181,7 @@ class Collectives:
             case StepKind.ALL_TO_ALL:
                 words = f"all-to-all {over}: dimension {step.to_dim} is cut, dimension {step.dim} joined"
                 return StepText("all_to_all", (str(step.dim), str(step.to_dim), group), words)
-            case StepKind.EXCHANGE:
+            case StepKind.PERMUTE | StepKind.EXCHANGE:
                 table = self._table(step, shape)
                 size = f"({', '.join(map(str, table.shape))}{',' if len(table.shape) == 1 else ''})"
                 if table.group is None:

@@ -207,7 +207,9 @@ class ForwardText:
         given = self.variable(value, source)
         gradient = value.needs_gradient and not self.detached
         parameter = held.parameter and source == produced and gradient
-        found = self.program.collectives.conversion(source, layout, value.shape, gradient=gradient, parameter=parameter)
+        found = self.program.collectives.conversion(
+            source, layout, value.shape, value.bytes, gradient=gradient, parameter=parameter
+        )
         if found is None:
             return given
         name = self.names.fresh(f"{value.name}_{layout_word(layout)}")

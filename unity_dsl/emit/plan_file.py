@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from ..graph.layout_typing import Along, Configuration, Linearly, Role
-from ..graph.plan import Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ..graph.plan import AppliedRule, Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ..syntax.diagnostic import fail
 from ..syntax.read import read_bytes
 from ..syntax.span import Source
@@ -122,7 +122,7 @@ def render_plan_file(
         "notes": list(plan.notes),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,
-        "rules": [{"rule": a.rule, "place": a.place, "line": a.span.line if a.span else None} for a in plan.rules],
+        "rules": list(map(_describe_applied, plan.rules)),
         "graph": _describe_graph(plan.graph),
         "theorems": list(theorems),
         "declared": list(declared),
@@ -203,6 +203,16 @@ def _public_names(sources: Sources) -> list[str]:
         used.add(name)
         names.append(name)
     return names
+
+
+def _describe_applied(applied: AppliedRule) -> dict[str, Any]:
+    """A rule, where it was applied, and, where there are any, the facts that its proof assumes."""
+    described = {
+        "rule": applied.rule,
+        "place": applied.place,
+        "line": applied.span.line if applied.span else None,
+    }
+    return {**described, "assumed": list(applied.assumed)} if applied.assumed else described
 
 
 def _describe_graph(graph: PlannedGraph) -> dict[str, Any]:

@@ -153,5 +153,5 @@ def plan_again(record: PlanFile, devices: int, strategy: str, pins: tuple[str, .
     model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
     mesh = build_mesh(machine, devices, None)
     texts = () if strategy == "single" else record.sources.rules
-    rules = [rule for source in texts for rule in accept_rules(source, library)]
+    rules = [accepted.rule for source in texts for accepted in accept_rules(source, library)]
     return search(model, mesh, machine, library, strategy, parse_pins(pins), rules), library

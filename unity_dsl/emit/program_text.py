@@ -13,16 +13,19 @@ import jinja2
 
 from ..graph.graph import Model, Value
 from ..graph.layout import Layout, Shard, invariant
+from ..graph.local_lowering import declared_cut
 from ..graph.plan import Plan
 from ..index.library import Library
+from ..index.lowering.division import global_positions
+from ..index.lowering.torch_term import word
 from ..resources import folder
 from ..syntax.ast import Number
 from .conversion_text import Collectives
 from .forward_text import ForwardText, ModuleText, Program, Repeat, Stored, computed_from
 from .program_names import STATE, Names, docstring_text, is_plain_attribute, path
-from .slice_text import global_positions
 from .smaller_sizes import NONE, SmallerSizes
 from .source_lines import broken, statement
+from .torch_text import term_text
 
 _DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64"}
 
@@ -30,7 +33,8 @@ _DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float
 @dataclass(frozen=True)
 class ProgramText:
     """The parts of a program's two files, before they are laid out by the templates. `optional` are inputs of the loss
-    alone; `smaller` says which dimensions of inputs may be smaller outside training.
+    alone; `smaller` says which dimensions of inputs may be smaller outside training; `gathering` are the lines that
+    make the outputs of a training step whole, none where they are.
     """
 
     plan: Plan
@@ -39,6 +43,7 @@ class ProgramText:
     signature: list[str]
     optional: tuple[str, ...] = ()
     smaller: SmallerSizes = field(default_factory=dict)
+    gathering: tuple[str, ...] = ()
 
 
 def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
@@ -60,6 +65,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         several=len(text.optional) > 1,
         smaller=bool(text.smaller),
         trained=plan.model.loss is not None,
+        outputs=bool(plan.model.outputs),
+        gathering=text.gathering,
         optional=bool(text.optional),
         constants=list(_constants(text)),
         random=program.random,
@@ -107,7 +114,7 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> Pr
     """Walk the plan once: every line of the forward, and everything it needs."""
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
-    program = Program(mesh, library, Collectives(mesh, library), Names(("Block",)), sites)
+    program = Program(mesh, library, Collectives(mesh, library, plan.conversions), Names(("Block",)), sites)
     module = ModuleText("Model", "")
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
@@ -118,25 +125,30 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> Pr
         module.lines.append(f"{sizes} = None if self.training else {{}}  # of this call")
     forward = ForwardText(program, graph, module, names, {}, "self")
     _start(forward, {name: value for name, value in inputs.items() if name not in optional}, variables, sizes)
-    whole = invariant(mesh)
-    outputs = [(value, whole) for value in plan.model.outputs]
-    loss = [] if plan.model.loss is None else [(plan.model.loss, whole)]
-    if optional:
-        returned = names.fresh("outputs")
-        module.lines += statement(f"{returned} = {_outputs(plan.model, forward.compute(outputs))}")
-        missing = " and ".join(f"{variables[name]} is None" for name in optional)
-        module.lines += [f"if {missing}:  # there is no loss", f"    return None, {returned}"]
-        _start(forward, {name: inputs[name] for name in optional}, variables, sizes)
-        (minimised,) = forward.write(loss)
+    outputs = [(value, output_layout(plan, value)) for value in plan.model.outputs]
+    gathering = tuple(_gathering(plan.model, program.collectives, [layout for _, layout in outputs]))
+    if plan.model.loss is None:
+        made = forward.write(outputs)
+        module.lines += statement(f"return None, {_outputs(plan.model, made)}")
     else:
-        made = forward.write([*loss, *outputs])
-        minimised = made.pop(0) if loss else "None"
-        returned = _outputs(plan.model, made)
-    module.lines += statement(f"return {minimised}, {returned}")
+        loss, returned = (plan.model.loss, invariant(mesh)), names.fresh("outputs")
+        if optional:
+            made = forward.compute(outputs)
+            module.lines += statement(f"{returned} = {_outputs(plan.model, made)}")
+            missing = " and ".join(f"{variables[name]} is None" for name in optional)
+            alone = f"self.gather({returned})" if gathering else returned
+            module.lines += [f"if {missing}:  # there is no loss", f"    return None, {alone}"]
+            _start(forward, {name: inputs[name] for name in optional}, variables, sizes)
+            (minimised,) = forward.write([loss])
+        else:
+            minimised, *made = forward.write([loss, *outputs])
+            module.lines += statement(f"{returned} = {_outputs(plan.model, made)}")
+        then = f"{returned} if self.training else self.gather({returned})" if gathering else returned
+        module.lines += statement(f"return {minimised}, {then}")
     if _has_sync(program):
         module.lines[:0] = ["self.sync.accumulating, self.sync.bucket_bytes = self.accumulating, self.bucket_bytes"]
     signature = _signature(variables, optional, plan.model, module)
-    return ProgramText(plan, program, module, signature, optional, smaller)
+    return ProgramText(plan, program, module, signature, optional, smaller, gathering)
 
 
 def _optional(model: Model) -> tuple[str, ...]:
@@ -150,6 +162,23 @@ def _optional(model: Model) -> tuple[str, ...]:
 def _outputs(model: Model, variables: Sequence[str]) -> str:
     pairs = zip(model.output_names, variables, strict=True)
     return f"{{{', '.join(f'{json.dumps(name)}: {variable}' for name, variable in pairs)}}}"
+
+
+def output_layout(plan: Plan, value: Value) -> Layout:
+    """In which layout an output is returned: as it is in a training step, whole by a model without a loss."""
+    if plan.model.loss is None:
+        return invariant(plan.mesh)
+    return plan.graph.values[value.name].nearest_whole
+
+
+def _gathering(model: Model, collectives: Collectives, layouts: Sequence[Layout]) -> Iterator[str]:
+    """The lines that replace outputs by whole ones, the same on every device; none where all of them are."""
+    whole = invariant(collectives.mesh)
+    for name, value, layout in zip(model.output_names, model.outputs, layouts, strict=True):
+        found = collectives.conversion(layout, whole, value.shape, value.bytes, gradient=value.needs_gradient)
+        if found is not None:
+            given = f"outputs[{json.dumps(name)}]"
+            yield from statement(f"{given} = parallel.{found.name}({given}, self.groups)", f"{layout} -> {whole}")
 
 
 def _start(forward: ForwardText, inputs: Mapping[str, Value], variables: Mapping[str, str], sizes: str) -> None:
@@ -238,6 +267,8 @@ def _hash(plan: Plan) -> str:
 def _constants(text: ProgramText) -> Iterator[str]:
     inputs = [given.value for given in text.plan.graph.graph.inputs]
     yield _dict("INPUTS", [f"{json.dumps(value.name)}: {_tensor_spec(value, text)}" for value in inputs], "TensorSpec")
+    if text.plan.model.loss is not None and text.plan.model.outputs:
+        yield _dict("OUTPUTS", list(_output_specs(text.plan)), "OutputSpec")
     for module in [*text.program.modules, text.module]:
         for trained in (True, False):
             own = list(_entries(module, trained))
@@ -258,6 +289,12 @@ def _tensor_spec(value: Value, text: ProgramText) -> str:
         names = (json.dumps(name) if name is not None else "None" for name in text.smaller[value.name])
         limit += f", sizes={_tuple(list(names))}"
     return f'TensorSpec({_tuple(map(str, value.shape))}, "{_DTYPES[value.dtype]}"{limit})'
+
+
+def _output_specs(plan: Plan) -> Iterator[str]:
+    for name, value in zip(plan.model.output_names, plan.model.outputs, strict=True):
+        kinds = _tuple(json.dumps(str(kind)) for kind in output_layout(plan, value).kinds)
+        yield f"{json.dumps(name)}: OutputSpec({_tuple(map(str, value.shape))}, {kinds})"
 
 
 def _entries(module: ModuleText, trained: bool) -> Iterator[str]:
@@ -307,7 +344,8 @@ def _cuts(text: ProgramText) -> set[str]:
                     kind, degree = stored.layout.kinds[axis], mesh.axes[axis].degree
                     assert isinstance(kind, Shard)
                     if kind.by != "partition":
-                        position = global_positions("local", [(kind.by, degree, extent, "device")], library)
+                        cut = declared_cut(kind.by, degree, extent, word("device"), library)
+                        position = term_text(global_positions(word("local"), [cut]), str)
                         found.add(f"({json.dumps(kind.by)}, {degree}, {extent}): lambda device, local: {position},")
                     extent //= degree
     return found

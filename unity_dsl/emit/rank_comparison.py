@@ -186,6 +186,7 @@ def trace(module: ModuleType, mesh: Any, start: Start, precision: dtype) -> Trac
         model.seed, model.step = 0, step
         loss, outputs = model(**inputs)
         if loss is not None:
+            outputs = model.gather(outputs) if step == 0 and outputs else {}
             loss.backward()
             model.synchronise()
             losses[f"loss of step {step + 1}"] = loss.detach().double()

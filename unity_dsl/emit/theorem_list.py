@@ -51,6 +51,10 @@ def list_theorems(plan: Plan, library: Library) -> list[dict[str, str | list[str
 
 
 def list_assumed(plan: Plan, library: Library) -> list[str]:
-    """The facts of element functions that theorems of the plan rest on and that are not proved, each once."""
-    facts = (fact for entry in list_theorems(plan, library) for fact in entry.get("assumed", ()))
+    """The facts of element functions that the plan rests on and that are not proved, each once.
+
+    Those of the theorems of its configurations, then those of the rules that it applies.
+    """
+    facts = [fact for entry in list_theorems(plan, library) for fact in entry.get("assumed", ())]
+    facts += [fact for applied in plan.rules for fact in applied.assumed]
     return list(dict.fromkeys(facts))

@@ -16,6 +16,7 @@ class StepKind(StrEnum):
     ALL_REDUCE = "all_reduce"
     REDUCE_SCATTER = "reduce_scatter"
     ALL_TO_ALL = "all_to_all"
+    PERMUTE = "permute"
     EXCHANGE = "exchange"
 
 
@@ -35,6 +36,7 @@ class Step:
     | all_reduce     | sum over the group                                                                |
     | reduce_scatter | sum over the group, keep this device's block of `dim`                             |
     | all_to_all     | cut `to_dim` into blocks, send them out, concatenate what arrives along `dim`     |
+    | permute        | give the whole local tensor to one device and take another's: of `target`'s slices     |
     | exchange       | any other index map: the transfers of slices from `source` to `target`            |
     """
 

@@ -208,6 +208,14 @@ class Model:
         """The loss, if there is one, and the outputs."""
         return (*(() if self.loss is None else (self.loss,)), *self.outputs)
 
+    @property
+    def whole(self) -> tuple[Value, ...]:
+        """What every call of the planned program returns whole on each device: the loss, or without one the outputs.
+
+        Outputs of a training step stay in the layout in which they are: it is the caller's to have them gathered.
+        """
+        return self.outputs if self.loss is None else (self.loss,)
+
     def with_returned(self, graph: Graph, returned: Sequence[Value]) -> Model:
         """The same model over another graph, `returned` being what stands there for the loss and the outputs."""
         first = 0 if self.loss is None else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import permutations, product
 
 import numpy as np
@@ -106,6 +107,14 @@ def all_layouts(extents: Sequence[int], mesh: Mesh) -> tuple[LayoutCodes, int]:
     every = every.at(~every.in_mesh_order)
     others = every.at(np.unique(every.keys(len(extents)), return_index=True)[1])
     return LayoutCodes(*map(np.concatenate, ((kind, others.kind), (ordered.place, others.place)))), len(kind)
+
+
+@lru_cache(maxsize=256)
+def layouts_in_order(extents: tuple[int, ...], mesh: Mesh) -> tuple[Layout, ...]:
+    """Every layout that divides a tensor of those extents, every dimension cut by mesh axes in their order."""
+    dims = tuple(dim for dim, extent in enumerate(extents) if extent > 1)
+    layouts, count = all_layouts(tuple(extents[dim] for dim in dims), mesh)
+    return tuple(layouts.at(slice(count)).layouts(dims))
 
 
 def _nested(kind: Numbers, order: Sequence[int]) -> Numbers:

@@ -17,8 +17,7 @@ import numpy as np
 
 from ..index.library import Library
 from .declared_slices import Indices, positions_of
-from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard
-from .layout_codes import PARTIAL, SHARD, Fractions, LayoutCodes, Numbers, encode
+from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate
 
 # ---------------------------------------------------------------------------------------------- transfers
 
@@ -264,48 +263,3 @@ def _seen(source: Layout, target: Layout, dim: int) -> Iterator[object]:
         there = isinstance(after, Cut) and after.dim == dim
         yield before if here else None
         yield after if there else (here and isinstance(after, Partial))
-
-
-def received_fraction(source: Layout, target: Layout, mesh: Mesh) -> float:
-    """The most any device receives from others in a conversion, as a fraction of the whole tensor.
-
-    For shards by partition only, whose blocks are intervals and for which this does not depend on the extents.
-    """
-    dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)})
-    return float(received_fractions(encode([source], dims), encode([target], dims), mesh)[0])
-
-
-def received_fractions(source: LayoutCodes, target: LayoutCodes, mesh: Mesh) -> Fractions:
-    """`received_fraction` of each source and the target beside it."""
-    terms = np.where((source.kind == PARTIAL) & (target.kind != PARTIAL), mesh.degrees, 1).prod(axis=1)
-    coordinates = np.array([mesh.coordinates(rank) for rank in range(mesh.size)], dtype=np.int64)
-    puts_down = (target.kind == PARTIAL) & (source.kind < PARTIAL)
-    takes = ~(puts_down[:, None, :] & (coordinates > 0)).any(axis=2)
-    wanted = own = np.ones((len(source), mesh.size))
-    for dim in range(max(int(codes.kind.max(initial=0)) for codes in (source, target)) + 1 - SHARD):
-        example, which = _alike(source, target, dim)
-        low, high = _blocks(target.at(example), dim, mesh, coordinates)
-        first, last = _blocks(source.at(example), dim, mesh, coordinates)
-        wanted = wanted * (high - low)[which]
-        own = own * np.maximum(np.minimum(high, last) - np.maximum(low, first), 0.0)[which]
-    return np.asarray(np.where(takes, wanted * terms[:, None] - own, 0.0).max(axis=1))
-
-
-def _alike(source: LayoutCodes, target: LayoutCodes, dim: int) -> tuple[Numbers, Numbers]:
-    """A pair for all that cut a dimension in the same way, and which of these every pair is like: there are few."""
-    places = [np.where(codes.kind == SHARD + dim, codes.place + 1, 0) for codes in (source, target)]
-    axes = source.kind.shape[1]
-    number = np.hstack(places) @ (axes + 1) ** np.arange(2 * axes, dtype=np.int64)
-    _, example, which = np.unique(number, return_index=True, return_inverse=True)
-    return example, which.reshape(-1)
-
-
-def _blocks(layouts: LayoutCodes, dim: int, mesh: Mesh, coordinates: Numbers) -> tuple[Fractions, Fractions]:
-    """The interval of a dimension, scaled to [0, 1), that each device holds. Shape [layouts, devices] each."""
-    start, length = np.zeros((len(layouts), mesh.size)), np.ones((len(layouts), 1))
-    for place in range(len(mesh.axes)):
-        for axis, degree in enumerate(mesh.degrees):
-            cuts = (layouts.kind[:, axis] == SHARD + dim) & (layouts.place[:, axis] == place)
-            length[cuts] /= degree
-            start[cuts] += coordinates[:, axis] * length[cuts]
-    return start, start + length

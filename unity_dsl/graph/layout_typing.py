@@ -24,6 +24,7 @@ from ..index.axes.axis_classes import AxisKind, classify, gradient_free, linear_
 from ..index.equations.instance import Equation, Instance, Operand
 from ..index.equations.term import reads
 from ..index.library import Library
+from ..index.lowering.division import InnerReduce, InnerReplicate
 from ..syntax.ast import ReductionKind
 from .declared_slices import bijective, is_cut
 from .halo import HaloFinder, Halos, HaloWindow, divides_merged, is_halo_op
@@ -76,27 +77,6 @@ class Linearly:
 Role = Uniformly | Along | Linearly
 Configuration = tuple[Role, ...]
 """One role per mesh axis."""
-
-
-@dataclass(frozen=True)
-class InnerReduce:
-    """The result of an equation is reduced at once over mesh axes: Partial to Invariant."""
-
-    equation: int
-    axes: tuple[int, ...]
-    kind: ReductionKind
-
-
-@dataclass(frozen=True)
-class InnerReplicate:
-    """An Invariant tensor is read by an equation that runs over a divided axis: Invariant to Replicate.
-
-    Free forwards, an all-reduce backwards; absent for a tensor that carries no gradient.
-    """
-
-    equation: int
-    operand: str
-    axes: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from ..index.evaluation.native_calls import changed_in_place
 from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
-from .layout import Layout, Mesh
+from .layout import Layout, Mesh, Partial, Replicate, Shard, Window
+from .layout_conversion import Conversions
 from .layout_typing import TypedOperator
 
 
@@ -31,6 +32,15 @@ class PlannedValue:
     value: Value
     produced: Layout
     materialised: tuple[Materialised, ...] = ()
+
+    @property
+    def nearest_whole(self) -> Layout:
+        """Of the layouts in which the value is held, the one that is gathered with the least: the fewest axes along
+        which it is a sum's terms, then overlapping slices, then slices, then copies; the first of equals.
+        """
+        held = (self.produced, *(made.layout for made in self.materialised))
+        kinds = (Partial, Window, Shard, Replicate)
+        return min(held, key=lambda layout: [len(layout.where(kind)) for kind in kinds])
 
 
 @dataclass(frozen=True)
@@ -158,11 +168,15 @@ class Cost:
 
 @dataclass(frozen=True)
 class AppliedRule:
-    """A rule that changed the model: what was replaced first, `layer.h`, and where the model's text says so."""
+    """A rule that changed the model: what was replaced first, `layer.h`, and where the model's text says so.
+
+    `assumed` are the facts of element functions that the rule's proof rests on and that are not proved.
+    """
 
     rule: str
     place: str
     span: Span | None = None
+    assumed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,6 +184,7 @@ class Plan:
     """What the search found and the emitter writes down.
 
     `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
+    `conversions` chooses the steps from each layout to another, as they were priced.
     `warnings` are what the user should know before running it.
     """
 
@@ -179,6 +194,7 @@ class Plan:
     strategy: str
     graph: PlannedGraph
     cost: Cost
+    conversions: Conversions = field(compare=False, repr=False)
     notes: tuple[str, ...] = field(default=())
     rules: tuple[AppliedRule, ...] = ()
     considered: int = 1

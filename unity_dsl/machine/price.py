@@ -16,10 +16,11 @@ import numpy.typing as npt
 from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
-from ..graph.layout_exchange import received_fraction
-from ..graph.layout_typing import InnerReduce, TypedOperator
+from ..graph.layout_typing import TypedOperator
+from ..graph.single_steps import received_fraction
 from ..index.cost.work import Work, backward_work, work
 from ..index.equations.instance import Instance
+from ..index.lowering.division import InnerReduce
 from .machine import Machine
 from .mesh import prime_factors
 
@@ -62,6 +63,18 @@ def group_price(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
     return Price(hops, 1 / bandwidth)
 
 
+@lru_cache(maxsize=4096)
+def direct_price(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
+    """Hops, and the bytes that one member receives from any others at once: all-to-all, permutations, exchanges.
+
+    Unlike in a ring, where one device of a unit (an island, a node) sends for all of the unit, every device of it uses
+    the link: all of the mesh that are in the unit share it, whichever groups they are in.
+    """
+    levels = {mesh.axes[axis].level for axis in axes}
+    per_byte = max(_sharers(level, (), mesh, machine) / machine.levels[level].bandwidth for level in levels)
+    return Price(group_price(axes, mesh, machine).latency, per_byte)
+
+
 def _hops(degree: int) -> int:
     return sum(factor - 1 for factor in prime_factors(degree))
 
@@ -94,12 +107,13 @@ def price_steps(steps: Iterable[Step], mesh: Mesh, machine: Machine, held: float
     """
     total = Price()
     for step in steps:
-        price, held = _price_step(step, mesh, machine, held)
+        price, held = price_step(step, mesh, machine, held)
         total += price
     return total
 
 
-def _price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:
+def price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:
+    """The price of one step, and the fraction of the tensor that a device holds after it."""
     degree = mesh.degree(step.axes)
     moved = (degree - 1) / degree
     match step.kind:
@@ -117,26 +131,40 @@ def _price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[
             once = group_price(step.axes, mesh, machine).scaled(moved * held)
             return once + once, held
         case StepKind.ALL_TO_ALL:
-            return group_price(step.axes, mesh, machine).scaled(moved * held), held
+            return direct_price(step.axes, mesh, machine).scaled(moved * held), held
+        case StepKind.PERMUTE:
+            assert step.source is not None and step.target is not None
+            return price_permutation(step.axes, exchanged(step.source, step.target, mesh), mesh, machine), held
         case StepKind.EXCHANGE:
             assert step.source is not None and step.target is not None
             received, kept = exchanged(step.source, step.target, mesh), local_fraction(step.target, mesh)
-            return price_exchange(step.axes, received, mesh, machine, held + kept), kept
+            return price_exchange(step.axes, received, mesh, machine, held, kept), kept
     raise AssertionError(f"unknown step {step.kind}")
 
 
-def price_exchange(axes: tuple[int, ...], received: float, mesh: Mesh, machine: Machine, copied: float) -> Price:
-    """Slices packed, sent and put in place: a device receives one part of the tensor (of 0 nothing is sent) and copies
-    another, what it holds before and after.
+def price_exchange(
+    axes: tuple[int, ...], received: float, mesh: Mesh, machine: Machine, before: float, after: float
+) -> Price:
+    """Slices packed, sent and put in place: a device receives one part of the tensor, and copies what it has before
+    and after. Where nothing is sent, what it keeps is copied once.
     """
-    local = local_price(machine, 2).scaled(copied)
-    return local if received == 0 else group_price(axes, mesh, machine).scaled(received) + local
+    local = local_price(machine, 2)
+    if received == 0:
+        return local.scaled(after)
+    return direct_price(axes, mesh, machine).scaled(received) + local.scaled(before + after)
+
+
+def price_permutation(axes: tuple[int, ...], received: float, mesh: Mesh, machine: Machine) -> Price:
+    """Every device sends what it holds to one other: a single hop, on the slowest link that the group crosses."""
+    hop = max(machine.levels[mesh.axes[axis].level].latency for axis in axes)
+    return Price(hop, direct_price(axes, mesh, machine).per_byte * received)
 
 
 @lru_cache(maxsize=65536)
 def exchanged(source: Layout, target: Layout, mesh: Mesh) -> float:
     """The part of a tensor that a device receives from others in an exchange between partition shards."""
-    return received_fraction(source, target, mesh)
+    dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)})
+    return received_fraction(source, target, mesh, tuple(dims))
 
 
 def local_fraction(layout: Layout, mesh: Mesh) -> float:

@@ -1,4 +1,4 @@
-"""Answers of the prover: proved, refuted or not proved, and what each rests on."""
+"""Answers of the prover: proved, refuted or not proved, with obligations and assumed facts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ASSUMED = "assumed"
 
 @dataclass(frozen=True)
 class Obligation:
-    """Something that was shown: same_shape, in_bounds, divides, same_layout, same_value, defined or inhabited.
+    """A discharged proof obligation: same_shape, in_bounds, divides, same_layout, same_value, defined or inhabited.
 
-    One named `assumed` was not shown: a fact that the proof rests on.
+    One named `assumed` was not discharged: its statement is a declared fact that the proof uses without a proof of it.
 
-    `questions` are those that z3 was asked on the way, where a proof is followed.
+    `questions` are the queries to z3 on the way, recorded where a derivation is asked for.
     """
 
     name: str
@@ -31,9 +31,10 @@ class Obligation:
 
 @dataclass(frozen=True)
 class Proved:
-    """For all sizes that meet the conditions. `questions` is how often z3 was asked, `facts` what it rests on.
+    """Left refines to right for all sizes that meet the conditions.
 
-    Those of element functions, of which some are assumed.
+    `questions` counts the queries to z3. `facts` are the facts of element functions that were used, assumed ones
+    included.
     """
 
     obligations: tuple[Obligation, ...]
@@ -43,13 +44,13 @@ class Proved:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """The facts that the proof rests on and that are not proved themselves."""
+        """The statements of the facts that the proof uses and that are assumed."""
         return tuple(obligation.statement for obligation in self.obligations if obligation.name == ASSUMED)
 
 
 @dataclass(frozen=True)
 class Refuted:
-    """Both sides were run in NumPy at these sizes, and differ there."""
+    """A counterexample: both sides were evaluated in NumPy at its sizes and inputs, and differ."""
 
     counterexample: Difference
     seconds: float
@@ -57,7 +58,7 @@ class Refuted:
 
 @dataclass(frozen=True)
 class NotProved:
-    """Neither: the obligation that was not met, and why."""
+    """Neither proved nor refuted: the first obligation that could not be discharged, and why."""
 
     obligation: str
     reason: str

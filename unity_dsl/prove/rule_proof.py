@@ -1,7 +1,7 @@
 """Proves or refutes a rule for all sizes that meet its conditions: obligations, in order.
 
-The contract: wherever the left side has a value, the right side has the same, over the reals and at all sizes that meet
-the conditions. So a rule read from left to right never loses a value; it may give one where there was none.
+The relation shown is refinement, as in Alive: wherever the left side has a value, the right side has the same, over the
+extended reals and at all sizes that meet the conditions. Where the left side has no value, the right side may have any.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from time import perf_counter
 from ..index.library import Library
 from ..syntax.ast import FactDecl, OperatorDecl
 from ..syntax.parse_rules import RuleDecl
-from .answer import ASSUMED, Answer, NotProved, Obligation, Proved, Refuted
+from .answer import Answer, NotProved, Obligation, Proved, Refuted
 from .conditional.conditional_equality import ConditionalEquality
 from .decision.integer_arithmetic import Arithmetic, Question
-from .equality.form_equality import Comparison
-from .functions.definedness import has_value, partial_name
-from .functions.fact_proofs import assumed_facts
-from .normal_form.form import Unsupported, refreshed_family
+from .functions.definedness import partial_name
+from .functions.domain_inclusion import uncovered
+from .functions.fact_minimisation import with_assumed_facts
+from .normal_form.form import Unsupported
 from .normal_form.guard import compare
-from .normal_form.step_limit import OutOfSteps, limited
+from .normal_form.step_limit import OutOfSteps, limited, steps_left
 from .refutation.counterexample import Shrinking, outside_training
 from .refutation.numeric_run import LARGE, SPARSE, Difference, IllShaped, Run, long_sizes, witness_sizes
 from .translation.operator_forms import Tensor
@@ -35,18 +35,18 @@ from .translation.size_assumptions import Claim
 from .translation.symbolic_sizes import Failed, shown
 
 WITNESSES = (0, 2, SPARSE, SPARSE + 1, LARGE)
-"""Draws of inputs at which a proved rule is run: without a pattern, of few whole numbers, of zeros, negative, large."""
+"""Seeds of inputs at which a proved rule is evaluated: generic, small integers, zeros, negative, large."""
 ALL_STEPS, PROOF_STEPS, RUN_STEPS = 50_000, 40_000, 10_000
-"""What a rule may take at all its ranks together, and at each its proof and its runs in NumPy."""
+"""Step limits: of a rule at all its ranks, of the proof at one, of the evaluations in NumPy at one."""
 TRIALS = (*range(12), *range(SPARSE, SPARSE + 4), *range(LARGE, LARGE + 6))
-"""Random instances that look for a counterexample where no proof is found."""
+"""Seeds of the random instances searched for a counterexample where no proof is found."""
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """A proof at given ranks of the rule's rest groups, as far as it went.
+    """A proof, possibly partial, at given ranks of the rule's rest groups.
 
-    `outputs` are both sides, in the same indices; `questions` is all that z3 was asked, in order.
+    `outputs` are the normal forms of both sides over the same indices; `questions` are all queries to z3, in order.
     """
 
     ranks: Ranks
@@ -58,28 +58,47 @@ class Derivation:
 
 
 def prove_rule(rule: RuleDecl, library: Library, *, shrink: bool = True, numbers: bool = True) -> Answer:
-    """Whether left equals right. A counterexample is made small for a reader, unless `shrink` is off.
+    """Proves or refutes that the left side refines to the right one.
 
-    Without `numbers` no side is ever run: what is proved then is proved by the calculus alone, and nothing is refuted.
-    Raises InputError for names that are not there and calls that cannot be read.
+    `shrink` makes a counterexample, and the set of facts that are assumed, small.
+
+    Without `numbers` no side is evaluated, so nothing is refuted.
+
+    Raises InputError for unknown names and for calls that cannot be read.
     """
-    return _prove(rule, library, None, shrink=shrink, numbers=numbers)
+    return _with_fewest_facts(rule, library, None, shrink=shrink, numbers=numbers)
 
 
 def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivation, ...]]:
-    """The answer of `prove_rule` with what it rests on, one derivation for each choice of ranks."""
+    """The answer of `prove_rule`, with one derivation for each choice of ranks."""
     derivations: list[Derivation] = []
-    answer = _prove(rule, library, derivations, shrink=True, numbers=True)
+    answer = _with_fewest_facts(rule, library, derivations, shrink=True, numbers=True)
     return answer, tuple(derivations)
 
 
-@limited(ALL_STEPS)
+def _with_fewest_facts(
+    rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool, numbers: bool
+) -> Answer:
+    """`_prove`, repeated without evaluations to see which facts it needs; `derivations` are those of the answer."""
+
+    def again(restricted: Library) -> Answer:
+        record: list[Derivation] | None = None if derivations is None else []
+        answer = _prove(rule, restricted, record, shrink=False, numbers=False)
+        if derivations is not None and record is not None and isinstance(answer, Proved):
+            derivations[:] = record
+        return answer
+
+    with limited(ALL_STEPS):
+        found = _prove(rule, library, derivations, shrink=shrink, numbers=numbers)
+        steps = ALL_STEPS - (steps_left() or 0)
+    return with_assumed_facts(found, library, again if shrink else None, steps)
+
+
 def _prove(
     rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool, numbers: bool
 ) -> Answer:
     begun = perf_counter()
     rule = by_results(rule, library)
-    basis = library
     try:
         rule, library = with_reals(rule, library)
         claim = claim_of(rule)
@@ -108,15 +127,13 @@ def _prove(
         facts |= prover.facts
     if unmet is not None:
         return NotProved(unmet.obligation, unmet.message, perf_counter() - begun)
-    used = tuple(facts.values())
-    assumed = (Obligation(ASSUMED, text) for text in assumed_facts(used, basis))
-    return Proved((*shown_at, *assumed), questions, perf_counter() - begun, used)
+    return Proved(tuple(shown_at), questions, perf_counter() - begun, tuple(facts.values()))
 
 
 def modes(rule: RuleDecl, library: Library) -> Iterator[tuple[bool, Library]]:
-    """What the operators compute in training and, where a called one has an `eval` clause, outside of it.
+    """The libraries of training and, where a called operator has an `eval` clause, of evaluation.
 
-    Each with whether it is the latter.
+    Each with whether it is that.
     """
     yield False, library
     called = [declaration(call, library) for call in calls(rule)]
@@ -125,7 +142,7 @@ def modes(rule: RuleDecl, library: Library) -> Iterator[tuple[bool, Library]]:
 
 
 class Prover:
-    """A rule at given ranks of its rest groups."""
+    """The proof of a rule at given ranks of its rest groups."""
 
     def __init__(
         self,
@@ -152,7 +169,7 @@ class Prover:
         self.views: Views = {}
 
     def run(self) -> tuple[Obligation, ...] | Difference | Failed:
-        """The obligations met, a counterexample, or the obligation that is not met."""
+        """The obligations discharged, a counterexample, or the obligation that could not be discharged."""
         sizes = witness_sizes(self.claim, self.names, 0)
         if sizes is None:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
@@ -174,14 +191,14 @@ class Prover:
                     *(Obligation("divides", text) for text in graph.divisions),
                 )
         except Failed as failed:
-            # Without a common layout there is no common index at which two values could be compared.
+            # Values are compared at a common index, which tensors of different layouts do not have.
             comparable = failed.obligation in ("same_value", "same_shape", "defined")
             return (self._counterexample(graph) if comparable else None) or failed
         except OutOfSteps as reason:
             return self._counterexample(graph) or Failed("same_value", f"given up after {reason}")
         except Unsupported as reason:
             return self._counterexample(graph) or Failed("same_value", f"no method for {reason}")
-        # No proof rests on this run: it guards against faults of the prover itself.
+        # The proof is complete without this run, which guards against faults of the prover itself.
         try:
             seeds = WITNESSES if self.numbers else ()
             found = next(filter(None, (self.difference(graph, sizes, seed) for seed in seeds)), None)
@@ -190,12 +207,12 @@ class Prover:
         return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text({**sizes, **reals})))
 
     def derivation(self, obligations: tuple[Obligation, ...]) -> Derivation:
-        """What was done, after `run`."""
+        """What was computed, after `run`."""
         questions = tuple(self.arithmetic.record or ())
         return Derivation(self.ranks, self.witness, self.inputs, tuple(self.outputs), obligations, questions)
 
     def _asked(self, *names: str) -> tuple[Question, ...]:
-        """The questions about these obligations since the last time."""
+        """The queries to z3 since the last call, for these obligations."""
         if self.arithmetic.record is None:
             return ()
         since, self.told = self.arithmetic.record[self.told :], len(self.arithmetic.record)
@@ -229,7 +246,7 @@ class Prover:
         return tuple(met)
 
     def _same_shape(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """Both sides in the same indices. Raises Failed."""
+        """Both sides over the same indices. Raises Failed where their shapes differ."""
         if {name for name, _ in left.devices} != {name for name, _ in right.devices}:
             raise Failed("same_layout", "the two sides have other device axes")
         shapes = [[tuple(var.size for var in dim) for dim in tensor.dims] for tensor in (left, right)]
@@ -249,34 +266,33 @@ class Prover:
             raise Failed("same_value", f"output {output}: the coefficients are not known to agree")
 
     def _defined(self, output: int, graph: Graph, left: Tensor, right: Tensor) -> None:
-        """Every partial application on the right has a value wherever the left side has one. Raises Failed."""
-        known = [partial.family for partial in left.domain]
-        comparison = Comparison(self.arithmetic)
-        functions = graph.functions
-        conditional = ConditionalEquality(left.domain, functions)
-        for partial in right.domain:
-            if has_value(partial.function, functions.signs, functions.laws.functions):
-                continue
-            if conditional.has_value(partial):
-                continue
-            if not any(comparison.member(known, refreshed_family(one.family)) for one in partial.weaker):
-                what = partial_name(partial.function)
-                raise Failed("defined", f"output {output}: {what} is not known to have a value where the left side has")
+        """Shows that each partial application of the right side has a value wherever the left side has one.
+
+        Raises Failed.
+        """
+        conditional = ConditionalEquality(left.domain, graph.functions)
+        partial = uncovered(right.domain, left.domain, graph.functions, conditional.has_value)
+        if partial is not None:
+            what = partial_name(partial.function)
+            raise Failed("defined", f"output {output}: {what} is not known to have a value where the left side has")
 
     # ------------------------------------------------------------------------------------------ numbers
 
     def difference(self, graph: Graph, sizes: Mapping[str, int], seed: int) -> Difference | None:
-        """Where the sides differ at these sizes. Raises IllShaped and Unsupported where they have no value there."""
+        """The first difference of the sides at these sizes.
+
+        Raises IllShaped and Unsupported where they cannot be evaluated.
+        """
         return Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes).difference(seed)
 
     @limited(RUN_STEPS)
     def smallest(self, found: Difference) -> Difference:
-        """The same for a reader: small sizes, simple inputs."""
+        """The counterexample shrunk: small sizes, simple inputs."""
         return Shrinking(self.rule, self.claim, self.library, self.ranks, self.views).smallest(found)
 
     @limited(RUN_STEPS)
     def _counterexample(self, graph: Graph) -> Difference | None:
-        """A difference on random instances, small sizes first; sizes of 1 among them."""
+        """A difference on random instances, small sizes first, sizes of 1 included; None where none is found."""
         if not self.numbers or not all(id(view) in graph.views for view in views(self.rule)):
             return None  # how the axes of a view divide its dimensions is not known
         for sizes, seed in self._trials():
@@ -289,7 +305,7 @@ class Prover:
         return None
 
     def _trials(self) -> Iterator[tuple[Mapping[str, int], int]]:
-        """Sizes, and draws of inputs at them: small sizes first, and one size that is long at last."""
+        """Sizes with seeds of inputs: small sizes first, one long size last."""
         for turn, seed in enumerate(TRIALS):
             sizes = witness_sizes(self.claim, self.names, seed, least=2 if turn < len(TRIALS) // 2 else 1)
             if sizes is not None:

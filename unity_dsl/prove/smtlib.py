@@ -12,12 +12,12 @@ UNSAT = "unsat"
 
 
 def rests_on(derivation: Derivation) -> tuple[Question, ...]:
-    """The questions that the proof rests on. The others asked for something that could also have been left."""
+    """The queries answered `unsat`, which the proof uses. The others only decided between methods."""
     return tuple(question for question in derivation.questions if question.answer == UNSAT)
 
 
 def smt_files(rule: str, derivations: Sequence[Derivation]) -> dict[str, str]:
-    """The questions that the proof of a rule rests on, by file name."""
+    """The queries that the proof of a rule uses as SMT-LIB 2 texts, by file name."""
     texts = _smt_texts(rule, derivations)
     return {f"{rule}.{number:03}.{name}.smt2": text for number, (name, text) in enumerate(texts, 1)}
 
@@ -32,7 +32,7 @@ def _smt_texts(rule: str, derivations: Sequence[Derivation]) -> Iterator[tuple[s
 
 
 def smt_text(heading: str, question: Question, notation: Notation) -> str:
-    """A question as a file, with what it says in words."""
+    """A query as an SMT-LIB 2 file, with a heading and its reading in `.rules` notation as comments."""
     lines = [
         f"; {heading}",
         f"; obligation {question.obligation}: {question_text(question, notation)}",

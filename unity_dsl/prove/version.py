@@ -6,14 +6,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PROVER = 5
-"""Raised with every change in what this stage, or the calculus that it rests on, takes for proved.
+"""Incremented with every change in what this stage, or the calculus that it uses, proves.
 
-Certificates name it: those of another number count for nothing.
+Certificates of another version are not valid.
 """
 
 
 def solver_version() -> str:
-    """The version of z3, found out without loading it where its package says so."""
+    """The version of z3, read from the package's metadata folder where there is one, so that z3 need not be loaded."""
     # By the name of the folder `z3_solver-4.13.0.0.dist-info` beside it: importlib.metadata takes long to load.
     found = find_spec("z3")
     if found is not None and found.origin is not None:

@@ -1,1 +1,1 @@
-"""Theorems kept, looked up and used: substitutions and the configurations of operators, with their certificates."""
+"""Rules and sharding theorems, stored, looked up and applied; their certificates."""

@@ -1,9 +1,9 @@
 """Certificates of rules: written, read, and found stale where a declaration or a recorded version changed.
 
-`X.certificates.json` stands beside `X.rules`. A certificate counts for a rule only while everything that its proof
-rests on is what it was: the rule, every declaration that it reaches, the prover and z3. Anything else leads to a new
-proof. It is a record and no signature: who can write the file can write a false one, and `unityc rules verify`, which
-proves everything again, finds it out.
+`X.certificates.json` stands beside `X.rules`. A certificate is valid while the hashes of everything that the proof
+depends on are unchanged: the rule, every declaration that it reaches, the versions of the prover and of z3; otherwise
+the rule is proved again. It is a record, not a signature: whoever can write the file can forge one; `unityc rules
+verify` proves every rule again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..index.library import Library
-from ..prove.answer import Proved
+from ..prove.answer import ASSUMED, Proved
 from ..prove.version import PROVER, solver_version
 from ..syntax.ast import Apply
 from ..syntax.canonical_text import canonical_text, syntax_nodes
@@ -28,19 +28,19 @@ from ..syntax.read import read_bytes
 FORMAT = 1
 SUFFIX = ".certificates.json"
 MAX_BYTES = 8 << 20
-"""Some thousand rules; what is larger is no file of certificates."""
+"""Size limit of a file of certificates, some thousand rules."""
 RULE = "rule"
-"""What a rule itself is called among the declarations that it rests on."""
+"""The key of the rule itself among the declarations of its certificate."""
 FACTS = "facts"
-"""And what is stated of element functions, by which the prover may rewrite any of them."""
+"""The key of all facts of element functions, which the prover may use in any proof."""
 AGAIN = "`unityc rules prove FILE --write` proves the rules again and writes their certificates"
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """That a rule was proved.
+    """The record that a rule was proved.
 
-    `declarations` are what the proof rests on, each with its hash; `obligations` are pairs of name and statement.
+    `declarations` are the dependencies of the proof, each with its hash; `obligations` are pairs of name and statement.
     """
 
     name: str
@@ -51,25 +51,30 @@ class Certificate:
 
     @property
     def hash(self) -> str:
-        """SHA-256 over all the rest, so that no part can be changed by itself."""
+        """SHA-256 over all other fields."""
         content = [self.name, sorted(self.declarations.items()), self.obligations, self.prover, self.z3]
         return sha256(json.dumps(content).encode()).hexdigest()
 
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """The assumed facts that the proof depends on."""
+        return tuple(statement for name, statement in self.obligations if name == ASSUMED)
+
 
 def certify(rule: RuleDecl, proved: Proved, library: Library) -> Certificate:
-    """The certificate of a proof that was just made."""
+    """The certificate of a proof."""
     obligations = tuple((obligation.name, obligation.statement) for obligation in proved.obligations)
     return Certificate(rule.name, rule_declarations(rule, library), obligations, PROVER, solver_version())
 
 
 def certified(rule: RuleDecl, library: Library, certificates: Mapping[str, Certificate]) -> bool:
-    """Whether a rule counts as proved without a new proof."""
+    """Whether a valid certificate makes a new proof unnecessary."""
     found = certificates.get(rule.name)
     return found is not None and stale_reason(rule, library, found) is None
 
 
 def stale_reason(rule: RuleDecl, library: Library, certificate: Certificate) -> str | None:
-    """Why a certificate says nothing of a rule, or None where it holds."""
+    """Why a certificate is not valid for a rule, None where it is."""
     if certificate.name != rule.name:
         return f"it is that of `{certificate.name}`"
     if certificate.prover != PROVER:
@@ -88,7 +93,7 @@ def stale_reason(rule: RuleDecl, library: Library, certificate: Certificate) -> 
 
 
 def rule_declarations(rule: RuleDecl, library: Library) -> dict[str, str]:
-    """The hashes of the rule and of every declaration that it reaches, by what they are: `op linear`, `fn relu`."""
+    """The hashes of the rule and of every declaration that it reaches, by kind and name: `op linear`, `fn relu`."""
     return {RULE: _hash(canonical_text(rule)), **reached_hashes(called_names(rule), library)}
 
 
@@ -100,10 +105,10 @@ def called_names(rule: RuleDecl) -> frozenset[str]:
 
 
 def reached_hashes(names: Iterable[str], library: Library) -> dict[str, str]:
-    """The hashes of the declarations of these names and of the element functions that they use, by what they are.
+    """The hashes of these declarations and of the element functions that they use, by kind and name.
 
-    `facts` are all that are stated of element functions, wherever they are used. A name that is not there is kept as
-    such: what rests on it cannot be proved.
+    `facts` hashes all facts stated of element functions, wherever they are used. An unknown name is recorded as such,
+    since no proof can depend on it.
     """
     declared = _declared(library)
     hashes = {FACTS: declared[FACTS].hash}
@@ -127,7 +132,7 @@ class _Declared:
 
 @lru_cache(maxsize=4)
 def _declared(library: Library) -> Mapping[str, _Declared]:
-    """Every declaration of a library, by what it is."""
+    """Every declaration of a library, by kind and name."""
     groups = {"op": library.operators, "parallel": library.parallels, "fn": library.functions}
     found = {
         f"{kind} {name}": _Declared(_hash(canonical_text(declaration)), _functions_used(declaration, library))
@@ -197,7 +202,7 @@ def read_certificates(path: Path) -> dict[str, Certificate]:
 
 
 class _Damaged(Exception):
-    """A file of certificates that is not what is written, said in words."""
+    """The text is not a file of certificates; the first argument says where."""
 
 
 def _read(data: bytes) -> dict[str, Certificate]:

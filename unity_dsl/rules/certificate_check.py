@@ -8,24 +8,25 @@ from pathlib import Path
 from ..index.library import Library
 from ..prove.answer import Proved
 from ..syntax.diagnostic import fail
+from ..syntax.parse_rules import parse_rules
 from ..syntax.span import Source
 from .certificate import AGAIN, Certificate, certificates_path, certify, read_certificates, stale_reason
 from .rulebook import Verdict
-from .wellformed import load_rules
+from .wellformed import read_rules
 
 
 def check_certificates(path: Path, source: Source, library: Library) -> Mapping[str, Certificate]:
-    """The certificates beside a file of rules, each of them still true of what it rests on.
+    """The certificates beside a file of rules, all of them valid. Ill-formed rules are skipped.
 
     Raises E543 where there are none, E544 where the file is damaged, E545 where one is stale.
     """
     found = read_certificates(certificates_path(path))
-    rules = load_rules(source, library)
+    rules, _ = read_rules(source, library)
     for rule in rules:
         reason = stale_reason(rule, library, found[rule.name]) if rule.name in found else None
         if reason is not None:
             raise fail("E545", f"the certificate of `{rule.name}` is stale: {reason}", rule.span, help=AGAIN)
-    left_over = sorted(set(found) - {rule.name for rule in rules})
+    left_over = sorted(set(found) - {rule.name for rule in parse_rules(source).rules})
     if left_over:
         message = f"{certificates_path(path)} has a certificate of `{left_over[0]}`, a rule that is not there"
         raise fail("E545", message, help=AGAIN)
@@ -33,7 +34,7 @@ def check_certificates(path: Path, source: Source, library: Library) -> Mapping[
 
 
 def check_proofs(verdicts: Sequence[Verdict], library: Library, certificates: Mapping[str, Certificate]) -> None:
-    """New proofs against certificates. Raises E543 for a proved rule without one, E545 for one of another proof."""
+    """Compares new proofs with certificates. Raises E543 for a proved rule without one, E545 for a different proof."""
     for verdict in verdicts:
         if not isinstance(verdict.answer, Proved):
             continue

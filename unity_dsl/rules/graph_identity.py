@@ -13,12 +13,15 @@ Identity = tuple[object, ...]
 
 @dataclass
 class Identities:
-    """Numbers for values by how they are computed, the same number in every model for the same computation."""
+    """Value numbering across models: equal numbers for equal computations."""
 
     numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def of(self, model: Model) -> Identity:
-        """Equal for models that differ in names alone. What is computed twice counts twice."""
+        """The key of a model, equal for models that differ in names alone.
+
+        Repeated computations count with multiplicity.
+        """
         known, every = self._graph(model.graph, {})
         return tuple(known[value.name] for value in model.returned), every
 
@@ -26,7 +29,7 @@ class Identities:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def _graph(self, graph: Graph, outside: Mapping[str, int]) -> tuple[dict[str, int], tuple[int, ...]]:
-        """The number of every value, and those of all steps, sorted. What is stored goes by its name."""
+        """The number of every value, and the sorted numbers of all steps. Stored tensors are numbered by name."""
         known = dict(outside)
         every: list[int] = []
         stored: tuple[Input | Weight | Buffer, ...] = (*graph.inputs, *graph.weights, *graph.buffers)
@@ -63,9 +66,9 @@ class Identities:
 
 
 def operation(instance: Instance) -> tuple[object, ...]:
-    """What an operator does to its operands, up to the names of axes: equal for equal functions of equal shapes.
+    """The key of an operator up to names of axes: equal for equal functions of equal shapes.
 
-    Axes of a pattern that stay together, and those of size 1, are no axes of their own here.
+    Adjacent axes of a pattern are merged, and those of size 1 dropped.
     """
     inputs = tuple((instance.shape(operand), operand.integer_range) for operand in instance.inputs)
     outputs = tuple((instance.shape(operand), operand.integer_range) for operand in instance.outputs)
@@ -75,7 +78,7 @@ def operation(instance: Instance) -> tuple[object, ...]:
 
 
 def is_same(instance: Instance) -> bool:
-    """Whether an operator is a rearrangement that changes nothing."""
+    """Whether an operator is a rearrangement equal to the identity."""
     if instance.name != "rearrange" or instance.native:
         return False
     places = [place for _, place in _pattern(instance)]
@@ -83,7 +86,7 @@ def is_same(instance: Instance) -> bool:
 
 
 def _pattern(instance: Instance) -> tuple[tuple[int, int], ...]:
-    """Per run of source axes that stay together: its size, and its place in the result, -1 where it is reduced."""
+    """(size, position in the result) of each run of adjacent source axes; position -1 where it is reduced."""
     (source,), target = instance.inputs, instance.outputs[0]
     places = {axis: place for place, axis in enumerate(a for a in target.axes if instance.sizes[a] != 1)}
     runs: list[tuple[int, list[int]]] = []
@@ -100,5 +103,5 @@ def _pattern(instance: Instance) -> tuple[tuple[int, int], ...]:
 
 
 def _joins(last: int, place: int) -> bool:
-    """Whether an axis goes on where the one before it ended: both reduced, or neighbours in the result."""
+    """Whether an axis extends the run before it: both reduced, or adjacent in the result."""
     return last == place == -1 or (last >= 0 and place == last + 1)

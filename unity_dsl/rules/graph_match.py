@@ -1,12 +1,12 @@
-"""Matches the left side of a rule against the graph of a model.
+"""Matches the left side of a rule against the graph of a model (subgraph matching by backtracking).
 
-A match binds the rule's inputs to values of one graph, the model's or the body of a repeat; in a body it stands for
-every iteration. A left side that begins in one iteration and ends in the next, or inside a repeat and outside of it, is
-not found. Operators whose two operands may be exchanged (`x + y`) are matched in both orders.
+A match binds the rule's inputs to values of one graph, the model's or the body of a repeat; in a body it applies to
+every iteration. Matches across iterations, or across the border of a repeat, are not found. Commutative operators (`x +
+y`) are matched in both operand orders.
 
-An operator fits where its declaration, its attributes and its pattern are those of the rule at the sizes that the match
-determines: these are worked out from the shapes of the bound values, from attributes and from the axes of patterns, and
-the conditions of the rule are asked of them. Values between are part of a match even where others read them.
+An operator matches if its declaration, attributes and pattern equal the rule's at the sizes that the match determines.
+These follow from the shapes of the bound values, from attributes and from the axes of patterns, and must meet the
+rule's conditions. Intermediate values may have other readers.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from .match_sizes import Equation, solve_sizes
 from .substitution import Substitution
 
 STEPS = 20_000
-"""Comparisons of a call with an operator in one model: several results with nothing in common fit everywhere."""
+"""Limit of comparisons of a call with an operator in one model."""
 _SETTLING = 50
-"""Comparisons that it is worth to work out the sizes of a match."""
+"""Comparisons counted for solving the sizes of a match."""
 
 
 class TooMany(Exception):
-    """The search for matches was given up after `STEPS` comparisons."""
+    """The limit of `STEPS` comparisons is reached."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """A call of the left side with the node that it was found to be; operands in the order of the rule."""
+    """A call of the left side with the node it is matched to; operands in the order of the rule."""
 
     call: GraphCall
     view: GraphView | None
@@ -57,9 +57,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Match:
-    """A place of a rule. `path` names the repeats around the graph, outermost first, `roots` are what the left sides
-    are, `values` what the inputs and local names are,
-    `numbers` what the names in attributes are that stand for real numbers, sizes included.
+    """An occurrence of a rule in a model.
+
+    `path` names the enclosing repeats, outermost first, `roots` are the values of the left sides, `values` those of
+    inputs and local names, `numbers` those of the names in attributes that stand for real numbers, sizes included.
     """
 
     substitution: Substitution
@@ -79,7 +80,7 @@ class Match:
 
 @dataclass(frozen=True)
 class _Found:
-    """A match in the making."""
+    """A partial match."""
 
     values: Mapping[str, Value] = field(default_factory=dict)
     sites: tuple[Site, ...] = ()
@@ -89,9 +90,9 @@ class _Found:
 
 
 def matches(substitution: Substitution, model: Model) -> Iterator[Match]:
-    """Every place of the model where the left side stands, in the order of the model's steps.
+    """Every match of the left side, in the order of the model's steps.
 
-    Raises TooMany, after some, where there is no end of looking for them.
+    Raises TooMany, possibly after some matches, at the limit of comparisons.
     """
     steps = iter(range(STEPS))
     for path, graph in graphs(model.graph):
@@ -99,7 +100,7 @@ def matches(substitution: Substitution, model: Model) -> Iterator[Match]:
 
 
 def graphs(graph: Graph, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Graph]]:
-    """A graph and the bodies of its repeats, each with the names of the repeats around it."""
+    """A graph and the bodies of its repeats, each with its path of repeats."""
     yield path, graph
     for step in graph.steps:
         if isinstance(step, Segment):
@@ -107,7 +108,7 @@ def graphs(graph: Graph, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 class _Matcher:
-    """A rule over one graph."""
+    """The matching of a rule in one graph."""
 
     def __init__(self, substitution: Substitution, path: tuple[str, ...], graph: Graph, steps: Iterator[int]) -> None:
         self.substitution = substitution
@@ -129,7 +130,7 @@ class _Matcher:
     def _roots(
         self, number: int, roots: tuple[Value, ...], found: _Found
     ) -> Iterator[tuple[tuple[Value, ...], _Found]]:
-        """The left sides one after the other, each at a value of its own."""
+        """Matches of the left sides in order, each at another value."""
         if number == len(self.substitution.left):
             yield roots, found
             return
@@ -150,7 +151,7 @@ class _Matcher:
     # ------------------------------------------------------------------------------------------ structure
 
     def _expr(self, expr: GraphExpr, value: Value, found: _Found) -> Iterator[_Found]:
-        """The ways in which an expression stands for a value."""
+        """The extensions of a partial match by an expression at a value."""
         match expr:
             case Name(name) if name in found.values:
                 if found.values[name].name == value.name:
@@ -180,7 +181,7 @@ class _Matcher:
                 site = Site(call, view, node, node.arguments)
                 yield from self._operands((view.operand,), site, found)
                 return
-            # `relu(x[a, b] -> [b, a])` of a rule is one call with a pattern, of a model a rearrangement and a relu.
+            # `relu(x[a, b] -> [b, a])` is one call with a pattern in a rule, but a rearrangement and a relu in a model.
         if node.instance.native:
             orders = [node.arguments]
             if is_commutative(node.instance.operator) and node.arguments[0].name != node.arguments[1].name:
@@ -201,7 +202,7 @@ class _Matcher:
     # ------------------------------------------------------------------------------------------ sizes
 
     def _settled(self, roots: tuple[Value, ...], found: _Found) -> Match | None:
-        """The match with its sizes, if there are any that fit."""
+        """The match with its sizes; None where the sizes or conditions do not fit."""
         self._count(_SETTLING)
         for ranks in self._ranks(found.values):
             sizes = self._sizes(found, ranks)
@@ -214,7 +215,7 @@ class _Matcher:
         return None
 
     def _ranks(self, values: Mapping[str, Value]) -> Iterator[Ranks]:
-        """Ranks of the rest groups that fit the ranks of the bound values."""
+        """Ranks of the rest groups consistent with the ranks of the bound values."""
         groups = self.substitution.groups
         bound = [(tensor, values[tensor.name]) for tensor in self.substitution.rule.inputs if tensor.name in values]
         most = max((len(value.shape) for _, value in bound), default=0)
@@ -250,7 +251,7 @@ class _Matcher:
         return sizes if substitution.claim.holds(sizes) else None
 
     def _attributes(self, site: Site) -> Iterator[Equation]:
-        """Whole attributes that the rule gives in sizes. A constant may count from the end: that is seen later."""
+        """Equations for integer attributes given in sizes. Constants may count from the end and are checked later."""
         for name, expr in site.call.attributes:
             if self.substitution.is_real(expr):
                 continue
@@ -283,7 +284,7 @@ class _Matcher:
             return None
 
     def _fits(self, site: Site, ranks: Ranks, sizes: Mapping[str, int], numbers: Numbers) -> bool:
-        """Whether the call of the rule is, at these sizes, the very operator of the model."""
+        """Whether the rule's call at these sizes equals the model's operator."""
         try:
             wanted = instance_of(self.substitution, site.call, site.view, site.operands, ranks, sizes, numbers)
         except (InputError, Unsupported):
@@ -297,7 +298,7 @@ def _rank(size: object, ranks: Ranks) -> int:
 
 
 def _view_sizes(view: GraphView, instance: Instance) -> dict[str, int]:
-    """Sizes of the axes that a rule's view names, from the model's pattern where it divides the dimension alike."""
+    """Sizes of the axes of a rule's view, from the model's pattern where it has the same axes."""
     told: dict[str, int] = {}
     for names, axes in zip(view.source, instance.inputs[0].dims, strict=False):
         named = [str(name) for name in names if name != 1]
@@ -324,7 +325,7 @@ def instance_of(
     sizes: Mapping[str, int],
     numbers: Numbers,
 ) -> Instance:
-    """A call of the rule at numbers. Raises InputError where it does not fit its operands, and Unsupported."""
+    """A call of the rule at numeric sizes. Raises InputError where it does not fit its operands, and Unsupported."""
     operator = substitution.library.operators[call.name]
     shapes = [Shape(value.shape, value.integer_range, value.span) for value in operands]
     given = {
@@ -343,7 +344,7 @@ def instance_of(
 
 @lru_cache(maxsize=1024)
 def is_commutative(operator: OperatorDecl) -> bool:
-    """Whether the declaration is a sum or a product of its two operands, read alike: the law is that of arithmetic."""
+    """Whether the operator is the sum or product of its two operands, read at the same index."""
     if len(operator.inputs) != 2 or len(operator.statements) != 1 or operator.evaluation or operator.attributes:
         return False
     first, second = operator.inputs

@@ -1,4 +1,4 @@
-"""Sizes of a rule at a match: polynomials in names, solved from the model's sizes."""
+"""Sizes of a rule at a match: solves polynomial equations between the rule's names and the model's sizes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from fractions import Fraction
 from ..prove.normal_form.polynomial import Monomial, Poly
 
 Equation = tuple[Poly, int]
-"""A size of the rule and what it is in the model."""
+"""A size of the rule, equated with a number of the model."""
 
 
 def solve_sizes(equations: Iterable[Equation]) -> dict[str, int] | None:
-    """Numbers for the names, as far as the equations determine them one by one; None where they contradict each other
-    or ask for a size that is no whole number above 0.
+    """The names that the equations determine one by one.
+
+    None where they contradict or need a size that is no integer >= 1.
     """
     pending = list(equations)
     known: dict[str, int] = {}
@@ -38,7 +39,7 @@ def solve_sizes(equations: Iterable[Equation]) -> dict[str, int] | None:
 
 
 def _rest(size: Poly, known: Mapping[str, int]) -> tuple[dict[Monomial, Fraction], Fraction]:
-    """What is still unknown of a size, and the number that the rest of it is worth."""
+    """The unknown part of a polynomial, and the value of its known part."""
     rest: dict[Monomial, Fraction] = {}
     for monomial, coefficient in size.terms:
         value = coefficient
@@ -52,7 +53,7 @@ def _rest(size: Poly, known: Mapping[str, int]) -> tuple[dict[Monomial, Fraction
 
 
 def _single(rest: Mapping[Monomial, Fraction]) -> str | None:
-    """The name of the one unknown, where it occurs once and to the first power."""
+    """The only unknown, where it occurs once and linearly; else None."""
     if len(rest) != 1:
         return None
     (monomial,) = rest

@@ -1,8 +1,7 @@
-"""Applies a match: the right side of a rule put in place of the left.
+"""Applies a match: replaces the matched left side of a rule by its right side.
 
-What is replaced keeps its name, so that whatever reads it, an output or a pin, finds it where it was; values that are
-no longer read go. Weights, inputs, outputs, the loss and random numbers stay what they were: a match that would change
-them is refused.
+A replaced value keeps its name, so that readers, outputs and pins refer to its replacement; values no longer read are
+removed. A match that would change weights, inputs, outputs, the loss or random numbers is refused.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from .graph_match import Match, graphs, instance_of
 
 
 class Refused(Exception):
-    """A match cannot be carried out. The first argument says why."""
+    """A match that cannot be applied. The first argument says why."""
 
 
 def rewrite(model: Model, match: Match) -> Model | str:
-    """The model after the match, or why there is none."""
+    """The model after the match, or why it cannot be applied."""
     try:
         changed = _Rewriting(model, match).run()
         finished = finish(changed, None if model.loss is None else model.loss.span)
@@ -73,8 +72,8 @@ class _Rewriting:
         self.roots = {value.name for value in match.roots}
 
     def run(self) -> Model:
-        """The model with all that the match leaves behind still in it. Raises Refused and InputError."""
-        right = _RightSide(self.match, self._kept(), _all_names(self.model))
+        """The model with unread values still in it. Raises Refused and InputError."""
+        right = _RightSide(self.match, self._reusable(), _all_names(self.model))
         instead: dict[str, Value] = {}
         for root, expr in zip(self.match.roots, self.match.substitution.rule.right, strict=True):
             found = right.root(expr, root)
@@ -93,7 +92,7 @@ class _Rewriting:
         return any(value.name in self.roots for value in step.makes)
 
     def _left_of(self, step: Node | Segment, gone: set[str], right: _RightSide) -> Node | Segment | None:
-        """What remains of a step: of an operator of several results what is replaced goes by another name."""
+        """The rest of a step, None if nothing is left: replaced results of an operator with several get other names."""
         if not self._makes_root(step) or not isinstance(step, Node):
             return step
         if all(value.name in gone for value in step.results):
@@ -104,8 +103,8 @@ class _Rewriting:
         )
         return replace(step, name=results[0].name, results=results)
 
-    def _kept(self) -> list[Node]:
-        """Operators that the right side may use again: all but those that the match replaces by something else."""
+    def _reusable(self) -> list[Node]:
+        """Operators that the right side may reuse: those that the match does not replace."""
         rule = self.match.substitution.rule
         pairs = zip(self.match.roots, rule.left, rule.right, strict=True)
         gone = {root.name for root, left, right in pairs if left != right}
@@ -116,9 +115,7 @@ class _Rewriting:
     # ------------------------------------------------------------------------------------------ stand-ins
 
     def _standing_in(self, root: Value, found: Value, right: _RightSide) -> Value:
-        """A value that is there already, in place of a root: itself, or a copy of it where only what is made here and
-        goes by this name can be read.
-        """
+        """An existing value in place of a root: itself, or a copy of it where the root's name must stay readable."""
         if self._can_stand_in(root, found):
             return found
         right.copy(found, root)
@@ -135,7 +132,7 @@ class _Rewriting:
         return found.name not in _inner_names(self.graph)
 
     def _segment(self) -> Segment | None:
-        """The repeat whose body is changed."""
+        """The repeat whose body is changed, None at top level."""
         found: Segment | None = None
         graph = self.model.graph
         for name in self.match.path:
@@ -152,7 +149,7 @@ class _Rewriting:
 
 
 def _within(graph: Graph, path: Sequence[str], changed: Graph, instead: Mapping[str, Value]) -> Graph:
-    """The graph with another body at a path."""
+    """The graph with the body at a path replaced."""
     steps: list[Node | Segment] = []
     for step in graph.steps:
         if isinstance(step, Segment) and step.name == path[0]:
@@ -167,7 +164,7 @@ def _within(graph: Graph, path: Sequence[str], changed: Graph, instead: Mapping[
 
 
 def _end(name: str, instead: Mapping[str, Value]) -> Value:
-    """What stands for a value in the end. Raises Refused where values stand for each other."""
+    """The final replacement of a value. Raises Refused for a cycle of replacements."""
     seen = {name}
     value = instead[name]
     while value.name in instead and instead[value.name].name != value.name:
@@ -179,7 +176,7 @@ def _end(name: str, instead: Mapping[str, Value]) -> Value:
 
 
 def _reading(step: Node | Segment, instead: Mapping[str, Value]) -> Node | Segment:
-    """The step reading other values; in a repeat wherever the name is that of outside."""
+    """The step with values it reads replaced; inside a repeat wherever the name is not shadowed."""
     if not instead:
         return step
     if isinstance(step, Node):
@@ -206,7 +203,7 @@ def _renamed(values: Iterable[Value], instead: Mapping[str, Value]) -> tuple[Val
 
 
 def _own_names(segment: Segment) -> set[str]:
-    """Names that a repeat's body gives itself: what they mean outside cannot be read in it."""
+    """Names defined in a repeat's body, which shadow outer ones."""
     made = (value.name for step in segment.body.steps for value in step.makes)
     given = (*segment.entry, *(series.part for series in segment.sliced))
     return {*_stored_names(segment.body), *made, *(value.name for value in given)}
@@ -218,16 +215,16 @@ def _leaving(segment: Segment) -> tuple[Value, ...]:
 
 
 def _inner_names(graph: Graph) -> set[str]:
-    """The names that the repeats of a graph give themselves, those inside them included."""
+    """The names defined in the repeats of a graph, nested ones included."""
     segments = [step for step in graph.steps if isinstance(step, Segment)]
     return {name for segment in segments for name in _own_names(segment) | _inner_names(segment.body)}
 
 
 def _ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:
-    """Every step after those that it reads, else in the order given. Raises Refused where that cannot be."""
+    """The steps in topological order, stable otherwise. Raises Refused for a cycle."""
     maker = {value.name: number for number, step in enumerate(steps) for value in step.makes}
     ordered: list[Node | Segment] = []
-    state = [0] * len(steps)  # 1: on the way, 2: placed
+    state = [0] * len(steps)  # 1: being visited, 2: placed
     for start in range(len(steps)):
         pending = [start]
         while pending:
@@ -252,9 +249,9 @@ def _ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:
 
 
 class _RightSide:
-    """Builds the right side. An operator that is there already, on the same values, is used again."""
+    """Builds the right side. Existing operators on the same values are reused (hash consing)."""
 
-    def __init__(self, match: Match, kept: Iterable[Node], names: set[str]) -> None:
+    def __init__(self, match: Match, reusable: Iterable[Node], names: set[str]) -> None:
         self.match = match
         self.names = names
         self.made: list[Node] = []
@@ -262,7 +259,7 @@ class _RightSide:
         self.span = self.spans[match.roots[0].name]
         self.local: dict[str, Value] = {}
         self.known: dict[tuple[object, ...], Value] = {}
-        for node in kept:
+        for node in reusable:
             if not node.site:
                 for place, value in enumerate(node.results):
                     self.known.setdefault(_key(node.instance, node.arguments, place), value)
@@ -274,7 +271,7 @@ class _RightSide:
             self.wanted.setdefault(expr, root)
 
     def root(self, expr: GraphExpr, root: Value) -> Value:
-        """What stands in place of a root. Raises Refused where it is of another type, and InputError."""
+        """The value that replaces a root. Raises Refused where its type differs, and InputError."""
         self.span = self.spans[root.name]
         found = self.value(expr, root)
         if _type(found) != _type(root):
@@ -282,7 +279,7 @@ class _RightSide:
         return found
 
     def value(self, expr: GraphExpr, root: Value | None = None) -> Value:
-        """The value of an expression; what is made for `root` gets its name."""
+        """The value of an expression; a new operator for `root` gets its name."""
         match expr:
             case Name(name) if name in self.match.substitution.definitions:
                 if name not in self.local:
@@ -321,7 +318,7 @@ class _RightSide:
         self._make(instantiate(operator, [shape], {}, binding=Binding(axes, axes)), [source], [root])
 
     def _make(self, instance: Instance, operands: Sequence[Value], roots: Sequence[Value | None]) -> tuple[Value, ...]:
-        """The results of a new operator; those that stand for roots get their names."""
+        """The results of a new operator, named after the roots they replace."""
         results = []
         for place, (output, root) in enumerate(zip(instance.outputs, roots, strict=True)):
             name = self.fresh(instance.name) if root is None else root.name
@@ -340,7 +337,7 @@ class _RightSide:
         return types.pop()
 
     def fresh(self, operator: str) -> str:
-        """`h_concat`, `h_concat_2`, …: after what is replaced, different from every name of the model."""
+        """`h_concat`, `h_concat_2`, …: after the replaced value, distinct from all names of the model."""
         stem = name = f"{self.match.roots[0].name}_{operator}"
         number = 1
         while name in self.names:

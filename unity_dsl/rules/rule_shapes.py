@@ -1,7 +1,7 @@
 """Infers shapes of a rule's tensors: ranks, device axes, contradictions that hold at all sizes.
 
-Every call is made at numbers for the sizes, which says of which axes its result is made; the sizes themselves are kept
-in symbols. Where a call fails at these numbers for a reason that other numbers may not give, nothing is said.
+Each call is instantiated at numeric sizes, which determines the axes of its result; the sizes themselves are symbolic.
+A failure that other numbers might avoid is not reported.
 """
 
 from __future__ import annotations
@@ -67,32 +67,32 @@ def _fits(rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, sizes: M
 
 
 def _ranks(rule: RuleDecl) -> Iterator[Ranks]:
-    """The usual ranks of all groups, then another one for each."""
+    """Rank 1 for all groups, then another rank for each group in turn."""
     usual = dict.fromkeys(rest_groups(rule), USUAL)
     yield usual
     yield from ({**usual, group: rank} for group in usual for rank in OTHERS)
 
 
 def _witnesses(rule: RuleDecl, claim: Claim, ranks: Ranks) -> Iterator[Mapping[str, int]]:
-    """Numbers for the sizes that meet the conditions: different ones, equal ones, and some with ones among them."""
+    """Numeric sizes that meet the conditions: distinct ones, equal ones, and some with ones among them."""
     names = used_names(rule, claim, ranks)
     for seed in range(WITNESSES):
         equal = dict.fromkeys(names, seed + 1)
         chosen = witness_sizes(claim, names, seed, least=2 if seed < WITNESSES // 2 else 1)
         if chosen is None:
-            return  # the prover says that the conditions contradict
+            return  # contradictory conditions are reported by the prover
         yield chosen
         if claim.holds(equal):
             yield equal
 
 
 class _Unknown(Exception):
-    """A shape about which nothing can be said."""
+    """A shape that is not determined."""
 
 
 @dataclass(frozen=True)
 class _Value:
-    """The shape of a tensor: device axes, dimensions by their factors, the bound of integers; and where it is made."""
+    """The shape of a tensor: device axes, dimensions by factors, bound of its integers; and its place in the text."""
 
     devices: tuple[str, ...]
     dims: tuple[Factors, ...]
@@ -112,14 +112,14 @@ def _grouped(factor: Poly) -> str:
 
 
 class _Symbols(Sizes):
-    """Sizes in symbols, of which all that is not known to differ is taken to be equal."""
+    """Symbolic sizes, equal unless they are known to differ."""
 
     def _equal(self, left: Factors, right: Factors) -> bool:
         return True
 
 
 def _differ(left: Poly, right: Poly) -> bool:
-    """Whether two sizes differ whatever their symbols, which are 1 at least."""
+    """Whether two sizes differ for all values >= 1 of their symbols."""
     signs = {coefficient > 0 for _, coefficient in (left - right).terms}
     plain = all(isinstance(symbol, str) for symbol in (left - right).symbols())
     return plain and len(signs) == 1
@@ -127,7 +127,7 @@ def _differ(left: Poly, right: Poly) -> bool:
 
 @dataclass
 class _Shapes:
-    """A rule at given ranks of its groups, and numbers for its sizes."""
+    """A rule at given ranks of its groups and numeric sizes."""
 
     rule: RuleDecl
     claim: Claim
@@ -137,7 +137,7 @@ class _Shapes:
     tensors: dict[str, _Value] = field(default_factory=dict)
 
     def fit(self) -> bool:
-        """Whether all is well at these sizes. Raises InputError where it is at none."""
+        """Whether the rule is well shaped at these sizes. Raises InputError where it is at none."""
         complete = True
         for tensor in self.rule.inputs:
             devices = tuple(dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name))
@@ -174,7 +174,7 @@ class _Shapes:
         raise fail("E507", message, place.span, label=label, help=self.where(), notes=notes)
 
     def where(self) -> str:
-        """At which ranks, where these are not the usual ones."""
+        """The ranks for diagnostics, where they are not the usual ones."""
         odd = [(name, rank) for name, rank in self.ranks.items() if rank != USUAL]
         parts = [f"`{name}..` for {rank or 'none'}" for name, rank in odd]
         return f"a group stands for any number of dimensions; here {', '.join(parts)}" if parts else ""
@@ -217,7 +217,7 @@ class _Shapes:
         return _Value((*devices, *made), dims[len(made) :], bound, call.span)
 
     def _mapped(self, call: GraphCall, operands: list[_Value], own: frozenset[str]) -> tuple[str, ...]:
-        """The device axes over which a call is mapped. Raises E506 where its operands have different ones."""
+        """The device axes over which a call is mapped. Raises E506 where its operands' device axes differ."""
         found = [tuple(name for name in operand.devices if name not in own) for operand in operands]
         for operand, names in zip(operands, found, strict=True):
             if set(names) != set(found[0]):
@@ -236,7 +236,10 @@ class _Shapes:
                 raise fail("E506", message, call.span, help="axes over different devices have different names")
 
     def _exposed(self, call: GraphCall, value: _Value, part: TensorDecl, degrees: Mapping[str, str]) -> _Value:
-        """The device axes that a parallel op reads as leading dimensions. Raises E506 where one is not there."""
+        """The operand with the device axes that a parallel op consumes as leading dimensions.
+
+        Raises E506 where one is missing.
+        """
         wanted = [degrees[dim.name] for dim in part.dims if dim.device]
         for name in wanted:
             if name not in value.devices:
@@ -258,7 +261,7 @@ class _Shapes:
 
 @dataclass
 class _Site:
-    """A call at numbers and at symbols."""
+    """A call at numeric and at symbolic sizes."""
 
     shapes: _Shapes
     call: GraphCall
@@ -273,7 +276,7 @@ class _Site:
         given = {name: attribute_value(expr, claim) for name, expr in self.call.attributes}
         axes = None if self.pattern is None else self._view_axes(self.pattern)
         instance = self._instance(given, axes)
-        # Nothing is asked of the solver: what is not known is assumed.
+        # No queries to the solver: sizes are taken for equal unless they are known to differ.
         degrees = {f"@{name}": factors_of(claim.degree(p)) for name, p in self.degrees.items()}
         symbols = _Symbols(Arithmetic(claim.conditions), degrees)
         symbols.attributes |= {name: number(exact_number(value)) for name, value in instance.attributes.items()}
@@ -325,7 +328,7 @@ class _Site:
         return fail(code, message, span, help=self.shapes.where(), notes=notes)
 
     def _instance(self, given: Mapping[str, Poly], axes: Mapping[str, Factors] | None) -> Instance:
-        """The call at numbers. Raises InputError where no numbers do better, else _Unknown."""
+        """The instance at numbers. Raises InputError where no other numbers would do, else _Unknown."""
         sizes = self.shapes.sizes
         moves = isinstance(self.decl, ParallelDecl)
         shapes = [
@@ -365,7 +368,7 @@ class _Site:
         return view_binding(self.pattern, axes, self.shapes.sizes)
 
     def _check_sizes(self) -> None:
-        """Raises E122 where two sizes that must be equal differ whatever their symbols are."""
+        """Raises E122 where two sizes that must be equal differ for all values of their symbols."""
         seen: dict[str, tuple[Poly, TensorDecl]] = {}
         for part, operand in zip(self.decl.inputs, self.operands, strict=True):
             for axis, size, broadcast in _axes(part, operand):
@@ -381,10 +384,10 @@ class _Site:
 
 
 def _axes(part: TensorDecl, operand: _Value) -> Iterator[tuple[str, Poly, bool]]:
-    """The axes of an operand, with their sizes and whether they broadcast; those of a group by their places in it."""
+    """The axes of an operand with sizes and whether they broadcast; those of a group by position in it."""
     groups = [dim for dim in part.dims if dim.rest]
     if len(groups) > 1 or part.merged:
-        return  # which axes are whose depends on attributes
+        return  # the attributes decide which axes belong to which group
     rank = len(operand.dims) - (len(part.dims) - len(groups))
     position = 0
     for dim in part.dims:

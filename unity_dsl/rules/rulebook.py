@@ -20,7 +20,7 @@ from .certificate import Certificate, certified
 from .wellformed import load_rules
 
 MAX_TEXT = 200
-"""Characters that are shown of what an exception says."""
+"""Limit of characters shown of an exception's message."""
 
 Progress = Callable[[int, int, RuleDecl, bool], None]
 """Told before each proof: how many rules are done, how many there are, which one is next, and again, with True, before
@@ -29,9 +29,9 @@ a condition is looked for under which it holds."""
 
 @dataclass(frozen=True)
 class Verdict:
-    """A rule, what the prover says of it, and the conditions on sizes under which it says so.
+    """A rule, the prover's answer, and the rule's conditions on sizes.
 
-    Of a rule that is not proved, `found` is a further condition under which it is, if one was looked for and found.
+    For a rule that is not proved, `found` is a further condition under which it is, if one was searched for and found.
     """
 
     rule: RuleDecl
@@ -66,13 +66,13 @@ def answers(
 
 
 def prove_one(rule: RuleDecl, library: Library) -> Verdict:
-    """One rule with the prover's answer; a fault of the prover itself is one, too. Raises InputError."""
+    """One rule with the prover's answer; an internal error of the prover becomes `NotProved`. Raises InputError."""
     begun = perf_counter()
     try:
         answer: Answer = prove_rule(rule, library)
     except InputError:
         raise
-    except Exception as error:  # whatever it is, the other rules of a file have their answers
+    except Exception as error:  # any exception: the other rules of a file are answered
         text = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_TEXT]
         answer = NotProved(
             "same_value", f"the prover failed, which is a fault of unityc: {text}", perf_counter() - begun
@@ -81,32 +81,45 @@ def prove_one(rule: RuleDecl, library: Library) -> Verdict:
 
 
 def _condition(rule: RuleDecl, library: Library) -> Found | None:
-    """A condition under which a rule holds; none where the search for it fails."""
+    """A condition under which a rule is proved; None where the search fails."""
     try:
         return find_condition(rule, library)
     except Exception:
         return None
 
 
+@dataclass(frozen=True)
+class AcceptedRule:
+    """A proved rule, and the assumed facts that its proof depends on."""
+
+    rule: RuleDecl
+    assumed: tuple[str, ...] = ()
+
+
 def accept_rules(
     source: Source, library: Library, certificates: Mapping[str, Certificate] | None = None
-) -> tuple[RuleDecl, ...]:
+) -> tuple[AcceptedRule, ...]:
     """The rules of a text, all of them proved: those without a certificate that holds are proved now.
 
     Raises E542 for one that is not, and InputError as `prove_rules` does.
     """
-    rules = load_rules(source, library)
-    for rule in rules:
-        if certified(rule, library, certificates or {}):
-            continue
-        answer = prove_one(rule, library).answer
-        if isinstance(answer, Proved):
-            continue
-        what = "is false" if isinstance(answer, Refuted) else "is not proved"
-        message = f"the rule `{rule.name}` {what}: {reason_text(answer)}"
-        help = f"`unityc rules show {rule.name} --rules {source.name}` shows how far the proof goes"
-        raise fail("E542", message, rule.span, help=help)
-    return rules
+    known = certificates or {}
+    return tuple(_accepted(rule, source, library, known) for rule in load_rules(source, library))
+
+
+def _accepted(
+    rule: RuleDecl, source: Source, library: Library, certificates: Mapping[str, Certificate]
+) -> AcceptedRule:
+    """Raises E542."""
+    if certified(rule, library, certificates):
+        return AcceptedRule(rule, certificates[rule.name].assumed)
+    answer = prove_one(rule, library).answer
+    if isinstance(answer, Proved):
+        return AcceptedRule(rule, answer.assumed)
+    what = "is false" if isinstance(answer, Refuted) else "is not proved"
+    message = f"the rule `{rule.name}` {what}: {reason_text(answer)}"
+    help = f"`unityc rules show {rule.name} --rules {source.name}` shows how far the proof goes"
+    raise fail("E542", message, rule.span, help=help)
 
 
 def condition_texts(found: Found) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Table of every operator and axis with what is proved of it: `unityc rules configurations`."""
+"""The table of every operator and axis with its proof status: `unityc rules configurations`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ..syntax.diagnostic import InputError
 from .sharding_theorems import Claim, Claims, ShardingTheorems
 
 RANKS = (0, 1, 2, 3)
-"""Axes per rest group: one divided, with none, one or, joined, any number of others before and after it."""
+"""Ranks of rest groups: a divided axis with none or one before and after it; adjacent ones are merged into one."""
 _LONG = 12
-"""Positions of a dimension of which a part is read around."""
+"""Size of a dimension that is read around."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """An axis of an operator, or operands that it is linear in. `status` is proved, declared, blocked or not proved.
+    """An axis of an operator, or operands it is linear in. `status` is proved, declared, blocked or not proved.
 
-    `theorems` counts those of the operator, of its evaluation and of its adjoints; `seconds` is what proving them took,
-    `assumed` are the facts of element functions that they rest on and that are not proved.
+    `theorems` counts those of the operator, of its `eval` clause and of its adjoints; `seconds` is the time of proof,
+    `assumed` are the assumed facts in them.
     """
 
     operator: str
@@ -46,9 +46,9 @@ class Row:
 
 
 def table_of(operator: OperatorDecl, theorems: ShardingTheorems, *, again: bool = True) -> Iterator[Row]:
-    """The rows of one operator, each theorem proved now, or, if not `again`, only those that are not kept.
+    """The rows of one operator; each theorem is proved now, or with `again=False` only if it is not stored.
 
-    Raises InputError where no instance of it can be found.
+    Raises InputError where no instance of it is found.
     """
     library = theorems.library
     found = representative(operator)
@@ -72,7 +72,7 @@ def table_of(operator: OperatorDecl, theorems: ShardingTheorems, *, again: bool 
 
 
 def _halo_rows(operator: OperatorDecl, axis: str, theorems: ShardingTheorems, again: bool) -> Iterator[Row]:
-    """An axis that some dimension is read around, with every op that holds what is read."""
+    """The rows of an axis that some dimension is read around, one for each op that gives the halo."""
     library = theorems.library
     for instance, window in _windowed_instances(operator, axis, library):
         finder = HaloFinder(instance, Mesh(()), library)
@@ -84,11 +84,11 @@ def _halo_rows(operator: OperatorDecl, axis: str, theorems: ShardingTheorems, ag
 
 
 def _windowed_instances(operator: OperatorDecl, axis: str, library: Library) -> Iterator[tuple[Instance, Windowed]]:
-    """Instances in which what is read around an axis steps with it, and reaches beyond its slice.
+    """Instances whose reads around an axis step with it and reach beyond a slice.
 
-    The first operand is long, others are short, as kernels are, and axes that are merged with a minor one have one
-    position; attributes are 1, or what they are by default. Where a longer operand is read further around, as by half
-    of its length, no number says what to hold.
+    The first operand is long, the others short, as kernels are; axes merged with a minor one have one position;
+    attributes are 1 or their defaults. Instances whose reach grows with the operand are left out, since no fixed halo
+    covers it.
     """
     sizes = {dim.name: 3 for tensor in operator.inputs for dim in tensor.dims}
     sizes |= {dim.name: _LONG for tensor in operator.inputs[:1] for dim in tensor.dims}
@@ -114,7 +114,7 @@ def _windowed_instances(operator: OperatorDecl, axis: str, library: Library) -> 
 def _grows(
     operator: OperatorDecl, instance: Instance, sizes: Mapping[str, int], axis: str, window: Windowed, library: Library
 ) -> bool:
-    """Whether an operand twice as long is read further around the axis."""
+    """Whether the reads reach further around the axis for an operand twice as long."""
     longer = {name: 2 * size if size == _LONG else size for name, size in sizes.items()}
     try:
         found = windowed(instance_at(operator, longer, instance.attributes, 1), library).get(axis)
@@ -142,7 +142,7 @@ def _row(
 def statuses(operator: OperatorDecl, theorems: ShardingTheorems) -> dict[str, str]:
     """The status of every axis, and of every set of operands that the operator is linear in: `x`, or `x, y`.
 
-    Of an operator of which no instance can be found there is none.
+    Empty for an operator without instances.
     """
     try:
         return {row.subject: row.status for row in table_of(operator, theorems, again=False)}
@@ -151,27 +151,27 @@ def statuses(operator: OperatorDecl, theorems: ShardingTheorems) -> dict[str, st
 
 
 def claims_of(instance: Instance, library: Library) -> Claims:
-    """The claims about an operator all of whose operands have a cotangent."""
+    """The claims about an operator, with a cotangent for every operand."""
     return Claims(instance, [operand.integer_range is None for operand in instance.inputs], library)
 
 
 def roles_of(instance: Instance, library: Library) -> Iterator[Role]:
-    """The roles that need a theorem and that a declaration suggests, on any mesh; what is declared has none."""
+    """The roles of a declaration on any mesh that need a theorem; declared ones need none."""
     if not instance.extern:
         every = [True] * len(instance.inputs)
-        # One device divides every axis, so on no mesh more is suggested.
+        # A degree of 1 divides every axis, so no other mesh suggests more roles.
         roles = Typing(instance, Mesh((MeshAxis("a", 1),)), library).roles(0, every, [False] * len(every))
         yield from (role for role in roles if not isinstance(role, Uniformly))
 
 
 def instances(operators: Iterable[OperatorDecl]) -> Iterator[Instance]:
-    """Each operator at every number of axes that its rest groups can have as far as a theorem can tell."""
+    """Each operator at the ranks of its rest groups that its theorems distinguish."""
     for operator in operators:
         for rank in RANKS if _has_rest(operator) else RANKS[1:2]:
             try:
                 yield representative(operator, rank).instance
             except InputError:
-                continue  # an operator that exists at other ranks only
+                continue  # no instance at this rank
 
 
 def _has_rest(operator: OperatorDecl) -> bool:

@@ -1,12 +1,13 @@
 """Sharding theorems by operator, looked up or proved: the only source of configurations.
 
-A configuration gives each mesh axis a role. `Along(axis)` rests on one theorem for the operator and one for the adjoint
-by each operand that has a cotangent: on slices of the axis, with what is reduced collected at once, they are what they
-are on the whole. `Linearly(operands)` rests on the operator and its adjoints being sums of their values on the terms;
-the adjoints by those operands themselves must not see the terms, for each device then has the whole cotangent. Degrees
-and sizes are symbols. `Uniformly` needs no theorem: nothing is divided.
+A configuration gives each mesh axis a role. `Along(axis)` depends on one theorem for the operator and one for each
+adjoint of an operand with a cotangent: evaluated on slices of the axis, with reductions over the devices, they equal
+the same on one device. `Linearly(operands)` depends on the operator and its adjoints being additive in the terms; the
+adjoints by these operands must not depend on the terms, so that each device has the full cotangent. Degrees and sizes
+are symbols. `Uniformly` divides nothing and needs no theorem.
 
-A theorem is kept under the hash of all that its proof looked at. One that is not kept is proved when it is asked for.
+Theorems are stored under the hash of everything that their proofs depend on. One that is not stored is proved on
+demand.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from .theorem_file import TheoremFile, shipped_theorems
 
 @dataclass(frozen=True)
 class Claim:
-    """What one theorem says of one subject. `same`: the result is the same on every device, not a term of a sum.
+    """The statement of one theorem about one subject. `same`: the result is equal on all devices, not a term of a sum.
 
-    `held`: the op of the role gives every device what it needs of dimensions that are not just the divided axis.
+    `haloed`: the op of the role gives each device all that it reads of dimensions that are not just the divided axis.
     """
 
     operator: OperatorDecl
@@ -44,26 +45,26 @@ class Claim:
     instance: Instance
     role: Along | Linearly
     same: bool = False
-    held: bool = False
+    haloed: bool = False
     _keys: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def declared(self) -> bool:
-        """Whether it is assumed: what an extern operator's declaration says."""
+        """Whether it is assumed because an extern operator declares it."""
         role = self.role
         return isinstance(role, Along) and role.by == PARTITION and role.axis in self.instance.declared
 
     @cached_property
     def general(self) -> Subject:
-        """The subject for any numbers of the attributes; what an op holds depends on them."""
-        if self.held:
+        """The subject with symbolic attributes; a halo depends on their numbers."""
+        if self.haloed:
             return self.at_numbers
         return subject_of(self.instance.kind, self._apart, self.operator)
 
     @cached_property
     def at_numbers(self) -> Subject:
-        """The subject for the numbers that the attributes have; the sizes of this instance say what an op holds."""
-        if self.held:
+        """The subject at the attributes' numbers; a halo depends on the sizes of this instance."""
+        if self.haloed:
             return generalise(self.instance, self._apart, numbers=True)
         return subject_of(self.instance.kind, self._apart, None)
 
@@ -72,25 +73,25 @@ class Claim:
         return (self.role.axis,) if isinstance(self.role, Along) else ()
 
     def key(self, subject: Subject, library: Library) -> str:
-        """The hash of all that the proof looks at: the subject, the role, and the functions that occur."""
+        """The hash of everything that the proof depends on: the subject, the role, and the functions that occur."""
         if (known := self._keys.get(subject.text)) is not None:
             return known
         role = self.role
         if isinstance(role, Along):
             role = Along(subject.axes.get(role.axis, role.axis), role.by)
         parts = [subject.text, repr(role), repr(self.same), *_declarations(self.instance.kind, role, library)]
-        if self.held and isinstance(role, Along):
+        if self.haloed and isinstance(role, Along):
             parts += ["held", window_text(subject, role.axis, role.by, library)]
         self._keys[subject.text] = sha256("\n\n".join(parts).encode()).hexdigest()
         return self._keys[subject.text]
 
     def prove(self, subject: Subject, library: Library) -> Answer:
-        # Only a claim that is not kept has to wait for the prover.
+        # Imported here: only a claim that is not stored needs the prover.
         from ..prove.sharding.halo_theorems import prove_halo
         from ..prove.sharding.slice_theorems import prove_division, prove_linearity
 
         match self.role:
-            case Along(axis=axis, by=by) if self.held:
+            case Along(axis=axis, by=by) if self.haloed:
                 return prove_halo(subject, axis, by, library)
             case Along(axis=axis):
                 return prove_division(subject, axis, library)
@@ -99,7 +100,7 @@ class Claim:
 
 
 class Claims:
-    """What has to be true for an operator to have its roles. `gradients` tells which operands have a cotangent."""
+    """The claims that the roles of an operator depend on. `gradients` tells which operands have a cotangent."""
 
     def __init__(self, instance: Instance, gradients: Sequence[bool], library: Library) -> None:
         self.instance = instance
@@ -112,7 +113,7 @@ class Claims:
         self._known: dict[Role, tuple[Claim, ...]] = {}
 
     def of(self, role: Role) -> tuple[Claim, ...]:
-        """One for the operator and one for every adjoint; none for a role that divides nothing."""
+        """One claim for the operator and one for each adjoint; none for a role that divides nothing."""
         if role not in self._known:
             self._known[role] = tuple(self._of(role))
         return self._known[role]
@@ -122,7 +123,7 @@ class Claims:
             case Along() if self.instance.extern:
                 yield self._claim(self.instance, f"along {role}", role)
             case Along(by=by) if by != PARTITION and is_halo_op(self.library.parallels[by]):
-                yield from self._held(role)
+                yield from self._halo_claims(role)
             case Along():
                 yield self._claim(self.instance, f"along {role}", role)
                 for position, made in self.adjoints.items():
@@ -134,17 +135,16 @@ class Claims:
                     what = f"{where}, gradient of {self._name(position)}"
                     yield self._claim(made, what, role, same=position in operands)
 
-    def _held(self, role: Along) -> Iterator[Claim]:
-        """What an op holds, and the division itself, where no dimension is read around the axis.
+    def _halo_claims(self, role: Along) -> Iterator[Claim]:
+        """The claim about the op's halo, and those of the division itself where no dimension is read around the axis.
 
-        Around windows nothing is reduced inside the operator, so it is the composition of the op, of equations that
-        each device runs by itself, and of what combines their results. Equal functions have equal adjoints, and the
-        adjoint of the op is its transpose.
+        With windows nothing is reduced inside the operator: it is the composition of the op, of local equations and of
+        what combines their results. Equal functions have equal adjoints, and the adjoint of the op is its transpose.
         """
         if role.axis not in windowed(self.instance, self.library):
             yield from self.of(Along(role.axis))
         statement = f"along {role}, as `{role.by}` holds it"
-        yield Claim(self.instance.operator, statement, self.instance, role, held=True)
+        yield Claim(self.instance.operator, statement, self.instance, role, haloed=True)
 
     def _name(self, position: int) -> str:
         return self.instance.inputs[position].name
@@ -157,7 +157,7 @@ class Claims:
 def _claim_about(
     operator: OperatorDecl, kind: Kind, library: Library, statement: str, role: Along | Linearly, same: bool
 ) -> Claim:
-    """One claim for all operators that differ in sizes alone: no subject's text has any."""
+    """The claim, shared by all operators that differ in sizes alone, which no subject's text contains."""
     return Claim(operator, statement, kind.instance, role, same)
 
 
@@ -167,7 +167,7 @@ def _known_claims(library: Library) -> dict[Hashable, Claims]:
 
 
 def claims_about(instance: Instance, gradients: Sequence[bool], library: Library) -> Claims:
-    """The claims about an instance, found once for all that are the same."""
+    """The claims about an instance, cached for all instances of its kind."""
     known = _known_claims(library)
     key = instance.identity, tuple(gradients)
     if key not in known:
@@ -176,7 +176,7 @@ def claims_about(instance: Instance, gradients: Sequence[bool], library: Library
 
 
 def _declarations(kind: Kind, role: Role, library: Library) -> Iterator[str]:
-    """The text of every element function that a proof may meet, of the facts about these, and of the op that cuts."""
+    """The texts of the element functions in a proof, of the facts about these, and of the op that divides the axis."""
     yield from reached_texts(_applied(kind, library), library)
     if isinstance(role, Along) and role.by != PARTITION:
         span = library.parallels[role.by].span
@@ -185,16 +185,16 @@ def _declarations(kind: Kind, role: Role, library: Library) -> Iterator[str]:
 
 @lru_cache(maxsize=16384)
 def _applied(kind: Kind, library: Library) -> frozenset[str]:
-    """The element functions in the equations of an instance, and so of every subject made of it."""
+    """The element functions in the equations of an instance, and hence of its subjects."""
     values = [equation.value for equation in (*kind.instance.equations, *kind.instance.evaluation)]
     return frozenset(name for value in values for name in _functions(value, library))
 
 
 @cache
 def reached_texts(names: frozenset[str], library: Library) -> tuple[str, ...]:
-    """The functions of these names, those in their definitions and in facts that can be put to use, and those facts.
+    """The texts of these functions, of those in their definitions, and of the facts that may be applied, transitively.
 
-    A fact can be put to use where all functions on its left occur, wherever it is declared.
+    A fact may be applied where all functions on its left side occur, wherever it is declared.
     """
     found: set[str] = set()
     pending = set(names)
@@ -223,19 +223,19 @@ _answers: dict[str, Answer] = {}
 
 
 class ShardingTheorems:
-    """Says of roles whether they are proved, from certificates where there are any."""
+    """Decides whether roles are proved, by stored theorems or by the prover."""
 
-    def __init__(self, library: Library, kept: TheoremFile | None = None) -> None:
+    def __init__(self, library: Library, stored: TheoremFile | None = None) -> None:
         self.library = library
-        self.kept = shipped_theorems() if kept is None else kept
+        self.stored = shipped_theorems() if stored is None else stored
 
     def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
-        """Tells of a role of this operator whether every theorem that it rests on is proved."""
+        """A predicate on the roles of this operator: whether all theorems that the role depends on are proved."""
         claims = claims_about(instance, gradients, self.library)
         return lambda role: all(map(self.holds, claims.of(role)))
 
     def why_not(self, instance: Instance, role: Role) -> str | None:
-        """What is not proved of an operator in this role, None where all is."""
+        """The claim of this role that is not proved, and why; None where all are."""
         gradients = [operand.integer_range is None for operand in instance.inputs]
         for claim in claims_about(instance, gradients, self.library).of(role):
             if not claim.instance.extern and not self.holds(claim):
@@ -244,44 +244,44 @@ class ShardingTheorems:
         return None
 
     def holds(self, claim: Claim) -> bool:
-        """Whether a claim is kept as proved, or is proved now; what is declared is assumed."""
+        """Whether a claim is stored as proved, or is proved now; declared ones are assumed."""
         if claim.instance.extern:
             return claim.declared
-        if self._kept(claim) is not None:
+        if self._stored_key(claim) is not None:
             return True
         return not self._refused(claim) and isinstance(self.answer(claim), Proved)
 
     def key(self, claim: Claim) -> str:
-        """Under which key a claim that holds is proved: for any numbers of the attributes if that was proved."""
-        kept = self._kept(claim)
-        if kept is not None:
-            return kept
+        """The key of the theorem of a claim that holds: for symbolic attributes if proved, else at their numbers."""
+        key = self._stored_key(claim)
+        if key is not None:
+            return key
         general = isinstance(self._answered(claim, claim.general), Proved)
         return claim.key(claim.general if general else claim.at_numbers, self.library)
 
     def assumed(self, claim: Claim) -> tuple[str, ...]:
-        """The facts that a claim that holds rests on and that are assumed, as its theorem was kept or is proved now."""
+        """The assumed facts in the theorem of a claim that holds, as stored or proved now."""
         if claim.instance.extern:
             return ()
-        if (kept := self._kept(claim)) is not None:
-            return self.kept.theorems[kept].assumed
+        if (key := self._stored_key(claim)) is not None:
+            return self.stored.theorems[key].assumed
         found = self.answer(claim)
         return found.assumed if isinstance(found, Proved) else ()
 
     def answer(self, claim: Claim) -> Answer:
-        """Proved anew, for any numbers of the attributes where that can be done, else for these."""
+        """The prover's answer, for symbolic attributes if it succeeds, else at their numbers."""
         found = self._answered(claim, claim.general)
         return found if isinstance(found, Proved) else self._answered(claim, claim.at_numbers)
 
-    def _kept(self, claim: Claim) -> str | None:
-        if (key := claim.key(claim.general, self.library)) in self.kept.theorems:
+    def _stored_key(self, claim: Claim) -> str | None:
+        if (key := claim.key(claim.general, self.library)) in self.stored.theorems:
             return key
-        # The numbers are looked at second: most claims are kept for any.
-        return key if (key := claim.key(claim.at_numbers, self.library)) in self.kept.theorems else None
+        # At the attributes' numbers second: most theorems are stored for symbolic ones.
+        return key if (key := claim.key(claim.at_numbers, self.library)) in self.stored.theorems else None
 
     def _refused(self, claim: Claim) -> bool:
         keys = (claim.key(subject, self.library) for subject in (claim.general, claim.at_numbers))
-        return bool(self.kept.refused) and all(key in self.kept.refused for key in keys)
+        return bool(self.stored.refused) and all(key in self.stored.refused for key in keys)
 
     def _answered(self, claim: Claim, subject: Subject) -> Answer:
         key = claim.key(subject, self.library)

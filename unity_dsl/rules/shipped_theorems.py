@@ -1,6 +1,6 @@
-"""Selects the sharding theorems that ship: those of shipped operators and of the examples.
+"""Selects the sharding theorems that ship: those of the shipped operators and of the examples.
 
-What the prover could not prove of these is kept as well, as refused, so that no compilation tries it again.
+Claims that the prover could not prove are stored as refused, so that no compilation tries them again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PRESETS = (None, "small")
 
 @dataclass(frozen=True)
 class AskedClaim:
-    """A claim and the keys under which it may be kept: for any numbers of the attributes, and for those it has."""
+    """A claim and its possible keys: with symbolic attributes, and at their numbers."""
 
     claim: Claim
     keys: tuple[str, ...]
@@ -38,14 +38,14 @@ class AskedClaim:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came of one claim: the theorem under the key that it is proved for, or no theorem under any of its keys."""
+    """The outcome of one claim: its theorem, stored under the first key; or None, refused under all keys."""
 
     keys: tuple[str, ...]
     theorem: StoredTheorem | None
 
 
 def shipped_instances(library: Library) -> Iterator[Instance]:
-    """Every operator at the ranks that matter, then every node of every example, at full size and small."""
+    """Every shipped operator at the ranks that matter, then every node of every example, at full and at small size."""
     yield from instances(library.operators.values())
     for path in sorted(folder("examples").glob("*.udl")):
         for preset in PRESETS:
@@ -54,7 +54,7 @@ def shipped_instances(library: Library) -> Iterator[Instance]:
 
 
 def asked_claims(found: Iterable[Instance], library: Library) -> list[AskedClaim]:
-    """All that a search may ask of these instances on any mesh, every claim once, in order."""
+    """The claims that a search may ask of these instances on any mesh, deduplicated, in order."""
     seen: set[str] = set()
     asked: dict[tuple[str, ...], AskedClaim] = {}
     for instance in found:
@@ -70,7 +70,7 @@ def asked_claims(found: Iterable[Instance], library: Library) -> list[AskedClaim
 
 
 def _text(instance: Instance, library: Library) -> str:
-    """Of instances with the same text a search asks the same. Sizes say something of windows alone."""
+    """A key of the claims that a search asks of an instance; its sizes matter for windows alone."""
     sizes = sorted(instance.sizes.items()) if windowed(instance, library) else ()
     equations = [(one.target, one.value, one.kind, one.over, one.ties) for one in instance.equations]
     evaluation = [(one.target, one.value, one.kind, one.over, one.ties) for one in instance.evaluation]
@@ -79,8 +79,8 @@ def _text(instance: Instance, library: Library) -> str:
 
 
 def keep(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int) -> TheoremFile:
-    """Every claim as proved or refused: as it is kept, or else proved now by so many processes."""
-    asked, known = list(asked), theorems.kept
+    """Every claim as a theorem or refused, taken from the stored ones or proved now by `processes` processes."""
+    asked, known = list(asked), theorems.stored
     settled = [(one, [key for key in one.keys if key in known.theorems]) for one in asked]
     kept = {key: known.theorems[key] for _, keys in settled for key in keys[:1]}
     open_claims = [one for one, keys in settled if not keys]
@@ -94,19 +94,19 @@ def keep(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int
 
 
 def attempts(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int) -> Iterator[Attempt]:
-    """Each claim proved now, in order, by so many processes."""
+    """Each claim proved now, in order, by `processes` processes."""
     asked = list(asked)
     if processes == 1 or len(asked) < 2:
         yield from (_attempt(theorems, one) for one in asked)
         return
-    # Forked processes have the claims already; only numbers and answers are sent.
+    # Forked processes inherit the claims; only positions and answers are sent.
     context, task = get_context("fork"), (theorems, asked)
     with ProcessPoolExecutor(processes, context, _task.append, (task,)) as pool:
         yield from pool.map(_attempt_number, range(len(asked)))
 
 
 _task: list[tuple[ShardingTheorems, Sequence[AskedClaim]]] = []
-"""In a process of a pool: what it has to prove."""
+"""The claims and theorems of a worker process, inherited by fork."""
 
 
 def _attempt_number(number: int) -> Attempt:

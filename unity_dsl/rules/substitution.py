@@ -1,6 +1,6 @@
 """Prepares a proved rule for matching: names, conditions, or why it cannot be applied to models.
 
-Rules are taken as proved; nothing here or in what follows asks whether they are true.
+Rules are taken as proved here and in all later steps.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from .match_sizes import solve_sizes
 
 @dataclass(frozen=True, eq=False)
 class Substitution:
-    """A rule over models. `definitions` are its local names; those on the left are part of what has to be found.
+    """A rule prepared for matching. `definitions` are its local names; those on the left are part of the pattern.
 
-    `reals` are names that stand for real numbers, of which conditions give those that are `determined`; `operands` is
+    `reals` are names that stand for real numbers, of which equations give those that are `determined`; `operands` is
     the rule that reads them as tensors, with its library.
     """
 
@@ -76,7 +76,7 @@ class Substitution:
 
     @cached_property
     def left(self) -> tuple[GraphExpr, ...]:
-        """The left side, a local name being what it is defined as."""
+        """The left side with local names replaced by their definitions."""
         return tuple(self._resolved(expr) for expr in self.rule.left)
 
     def _resolved(self, expr: GraphExpr) -> GraphExpr:
@@ -94,14 +94,14 @@ class Substitution:
         return bool(self.reals) and any(name.name in self.reals for name in names_in(expr))
 
     def names(self, ranks: Ranks) -> tuple[str, ...]:
-        """Every size of the rule that is free."""
+        """The sizes of the rule that its conditions do not determine."""
         key = tuple(ranks.items())
         if key not in self._names:
             self._names[key] = used_names(self.with_operands[0], self.claim, ranks)
         return self._names[key]
 
     def views(self, ranks: Ranks) -> Views | None:
-        """The axes that its views name, by the identity of the view; None where they cannot be worked out."""
+        """The axes named by its views, by identity of the view; None where they are not determined."""
         key = tuple(ranks.items())
         if key not in self._views:
             self._views[key] = self._find_views(ranks)
@@ -125,9 +125,9 @@ class Substitution:
 
 
 def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
-    """The rule made ready, or the reason why no model can be changed by it.
+    """The rule prepared for matching, or the reason why it applies to no model.
 
-    Raises InputError for operators that are not there.
+    Raises InputError for unknown operators.
     """
     try:
         rule = by_results(rule, library)
@@ -160,7 +160,7 @@ def _why_not(found: Substitution) -> str | None:
 
 
 def _reached(found: Substitution, side: tuple[GraphExpr, ...]) -> Iterator[GraphExpr]:
-    """Every expression of a side, also through local names."""
+    """Every expression of a side, definitions of local names included."""
     pending, seen = list(side), set[str]()
     while pending:
         expr = pending.pop()
@@ -176,14 +176,14 @@ def _reached(found: Substitution, side: tuple[GraphExpr, ...]) -> Iterator[Graph
 
 
 def _why_undetermined(found: Substitution, bound: set[str]) -> str | None:
-    """Whether the shapes and attributes of the left side say how large everything is: tried on one instance."""
+    """Why the left side does not determine all sizes, tried on one instance; None where it does."""
     ranks = dict.fromkeys(found.groups, 1)
     names = found.names(ranks)
     witness = witness_sizes(found.claim, names, 0)
     views = found.views(ranks)
     if witness is None or views is None:
         return "the shapes of its tensors cannot be worked out"
-    told = [size for size in _sizes_on_the_left(found, ranks, views, bound) if _is_whole(size, witness)]
+    told = [size for size in _sizes_on_the_left(found, ranks, views, bound) if _is_integral(size, witness)]
     known = solve_sizes((size, valued(size, witness)) for size in told) or {}
     missing = [name for name in names if name not in known]
     if missing:
@@ -212,7 +212,7 @@ def _why_numbers_open(found: Substitution, witness: Mapping[str, int]) -> str | 
 
 
 def _sizes_on_the_left(found: Substitution, ranks: Ranks, views: Views, bound: set[str]) -> Iterator[Poly]:
-    """Whatever a match of the left side tells the number of."""
+    """The polynomials in sizes whose numbers a match of the left side gives."""
     for tensor in found.rule.inputs:
         if tensor.name in bound:
             yield from (product(factors) for factors in input_dims(tensor, found.claim, ranks))
@@ -226,6 +226,6 @@ def _sizes_on_the_left(found: Substitution, ranks: Ranks, views: Views, bound: s
             yield from (product(factors) for factors in views[id(expr)].values())
 
 
-def _is_whole(size: Poly, sizes: Mapping[str, int]) -> bool:
-    """`factor=1 / k` is a number that tells nothing of k: it may be rounded."""
+def _is_integral(size: Poly, sizes: Mapping[str, int]) -> bool:
+    """Whether a size is an integer at these numbers: a rounded `factor=1 / k` determines no k."""
     return exactly(size, sizes).denominator == 1

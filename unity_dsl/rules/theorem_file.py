@@ -1,9 +1,9 @@
-"""Reads and writes the certificates of sharding theorems: one JSON file, one theorem a line.
+"""Reads and writes the file of sharding theorems: JSON, one theorem a line.
 
-Claims that this prover could not prove are there as refused, for it would try in vain again.
+Refused claims, which this prover could not prove, are stored too, so that they are not tried again.
 
-A theorem is found by the hash of all that its proof looked at, so one about a declaration that has changed is never
-found; one by another prover or another z3 is not used.
+A theorem's key hashes everything its proof depends on, so theorems about a changed declaration are never found; those
+of another version of the prover or of z3 are ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ASSUMED = f"{ASSUMED}: "
 
 @dataclass(frozen=True)
 class StoredTheorem:
-    """A theorem that was proved: the operator, what it says, and the obligations that were met."""
+    """A proved theorem: the operator, the statement, and the obligations discharged."""
 
     operator: str
     statement: str
@@ -32,13 +32,13 @@ class StoredTheorem:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """The facts of element functions that the proof rests on and that are not proved themselves."""
+        """The assumed facts that the proof depends on."""
         return tuple(text.removeprefix(_ASSUMED) for text in self.obligations if text.startswith(_ASSUMED))
 
 
 @dataclass(frozen=True)
 class TheoremFile:
-    """Theorems by key, keys of claims that are not proved, and the versions of the prover and of z3 that tried."""
+    """Theorems by key, keys of refused claims, and the versions of the prover and of z3."""
 
     theorems: Mapping[str, StoredTheorem]
     refused: frozenset[str] = frozenset()
@@ -53,8 +53,8 @@ class TheoremFile:
         """JSON with one theorem a line, in the order of operators and statements."""
         entries = sorted(self.theorems.items(), key=lambda entry: (entry[1].operator, entry[1].statement, entry[0]))
         lines = [
-            f"  {json.dumps(key)}: {json.dumps([kept.operator, kept.statement, *kept.obligations])}"
-            for key, kept in entries
+            f"  {json.dumps(key)}: {json.dumps([theorem.operator, theorem.statement, *theorem.obligations])}"
+            for key, theorem in entries
         ]
         head = f'"prover": {self.prover},\n "z3": {json.dumps(self.z3)},\n "theorems": '
         refused = ",\n".join(f"  {json.dumps(key)}" for key in sorted(self.refused))
@@ -62,10 +62,10 @@ class TheoremFile:
 
 
 def read_theorems(text: str) -> TheoremFile:
-    """A file of theorems; an empty one where the text is none. Theorems by another prover or z3 are left out."""
+    """The theorems in a file; none where the text is not such a file, or of other versions."""
     try:
         found = json.loads(text)
-        theorems = {key: _kept(entry) for key, entry in found["theorems"].items()}
+        theorems = {key: _stored(entry) for key, entry in found["theorems"].items()}
         refused = frozenset(map(_key, found["refused"]))
         file = TheoremFile(theorems, refused, found["prover"], found["z3"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -79,7 +79,7 @@ def _key(entry: Any) -> str:
     return entry
 
 
-def _kept(entry: Any) -> StoredTheorem:
+def _stored(entry: Any) -> StoredTheorem:
     operator, statement, *obligations = entry
     if not obligations or not all(isinstance(part, str) for part in entry):
         raise ValueError("a theorem is a list of texts, the last of them its obligations")

@@ -1,6 +1,6 @@
 """Well-formedness checks of a rule, before anything is proved: each fault as one diagnostic.
 
-A fault is what no sizes can mend. What depends on sizes, a condition that is missing, say, is left to the prover.
+A fault exists at all sizes. Faults that depend on sizes, a missing condition, say, are left to the prover.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MAX_NAMES = 512
 MAX_INPUTS = 64
 MAX_CONDITIONS = 64
 MAX_GROUPS = 4
-"""Of rest groups: the prover goes through all combinations of their ranks."""
+"""Limit of rest groups: the prover enumerates all combinations of their ranks."""
 
 
 def load_rules(source: Source, library: Library) -> tuple[RuleDecl, ...]:
-    """The rules of a `.rules` text, all of them well formed. Raises as `parse_rules` and `check_rule` do."""
+    """The rules of a `.rules` text, all well formed. Raises as `parse_rules` and `check_rule` do."""
     rules, faults = read_rules(source, library)
     if faults:
         raise faults[0]
@@ -34,7 +34,7 @@ def load_rules(source: Source, library: Library) -> tuple[RuleDecl, ...]:
 
 
 def read_rules(source: Source, library: Library) -> tuple[tuple[RuleDecl, ...], tuple[InputError, ...]]:
-    """The rules of a text that are well formed, and the faults of the others. Raises as `parse_rules` does."""
+    """The well-formed rules of a text, and the faults of the others. Raises as `parse_rules` does."""
     rules, faults = [], []
     for rule in parse_rules(source).rules:
         try:
@@ -78,7 +78,7 @@ def _check_limits(rule: RuleDecl) -> None:
 
 
 def _check_call(call: GraphCall, library: Library) -> None:
-    """The operator is there, and what the call says of it is declared."""
+    """Checks that the operator exists and that the call fits its declaration."""
     known = _known(call, library)
     if call.name not in known:
         what = "operator" if call.degrees is None else "parallel op"
@@ -100,7 +100,7 @@ def _known(call: GraphCall, library: Library) -> Mapping[str, OperatorDecl | Par
 
 
 def _other_name(call: GraphCall, library: Library) -> str:
-    """What an unknown name may stand for: the same of the other kind, or one nearly like it."""
+    """A suggestion for an unknown name: the same name of the other kind, or a similar one."""
     if call.degrees is None and call.name in library.parallels:
         decl = library.parallels[call.name]
         given = "; " * bool(decl.attributes) + ", ".join(f"{attribute.name}=…" for attribute in decl.attributes)

@@ -13,6 +13,7 @@ from ..graph.layout import Mesh
 from ..graph.layout_typing import Along, Theorems, type_operator
 from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ..index.library import Library
+from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..rules.sharding_theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
@@ -20,7 +21,6 @@ from ..syntax.parse_rules import RuleDecl
 from .accounting.memory_prediction import memory_warnings, predict_memory
 from .accounting.plan_cost import plan_cost
 from .accounting.undivided_sizes import describe_refusals
-from .choices.conversion_prices import ConversionPrices
 from .choices.restriction import Place, Restriction, places
 from .exact_search.bounded_search import Optimum
 from .gathered_pins import describe_gathered
@@ -90,7 +90,7 @@ def search(
 
 def _weighed(plan: Plan, machine: Machine, library: Library) -> Plan:
     """The plan with what it holds on each device, and a warning where that is more than there is."""
-    memory = predict_memory(plan.graph, plan.mesh, library)
+    memory = predict_memory(plan.model, plan.graph, plan.mesh, library)
     cost = replace(plan.cost, memory=memory)
     return replace(plan, cost=cost, warnings=tuple(memory_warnings(memory, machine)))
 
@@ -113,7 +113,7 @@ def _plan(
     cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
     searched = _describe(best, graph, mesh, bool(pins)) if strategy == AUTO else ()
     notes = (*searched, *describe_gathered(pins, model, graph), *describe_refusals(model, mesh, library))
-    return Plan(model, mesh, machine.name, strategy, graph, cost, notes)
+    return Plan(model, mesh, machine.name, strategy, graph, cost, prices.conversions, notes)
 
 
 def _seed(strategy: str) -> int | None:
@@ -145,9 +145,10 @@ def _drawn(
         graph = random(made, mesh, library, rng, theorems or ShardingTheorems(library), restriction)
     except Impossible as reason:
         raise _explained(reason, restriction, made, mesh, library, strategy) from None
-    cost = plan_cost(graph, _all_priced(made.graph), ConversionPrices(mesh, machine, library), made.loss)
+    conversions = ConversionModel(mesh, machine, library)
+    cost = plan_cost(graph, _all_priced(made.graph), conversions, made.loss)
     note = f"drawn by chance, seed {seed}"
-    return Plan(made, mesh, machine.name, strategy, graph, cost, (note,), chosen.rules, 1 + len(found))
+    return Plan(made, mesh, machine.name, strategy, graph, cost, conversions, (note,), chosen.rules, 1 + len(found))
 
 
 def _keeps(variant: Variant, pins: Mapping[str, Pin], given: Model) -> bool:

@@ -165,13 +165,7 @@ class _Run:
         elif token in OPERATORS:
             self.operators += 1
             if self.operators > MAX_OPERATORS:
-                raise fail(
-                    "E005",
-                    f"more than {MAX_OPERATORS} operators in one statement",
-                    token_span(self.source, token),
-                    label="one too many",
-                    help="name intermediate results on lines of their own",
-                )
+                raise self._too_large(token, f"more than {MAX_OPERATORS} operators in one statement", "one too many")
 
     def _close_bracket(self, token: Token) -> None:
         here = token_span(self.source, token)
@@ -186,13 +180,11 @@ class _Run:
     def _check_depth(self, token: Token) -> None:
         if len(self.brackets) + len(self.indents) - 1 > MAX_NESTING:
             what = "brackets and blocks are" if self.brackets and len(self.indents) > 1 else "this is"
-            raise fail(
-                "E005",
-                f"{what} nested more than {MAX_NESTING} deep",
-                token_span(self.source, token),
-                label="one level too many",
-                help="name intermediate results on lines of their own",
-            )
+            raise self._too_large(token, f"{what} nested more than {MAX_NESTING} deep", "one level too many")
+
+    def _too_large(self, token: Token, message: str, label: str) -> InputError:
+        help = "name intermediate results on lines of their own"
+        return fail("E005", message, token_span(self.source, token), label=label, help=help)
 
     def _check_tabs(self, token: Token) -> None:
         offset = token.start_pos or 0

@@ -125,25 +125,29 @@ def absolute(value: Value) -> Value:
     return value if _apart(value) else abs(value)  # type: ignore[arg-type]
 
 
-def hyperbolic_tangent(value: Value) -> Value:
-    """1 - 2 / (exp(2 x) + 1)."""
+def _is_inner(value: Value) -> bool:
+    """Whether an argument of a sigmoid is a number other than 0, and finite."""
+    return not (_apart(value) or isinstance(value, float) or (is_exact(value) and value == 0))
+
+
+def _end_value(value: Value) -> Value:
+    """An odd sigmoid at 0 and at infinity; what has no value, or is unknown, stays so."""
     if _apart(value):
         return value
-    if isinstance(value, float):
-        return 1 if value > 0 else -1
-    if is_exact(value) and value == 0:
-        return 0
+    return (1 if value > 0 else -1) if isinstance(value, float) else 0
+
+
+def hyperbolic_tangent(value: Value) -> Value:
+    """1 - 2 / (exp(2 x) + 1)."""
+    if not _is_inner(value):
+        return _end_value(value)
     return minus(1, over(2, plus(exponential(times(2, value)), 1)))
 
 
 def error_function(value: Value) -> Value:
     """It increases: the ends of its interval are those of the argument's, with 20 bits for their rounding."""
-    if _apart(value):
-        return value
-    if isinstance(value, float):
-        return 1 if value > 0 else -1
-    if is_exact(value) and value == 0:
-        return 0
+    if not _is_inner(value):
+        return _end_value(value)
     low, high = interval(value)
     slack = libmp.from_man_exp(1, -PRECISION)
     ends = [libmp.mpf_erf(end, PRECISION + 20) for end in (low, high)]

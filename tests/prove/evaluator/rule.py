@@ -5,9 +5,10 @@ Device axes are leading indices. A view divides a dimension into the factors of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import count
 from math import prod
 from random import Random
@@ -15,7 +16,8 @@ from random import Random
 from unity_dsl.syntax.ast import Apply, Expr, Name, OperatorDecl, ParallelDecl, Read, Size
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 
-from .operator import Budget, Declarations, Operation, Untried
+from .extern import ExternFunction
+from .operator import Budget, Declarations, Operation
 from .reals import real_names
 from .shapes import Declaration, Frame, NoMeaning, Pattern, frame
 from .sizes import Dim, Factor, Sizes, names_in, number, whole
@@ -172,8 +174,6 @@ class Instance:
         decl = known[call.name]
         if isinstance(decl, ParallelDecl) and len(decl.degrees) != len(call.degrees or ()):
             raise NoMeaning("another number of degrees")
-        if isinstance(decl, OperatorDecl) and decl.extern:
-            raise Untried(f"{decl.name} is extern")
         if len(decl.outputs) != call.results:
             raise NoMeaning(f"{decl.name} has {len(decl.outputs)} results, {call.results} are taken")
         return decl
@@ -190,7 +190,7 @@ class Instance:
         statements = decl.statements
         if isinstance(decl, OperatorDecl) and self.evaluation and decl.evaluation:
             statements = decl.evaluation
-        runs: dict[Place, Operation] = {}
+        runs: dict[Place, Elements] = {}
         lead = len(mapped)
 
         def element(place: Place) -> Value:
@@ -198,8 +198,12 @@ class Instance:
             if device not in runs:
                 where = dict(zip((name for name, _ in mapped), device, strict=True))
                 inputs = [_local(tensor, where, names) for tensor, names in operands]
-                runs[device] = Operation(decl, statements, framed, inputs, self.library, self.budget, self._uniform)
-            return runs[device].output(result, place[lead:])
+                if isinstance(decl, OperatorDecl) and decl.extern:
+                    runs[device] = ExternFunction(decl, framed, inputs, result, self.seed)
+                else:
+                    made = Operation(decl, statements, framed, inputs, self.library, self.budget, self._uniform)
+                    runs[device] = partial(made.output, result)
+            return runs[device](place[lead:])
 
         return element
 
@@ -345,15 +349,3 @@ def aligned(place: Place, left: Tensor, right: Tensor) -> Place:
     """A place of the left tensor as one of the right, whose device axes may be in another order."""
     where = dict(zip(left.names, place, strict=False))
     return (*(where[name] for name in right.names), *place[len(left.devices) :])
-
-
-def expressions(rule: RuleDecl) -> Iterator[GraphExpr]:
-    """Every tensor expression of a rule."""
-    pending: list[GraphExpr] = [*(expr for _, expr in rule.definitions), *rule.left, *rule.right]
-    while pending:
-        expr = pending.pop()
-        yield expr
-        if isinstance(expr, GraphCall):
-            pending += expr.arguments
-        elif isinstance(expr, GraphView):
-            pending.append(expr.operand)

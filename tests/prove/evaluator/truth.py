@@ -20,9 +20,9 @@ from unity_dsl.syntax.parse_rules import GraphCall, RuleDecl, RuleInput
 from .inputs import Floats, Integers, turn
 from .operator import Declarations, Untried
 from .reals import drawn_number, left_has_meaning, real_names
-from .rule import Elements, Instance, Place, Tensor, aligned, expressions
+from .rule import Elements, Instance, Place, Tensor, aligned
 from .shapes import NoMeaning
-from .sizes import Sizes, completed, drawn
+from .sizes import Sizes, completed, drawn, expressions
 from .values import UNKNOWN, Exact, Value, agree, certainly_differ, literal, number_text
 
 FAR = (33, 64, 65, 97, 130)

@@ -63,8 +63,17 @@ UNKNOWN = Unknown()
 Value: TypeAlias = "int | Fraction | Interval | float | Unknown | None"
 
 
+_MOST_BITS = 512
+"""Of a number that is written out: Python writes none of more than 4,300 digits."""
+
+
 def number_text(value: Value) -> str:
-    return "no value" if value is None else str(value)
+    if value is None:
+        return "no value"
+    if is_exact(value) and max(value.numerator.bit_length(), value.denominator.bit_length()) > _MOST_BITS:
+        exponent = value.numerator.bit_length() - value.denominator.bit_length()
+        return f"about {'-' if value < 0 else ''}2^{exponent}"
+    return str(value)
 
 
 def is_exact(value: Value) -> TypeGuard[Exact]:

@@ -15,6 +15,7 @@ from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.equations.term import free_axes, reads
 from unity_dsl.index.gradients.adjoint import adjoint
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import NotProved, Proved
 from unity_dsl.prove.sharding.slice_theorems import prove_configuration, prove_linearity
 from unity_dsl.prove.sharding.theorem_subject import generalise
@@ -171,3 +172,43 @@ def test_a_definition_is_written_out_where_it_is_needed() -> None:
     found = library_of([*library_sources(), Source("twice.uop", text)])
     instance = instantiate(found.operators["doubled"], [Shape((4,))], {})
     assert isinstance(prove_linearity(generalise(instance), (0,), found), Proved)
+
+
+# Each compares, or divides by, something that cancels in a normal form but has no value at some elements of `x`.
+HIDDEN = {
+    "a_comparison": "x[b..] + x[b..] * [log(x[b..]) - log(x[b..]) + 1 > 0]",
+    "a_quotient": "x[b..] + x[b..] * [0 * (1 / x[b..]) + 1 > 0]",
+    "an_inequality": "x[b..] * [sqrt(x[b..]) - sqrt(x[b..]) != 0]",
+    "a_branch": "select(log(x[b..]) - log(x[b..]) + 1 > 0, x[b..], 2 * x[b..])",
+    "a_branch_in_a_comparison": "x[b..] * [select(w[b..] > 0, 0 / x[b..], 0) > 0 - 1]",
+}
+
+
+def declared(text: str, operands: int) -> tuple[Library, Instance]:
+    """An operator of tensors of one shape, and the library it stands in."""
+    found = declare(text)
+    (operator,) = found.operators.values()
+    return found, instantiate(operator, [Shape((4,))] * operands, {})
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_cancels_does_not_make_a_comparison_linear(name: str) -> None:
+    """By the normal form alone each of these is `x` times a number; at x of both signs it is not additive."""
+    text = f"op hidden(x: [b..], w: [b..]) -> y: [b..]\n  y[b..] = {HIDDEN[name]}\n"
+    known, instance = declared(text, 2)
+    assert isinstance(prove_linearity(generalise(instance), (0,), known), NotProved)
+    assert isinstance(prove_configuration(instance, "b0", known), Proved)
+    # Of what hangs on another operand alone the operator stays linear in `x`.
+    other = HIDDEN[name].replace("(x[b..])", "(w[b..])").replace("/ x[b..]", "/ w[b..]")
+    if "select(log" not in other:
+        known, instance = declared(text.replace(HIDDEN[name], other), 2)
+        assert isinstance(prove_linearity(generalise(instance), (0,), known), Proved)
+
+
+def test_a_device_must_have_a_value_wherever_the_operator_has() -> None:
+    """A term of `x` is 0 where `x` is not: 1 / x cancels, and with it the sum's value on that device."""
+    text = "op quotient(x: [b..]) -> y: [b..]\n  y[b..] = x[b..] + (1 / x[b..] - 1 / x[b..])\n"
+    known, instance = declared(text, 1)
+    answer = prove_linearity(generalise(instance), (0,), known)
+    assert isinstance(answer, NotProved) and answer.obligation == "defined"
+    assert isinstance(prove_configuration(instance, "b0", known), Proved)

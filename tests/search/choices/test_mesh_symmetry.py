@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.sampling import of_the_day
 from unity_dsl.graph.graph import Graph, Node
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
-from unity_dsl.graph.layout_conversion import divisors, move_table
+from unity_dsl.graph.layout_codes import layouts_in_order
 from unity_dsl.graph.layout_typing import Along, Linearly, Role, Uniformly, configurations
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.index.library import Library
@@ -73,8 +73,7 @@ def test_an_orbit_is_what_renamings_do_not_change(kinds: tuple[object, ...], ord
 
 def test_orbits_count_how_many_axes_do_what() -> None:
     """Of rank 4 on three equal axes: multisets of three of the seven kinds."""
-    table = move_table(divisors((8, 8, 8, 8), EIGHT), EIGHT)
-    layouts = table.layouts[: table.in_order]
+    layouts = layouts_in_order((8, 8, 8, 8), EIGHT)
     assert len(layouts) == 7**3
     assert len({symmetry_of(EIGHT).orbit(layout) for layout in layouts}) == 84
 

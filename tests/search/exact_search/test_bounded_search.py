@@ -24,10 +24,7 @@ def random_tensor(rng: np.random.Generator, produced: Port, reads: list[Port], e
     direct = rng.integers(1, 20, (LAYOUTS, LAYOUTS)).astype(float)
     np.fill_diagonal(direct, 0.0)
     fixed = (int(rng.integers(LAYOUTS)),) if ends and rng.random() < 0.4 else ()
-    leaving = rng.integers(0, 20, LAYOUTS).astype(float) if ends and rng.random() < 0.4 else None
-    if leaving is not None:
-        leaving[0] = 0.0
-    return Tensor("t", produced, tuple(reads), direct, two_hops(direct), fixed, leaving)
+    return Tensor("t", produced, tuple(reads), direct, two_hops(direct), fixed)
 
 
 def random_part(rng: np.random.Generator, count: int, *, body: bool = False, repeat: Part | None = None) -> Part:
@@ -70,8 +67,7 @@ def tensor_cost(tensor: Tensor, values: tuple[int, ...], most: int) -> float:
     best = np.inf
     for held in sets_held(root, most, len(tensor.direct)):
         if needed <= {root, *held}:
-            left = 0.0 if tensor.leaving is None else min(tensor.leaving[layout] for layout in (root, *held))
-            best = min(best, span(tensor, root, held) + left)
+            best = min(best, span(tensor, root, held))
     return best
 
 

@@ -1,1 +1,1 @@
-"""What may be done with each axis of an operator: axis classes, linearity in operands, windows."""
+"""Properties of an operator's axes and operands: axis classes, linearity, windows."""

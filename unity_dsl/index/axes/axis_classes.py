@@ -1,7 +1,7 @@
 """Classifies each axis of an operator: mapped, summed, absent or blocked, with the reason.
 
-An axis may be divided over devices when every read that involves it is at the bare axis of the dimension it reads: then
-the slice of the result needs the slice of the operand, and nothing else.
+An axis may be divided over devices if every read that involves it is at the bare axis of a dimension: then a slice of
+the result depends on that slice of the operand only.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class AxisKind(StrEnum):
 
 @dataclass(frozen=True)
 class AxisClass:
-    """An axis of an operator.
+    """The class of an axis of an operator.
 
     `positional`: its index is used as a value, so that a slice adds its offset. `sized`: its length is used as a value,
-    always the global one. `inner`: an equation before the last, or one that does not sum, reduces it, so that dividing
-    it takes a collective inside the operator. `reason` says in words why, or what follows.
+    always the global one. `inner`: it is reduced by an equation before the last, or by one other than a sum, so that
+    dividing it needs a collective inside the operator. `reason` explains the class to a reader.
     """
 
     axis: str
@@ -52,22 +52,22 @@ Places = Collection[tuple[str, int]]
 """Dimensions of tensors, by name and number."""
 
 
-def classify(instance: Instance, library: Library, held: Places = ()) -> Mapping[str, AxisClass]:
-    """Every axis with its class: those that equations run over, in their order, then those that only operands have.
+def classify(instance: Instance, library: Library, haloed: Places = ()) -> Mapping[str, AxisClass]:
+    """The class of every axis: those of equations in their order, then those of operands alone.
 
-    `held` are dimensions of which every device holds all that it reads, wherever that is.
+    `haloed` are dimensions of which every device has all elements that it reads.
     """
-    return _classify(instance.kind, frozenset(held))
+    return _classify(instance.kind, frozenset(haloed))
 
 
 @lru_cache(maxsize=4096)
-def _classify(kind: Kind, held: frozenset[tuple[str, int]]) -> Mapping[str, AxisClass]:
+def _classify(kind: Kind, haloed: frozenset[tuple[str, int]]) -> Mapping[str, AxisClass]:
     instance = kind.instance
     if instance.extern:
         return dict(_declared(instance))
     equations = (*instance.equations, *instance.evaluation)
     operands = _operands(instance)
-    blocked = dict(_blocked(instance, operands, equations, held))
+    blocked = dict(_blocked(instance, operands, equations, haloed))
     positional = {axis for equation in equations for axis in _positional(equation.value)}
     sized = {node.name for equation in equations for node in walk(equation.value) if isinstance(node, Size)}
     sized -= _merged_sizes(instance, operands, equations)
@@ -95,7 +95,7 @@ def _classify(kind: Kind, held: frozenset[tuple[str, int]]) -> Mapping[str, Axis
 
 
 def _declared(instance: Instance) -> Iterator[tuple[str, AxisClass]]:
-    """What is said of an extern operator: that is assumed, and nothing else is known."""
+    """The declared axes of an extern operator; these are assumed, and nothing else is known."""
     for axis in dict.fromkeys(axis for operand in (*instance.inputs, *instance.outputs) for axis in operand.axes):
         if axis in instance.declared:
             reason = "declared, not proved: a slice of the operands gives that slice of the result"
@@ -112,16 +112,16 @@ def _operands(instance: Instance) -> dict[str, Operand]:
 
 
 def _counted(instance: Instance) -> set[str]:
-    """The axes that integer operands count over."""
+    """The axes that bound the values of integer operands."""
     return {tensor.integer_range for tensor in instance.operator.inputs if tensor.integer_range is not None}
 
 
-def _kind(axis: str, kept: bool, inner: bool, why_not: str | None) -> tuple[AxisKind, str]:
+def _kind(axis: str, in_results: bool, inner: bool, why_not: str | None) -> tuple[AxisKind, str]:
     if why_not is not None:
         return AxisKind.BLOCKED, why_not
-    if kept and inner:
+    if in_results and inner:
         return AxisKind.MAPPED, f"`{axis}` stays, and is reduced on the way: a collective inside the operator"
-    if kept:
+    if in_results:
         return AxisKind.MAPPED, f"every result at `{axis}` needs its operands at `{axis}` only"
     if inner:
         return AxisKind.SUMMED, f"`{axis}` is reduced before the end: a collective inside the operator"
@@ -129,7 +129,7 @@ def _kind(axis: str, kept: bool, inner: bool, why_not: str | None) -> tuple[Axis
 
 
 def _blocked(
-    instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation], held: Places
+    instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation], haloed: Places
 ) -> Iterator[tuple[str, str]]:
     """Axes that cannot be divided, each with the reason."""
     outputs = {output.name for output in instance.outputs}
@@ -140,7 +140,7 @@ def _blocked(
         for read in reads(equation.value):
             own = operands[read.tensor].dims
             for place, (index, dim) in enumerate(zip(read.index, own, strict=True)):
-                if dim_axes(index, instance.sizes) != dim and (read.tensor, place) not in held:
+                if dim_axes(index, instance.sizes) != dim and (read.tensor, place) not in haloed:
                     for axis in dict.fromkeys((*free_axes(index), *dim)):
                         yield axis, _why_not(axis, read, index)
             yield from _diagonal(operands[read.tensor])
@@ -151,14 +151,14 @@ def _blocked(
 
 
 def _diagonal(operand: Operand) -> Iterator[tuple[str, str]]:
-    """A tensor is divided along one dimension by an axis, so no axis may be two of its dimensions."""
+    """A tensor is divided along one dimension per axis, so an axis in two of its dimensions is blocked."""
     for axis, count in Counter(operand.axes).items():
         if count > 1:
             yield axis, f"`{axis}` is {count} dimensions of `{operand.name}`: a slice of it would be a diagonal block"
 
 
 def _used_again(equations: Sequence[Equation], read: Read, outputs: Collection[str]) -> Iterator[tuple[str, str]]:
-    """A result that is a sum stays a term of it on every device, so nothing else may be computed from it."""
+    """Summed axes of a result that is read again: it stays a partial sum on each device."""
     for equation in equations:
         if equation.target.name == read.tensor and read.tensor in outputs and equation.kind is ReductionKind.SUM:
             for axis in equation.over:
@@ -176,7 +176,7 @@ def _why_not(axis: str, read: Read, index: Expr) -> str:
 
 
 def _positional(expr: Expr) -> Iterator[str]:
-    """Axes whose index is worth something: outside of reads' index positions, or in a random number's counter."""
+    """Axes whose index is used as a value: outside index positions of reads, or in a random number's position."""
     match expr:
         case Name(name=name):
             yield name
@@ -192,7 +192,7 @@ def _positional(expr: Expr) -> Iterator[str]:
 
 
 def _merged_sizes(instance: Instance, operands: Mapping[str, Operand], equations: Sequence[Equation]) -> set[str]:
-    """Sizes that occur only inside merged indices `h * |k| + k`, which every slice has its own of."""
+    """Sizes that occur only in merged indices `h * |k| + k`, where each slice uses its local size."""
     inside: set[str] = set()
     outside: set[str] = set()
     for equation in equations:
@@ -210,11 +210,11 @@ def _merged_sizes(instance: Instance, operands: Mapping[str, Operand], equations
 
 
 def local_native(instance: Instance, library: Library, divided: tuple[str, ...]) -> bool:
-    """Whether the declaration's torch call, on the slices that divide these axes, computes what the equations do there.
+    """Whether the torch call on slices that divide these axes computes what the equations do there.
 
-    It does where it stands for the equations at all and knows of no position, length or reduction of a divided axis. A
-    length that a condition ties to others is known to the call too, unless it is all of an attribute that the call does
-    not name (`g == groups` where it names `|g|`).
+    It does if it may replace the equations at all and depends on no position, length or reduction of a divided axis. It
+    also depends on lengths that conditions relate to others, unless these are all of one attribute that it does not
+    name (`g == groups` where it names `|g|`).
     """
     return _local_native(instance.kind, library, divided)
 

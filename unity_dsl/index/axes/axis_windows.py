@@ -1,8 +1,7 @@
 """Finds windows of reads, `x[p * stride + r - pad else 0]`, and the halo that a slice of p needs.
 
-Such an axis cannot be divided like one that is read at itself. It can where every device holds, of the dimension, its
-own slice and as much of its neighbours as is read. The slices have to step together: where the axis has e positions on
-a device, the dimension has step * e of its own there.
+Such an axis can be divided if every device has its own slice of the dimension and the neighbouring positions that it
+reads. Slices must be aligned: e positions of the axis on a device need step * e positions of the dimension there.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .axis_classes import AxisClass, AxisKind, classify
 
 @dataclass(frozen=True)
 class Reach:
-    """How an operator reads a dimension of an input along an axis: at `step * axis + rest`, low <= rest <= high."""
+    """The reads of an input's dimension along an axis: at `step * axis + rest`, low <= rest <= high."""
 
     operand: str
     dim: int
@@ -30,7 +29,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Windowed:
-    """An axis that can be divided where windows are held: what it then is, and what of each dimension is read."""
+    """An axis that can be divided given halos: its class then, and the reach of each dimension read around it."""
 
     entry: AxisClass
     reaches: tuple[Reach, ...]
@@ -40,7 +39,7 @@ class Windowed:
 
 
 def windowed(instance: Instance, library: Library) -> dict[str, Windowed | str]:
-    """Every axis that some dimension is read around; a reason in words where it can be divided in no way."""
+    """Every axis that some dimension is read around, or the reason why it cannot be divided."""
     found: dict[str, Windowed | str] = {}
     around = _around(instance)
     for axis in filter(around.get, instance.axes):
@@ -57,7 +56,7 @@ def windowed(instance: Instance, library: Library) -> dict[str, Windowed | str]:
 
 
 class _Refused(Exception):
-    """Why an axis cannot be divided, in words."""
+    """Why an axis cannot be divided."""
 
 
 def _said(entry: AxisClass) -> AxisClass:
@@ -65,7 +64,7 @@ def _said(entry: AxisClass) -> AxisClass:
 
 
 def _around(instance: Instance) -> dict[str, dict[tuple[str, int], None]]:
-    """Per axis the dimensions that are read at an index with it in it which is not just their own, in their order."""
+    """By axis, the dimensions read at an index that contains the axis and is not a bare or merged one, in order."""
     found: dict[str, dict[tuple[str, int], None]] = {}
     for equation in (*instance.equations, *instance.evaluation):
         for read in reads(equation.value):
@@ -78,7 +77,7 @@ def _around(instance: Instance) -> dict[str, dict[tuple[str, int], None]]:
 
 
 def _reach(instance: Instance, axis: str, tensor: str, dim: int) -> Reach:
-    """Raises _Refused where the reads of a dimension do not step with the axis."""
+    """The reach of a dimension. Raises _Refused where its reads do not have one step along the axis."""
     operand = instance.operand(tensor)
     if operand not in instance.inputs:
         raise _Refused(f"`{tensor}`, which the operator computes itself, is read at neighbours of `{axis}`")
@@ -113,19 +112,19 @@ def _indices(instance: Instance, tensor: str, dim: int) -> Iterator[Expr]:
 
 
 def _check_apart(instance: Instance, axis: str, reaches: Iterable[Reach]) -> None:
-    """A window is one dimension of its tensor, and nothing else has to do with the dimension's own axis."""
-    held: dict[str, set[int]] = {}
+    """Checks that each tensor has one windowed dimension, whose own axis occurs nowhere else. Raises _Refused."""
+    windows: dict[str, set[int]] = {}
     for reach in reaches:
-        held.setdefault(reach.operand, set()).add(reach.dim)
-    for tensor, dims in held.items():
+        windows.setdefault(reach.operand, set()).add(reach.dim)
+    for tensor, dims in windows.items():
         others = {d for d, names in enumerate(instance.operand(tensor).dims) if axis in names} - dims
         if len(dims) + len(others) > 1:
             raise _Refused(f"`{axis}` is in {len(dims) + len(others)} dimensions of `{tensor}`")
     own = {instance.operand(reach.operand).dims[reach.dim][0] for reach in reaches} - {axis}
     for name in own:
-        if name in instance.axes or any(_has_besides(operand, name, held) for operand in instance.inputs):
+        if name in instance.axes or any(_has_besides(operand, name, windows) for operand in instance.inputs):
             raise _Refused(f"`{name}`, which is read around `{axis}`, is an axis of something else too")
 
 
-def _has_besides(operand: Operand, axis: str, held: Mapping[str, set[int]]) -> bool:
-    return any(axis in dim and number not in held.get(operand.name, ()) for number, dim in enumerate(operand.dims))
+def _has_besides(operand: Operand, axis: str, windows: Mapping[str, set[int]]) -> bool:
+    return any(axis in dim and number not in windows.get(operand.name, ()) for number, dim in enumerate(operand.dims))

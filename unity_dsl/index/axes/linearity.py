@@ -11,7 +11,7 @@ from ..equations.instance import Equation, Instance, Kind
 from ..equations.term import children
 
 Degrees = frozenset[int]
-"""The degrees that a term may be said to have in the set: {0} independent, {1} linear, {0, 1} zero, {} neither."""
+"""Degrees of homogeneity of a term in the set: {0} independent, {1} linear, {0, 1} zero, {} neither."""
 
 _INDEPENDENT: Degrees = frozenset({0})
 _ZERO: Degrees = frozenset({0, 1})

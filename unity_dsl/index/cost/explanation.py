@@ -1,4 +1,4 @@
-"""All that is derived from a declaration, in words: the text of `unityc explain linear`."""
+"""Everything derived from a declaration, as text: `unityc explain linear`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ _MARGIN = 10
 
 
 def describe_operator(operator: OperatorDecl, library: Library, statuses: Mapping[str, str] | None = None) -> str:
-    """The declaration, then all that is derived from it."""
+    """The declaration, then everything derived from it."""
     return "\n".join([*_declaration(operator.doc, operator.span), "", derived(operator, library, statuses)])
 
 
 def derived(operator: OperatorDecl, library: Library, statuses: Mapping[str, str] | None = None) -> str:
-    """Shapes, axes, gradients, work and lowering. `statuses` say of axes, and of operands that it is linear in, whether
-    that is proved.
+    """Shapes, axes, gradients, work and lowering.
+
+    `statuses` say of axes, and of sets of operands that it is linear in, whether that is proved.
     """
     known = statuses or {}
     sections = list(_titled("shape", _shapes(operator)))
     try:
         found = representative(operator)
     except InputError as error:
-        # Nothing else can be said without sizes; the conditions are in the declaration above.
+        # No instance was found; the conditions are in the declaration above.
         sections += _titled("derived", [f"no sizes were found that meet its conditions: {error.diagnostic.message}"])
         return "\n".join(sections)
     instance = found.instance
@@ -51,7 +52,7 @@ def derived(operator: OperatorDecl, library: Library, statuses: Mapping[str, str
 
 
 def describe_parallel(parallel: ParallelDecl) -> str:
-    """The declaration: an index map is all there is to a parallel op."""
+    """The declaration: a parallel op is its index map."""
     return "\n".join(_declaration(parallel.doc, parallel.span))
 
 
@@ -120,7 +121,7 @@ def _remarks(axis: AxisClass, names: Mapping[str, str]) -> Iterator[str]:
 
 
 def _linear(instance: Instance, statuses: Mapping[str, str]) -> Iterator[str]:
-    """Sets of operands that may hold terms of sums."""
+    """Sets of operands that may be partial sums."""
     for chosen in linear_operands(instance):
         names = ", ".join(instance.inputs[i].name for i in chosen)
         told = f": {statuses[names]}" if names in statuses else ""
@@ -144,7 +145,7 @@ def _gradients(found: Representative, library: Library) -> Iterator[str]:
 
 
 def _cotangents(instance: Instance, made: Sequence[str]) -> dict[str, str]:
-    """`d_y` is shown as dy, where nothing else is called that."""
+    """Shows `d_y` as dy, unless another name is dy."""
     names = [f"d_{output.name}" for output in instance.outputs] + [name for name in made if name.startswith("d_")]
     own = {operand.name for operand in instance.inputs} | {equation.target.name for equation in instance.equations}
     return {name: f"d{name[2:]}" for name in names if f"d{name[2:]}" not in own and name not in own}

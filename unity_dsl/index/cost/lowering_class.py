@@ -12,7 +12,7 @@ from .work import determined_axes, factors, moves_only, resolved
 
 
 class LoweringClass(StrEnum):
-    """From the most to the least demanding: an operator is of the first class that one of its equations has."""
+    """Lowering classes, most demanding first; an operator has the first class that one of its equations has."""
 
     WINDOW = "window"
     CONTRACTION = "contraction"
@@ -26,7 +26,7 @@ class LoweringClass(StrEnum):
 
 
 def lowering_class(instance: Instance) -> LoweringClass:
-    """The class of the most demanding equation; a look-up inside a larger formula does not make it a gather."""
+    """The class of the most demanding equation; a lookup inside a larger expression is no gather."""
     return _lowering_class(instance.identity)
 
 
@@ -73,7 +73,7 @@ def _slides(instance: Instance, read: Read, over: set[str]) -> bool:
 
 
 def _orders(node: Apply, over: set[str]) -> bool:
-    """Whether a reduced position is compared with a kept one by order: a sum over those before."""
+    """Whether a reduced axis is compared with an axis of the result by order, as in a prefix sum."""
     if node.function not in ("<", "<=", ">", ">="):
         return False
     axes = set(free_axes(node))

@@ -1,9 +1,9 @@
 """Tensors that the forward pass of an operator saves for its backward pass.
 
-A native call keeps the operands that its gradients depend on, or its result where the backward needs no more than that;
-what lies between it computes again, or keeps in a form as small. Statements keep what torch's automatic differentiation
-does: of a product the factors that meet a factor with a gradient, of a quotient the divisor, of an element function the
-argument or, where the declared derivative is said by the function itself, the result.
+A native call saves the operands that its gradients depend on, or its result if that suffices; intermediates are
+recomputed, or saved in as few bytes. Statements save what torch's autograd saves: factors multiplied by one with a
+gradient, divisors, and for element functions the argument or, where the declared derivative contains the function
+itself, the result.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..gradients.independence import gradient_free
 from ..library import Library
 
 Tensor = str | Expr
-"""An operand, intermediate or result by name; any other term stands for the tensor of its values."""
+"""An operand, intermediate or result by name; any other term denotes the tensor of its values."""
 
 
 def saved_by_call(instance: Instance, library: Library, needs: Sequence[bool]) -> frozenset[str]:
-    """Names of operands and results that the native call keeps for the cotangents of the inputs that need one."""
+    """Names of operands and results that the native call saves for the cotangents of the inputs that need one."""
     found: set[str] = set()
     for position, operand in enumerate(instance.inputs):
         if needs[position] and operand.integer_range is None:
@@ -39,24 +39,24 @@ def saved_by_call(instance: Instance, library: Library, needs: Sequence[bool]) -
 def saved_by_statements(
     instance: Instance, library: Library, needs: Sequence[bool]
 ) -> Mapping[Tensor, tuple[str, ...]]:
-    """The tensors that the statements keep, each with its axes; those of the operator itself by name."""
+    """The tensors that the statements save, with their axes; operands and intermediates by name."""
     given = zip(instance.inputs, needs, strict=True)
     moved = frozenset(operand.name for operand, needed in given if needed and operand.integer_range is None)
     active = (moved | dependents(instance, moved)) - gradient_free(instance)
     known: dict[Expr, str] = {e.value: e.target.name for e in instance.equations if e.kind is None}
-    kept: dict[Tensor, tuple[str, ...]] = {}
+    saved: dict[Tensor, tuple[str, ...]] = {}
     for equation in instance.equations:
         if equation.target.name in active:
-            for term in _kept(equation, library, active):
+            for term in _saved_terms(equation, library, active):
                 name = term.tensor if isinstance(term, Read) else known.get(term)
                 if name is not None:
-                    kept[name] = instance.operand(name).axes
+                    saved[name] = instance.operand(name).axes
                 elif any(isinstance(node, Read | Uniform) for node in walk(term)):
-                    kept[term] = tuple(axis for axis in equation.space if axis in free_axes(term))
-    return kept
+                    saved[term] = tuple(axis for axis in equation.space if axis in free_axes(term))
+    return saved
 
 
-def _kept(equation: Equation, library: Library, active: frozenset[str]) -> Iterator[Expr]:
+def _saved_terms(equation: Equation, library: Library, active: frozenset[str]) -> Iterator[Expr]:
     yield from _saved_of(equation.value, library, active)
     if equation.kind in (ReductionKind.MAX, ReductionKind.MIN, ReductionKind.PROD):
         yield equation.value
@@ -86,12 +86,12 @@ def _saved_of(value: Expr, library: Library, active: frozenset[str]) -> Iterator
 
 
 def _said_by(slope: Expr, result: Expr) -> bool:
-    """Whether a derivative speaks of the function's arguments only by way of its result."""
+    """Whether a derivative depends on the arguments only through the function's result."""
     if slope == result:
         return True
     return not isinstance(slope, Name) and all(_said_by(child, result) for child in children(slope))
 
 
 def element_bytes(term: Tensor, width: int) -> int:
-    """Of a tensor of floats of `width` bytes; truth values take one."""
+    """Bytes of one element: `width` for floats, one for booleans."""
     return 1 if isinstance(term, Apply) and term.function in COMPARISONS else width

@@ -1,10 +1,10 @@
 """Floating-point operations and bytes of an operator, as polynomials in axis sizes.
 
-An operator is counted as one kernel: it reads its inputs and writes its outputs once, intermediates stay inside. Every
-arithmetic operation and element function counts one for each combination of the axes that it depends on, every term of
-a reduction one more; comparisons and indices are addressing. A guarded sum `sum(v) [v == ids[n]] * w[v, d]` is counted
-as what it is lowered to, one row per position; its adjoint adds one row per position. Where all but a few positions of
-an axis are left out, as in the adjoint of a window that moves in steps, those few count.
+An operator is one kernel: it reads its inputs and writes its outputs once, intermediates stay on chip. Each arithmetic
+operation and element function counts as one per combination of the axes that it depends on, each term of a reduction as
+one more; comparisons and indexing are free. A guarded sum `sum(v) [v == ids[n]] * w[v, d]` counts as its lowering, one
+row per position; its adjoint adds one row per position. Where guards leave few positions of an axis, as in the adjoint
+of a strided window, only these count.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Axes = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Work:
-    """Operations, and bytes read and written."""
+    """Operations, bytes read and bytes written."""
 
     flops: Count
     bytes_read: Count
@@ -42,7 +42,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Polynomial:
-    """A sum of products of sizes: per set of axes its coefficient."""
+    """A sum of products of sizes: the coefficient of each multiset of axes."""
 
     terms: tuple[tuple[Axes, Fraction], ...] = ()
 
@@ -52,9 +52,9 @@ class Polynomial:
 
 @dataclass(frozen=True)
 class Extent:
-    """How many elements of a tensor are touched: those that the reads can reach, and at most all of them.
+    """The number of elements of a tensor that are accessed, at most all of them.
 
-    `reached` is None where that is every element.
+    `reached` is None where all are.
     """
 
     tensor: str
@@ -71,7 +71,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Tally:
-    """The work of a kernel at any sizes."""
+    """The work of a kernel as a function of sizes."""
 
     flops: Polynomial
     read: tuple[Extent, ...]
@@ -83,18 +83,20 @@ class Tally:
 
 
 def work(instance: Instance, sizes: Mapping[str, Count] | None = None, element_bytes: int = 4) -> Work:
-    """The forward computation. `sizes` default to the instance's own; they may be arrays of equal shape."""
+    """The work of the forward pass. `sizes` default to the instance's own.
+
+    Arrays of equal shape are evaluated elementwise.
+    """
     return forward_tally(instance).at({**instance.sizes, **(sizes or {})}, element_bytes)
 
 
 def backward_work(
     instance: Instance, needs: Sequence[bool], sizes: Mapping[str, Count] | None = None, element_bytes: int = 4
 ) -> Work:
-    """The backward computation for the inputs that need a gradient, from their adjoints; `sizes` as for `work`.
+    """The work of the backward pass for the inputs that need a gradient, from their adjoints; `sizes` as for `work`.
 
-    Each cotangent is a kernel of its own. Equations that several have in common are computed once, those of the forward
-    computation not again. A cotangent that is passed on as it comes costs nothing. A derivative of an element function
-    counts as one operation.
+    Each cotangent is a kernel of its own. Shared equations are counted once, those of the forward pass not again. A
+    cotangent equal to the incoming one costs nothing. The derivative of an element function counts as one operation.
     """
     flops, read, written = 0, 0, 0
     for tally, axes in backward_tallies(instance, needs):
@@ -104,7 +106,7 @@ def backward_work(
 
 
 def forward_tally(instance: Instance) -> Tally:
-    """The forward computation at any sizes."""
+    """The forward pass as a function of sizes."""
     return _forward_tally(instance.kind)
 
 
@@ -123,7 +125,7 @@ def _forward_tally(kind: Kind) -> Tally:
 
 
 def _extern_tally(instance: Instance) -> Tally:
-    """Nothing is known but what must be moved: its comparisons count as addressing."""
+    """An extern operator moves its operands and results; its operations are not known."""
     read, written = (
         tuple(Extent(operand.name, operand.axes, None, operand.integer_range is None) for operand in operands)
         for operands in (instance.inputs, instance.outputs)
@@ -132,7 +134,7 @@ def _extern_tally(instance: Instance) -> Tally:
 
 
 def backward_tallies(instance: Instance, needs: Sequence[bool]) -> tuple[tuple[Tally, Mapping[str, int]], ...]:
-    """Per input that needs a gradient its cotangent's computation, and the sizes of axes that only the adjoint has."""
+    """For each input that needs a gradient, its cotangent's tally and the sizes of axes that only the adjoint has."""
     return _backward_tallies(instance.identity, tuple(needs))
 
 
@@ -151,7 +153,7 @@ def _backward_tallies(identity: Key, needs: tuple[bool, ...]) -> tuple[tuple[Tal
 
 @lru_cache(maxsize=4096)
 def _tallies(forward: Kind, adjoints: tuple[Kind, ...]) -> tuple[Tally | None, ...]:
-    """None for a cotangent that is passed on as it comes."""
+    """None for a cotangent equal to the incoming one."""
     done = set(forward.instance.equations)
     found: list[Tally | None] = []
     for made in (kind.instance for kind in adjoints):
@@ -168,7 +170,7 @@ def _one_operation(function: str, arguments: tuple[Expr, ...], position: int) ->
 
 
 def _passes_on(made: Instance) -> bool:
-    """Whether a cotangent is the incoming one, element by element."""
+    """Whether a cotangent equals the incoming one elementwise."""
     equation = made.equations[-1]
     (result,) = made.outputs
     if equation.kind is not None or not isinstance(equation.value, Read):
@@ -180,7 +182,7 @@ def _passes_on(made: Instance) -> bool:
 
 
 def flops_of(equation: Equation) -> Polynomial:
-    """Operations of an equation: none where it only moves elements."""
+    """Operations of an equation; none where it only moves elements."""
     axes, value, _ = resolved(equation)
     if moves_only(value) and axes == equation.target.axes:
         return Polynomial()
@@ -191,9 +193,9 @@ def flops_of(equation: Equation) -> Polynomial:
 
 
 def _confined(over: Axes, value: Expr) -> Iterator[tuple[str, tuple[frozenset[str], Fraction]]]:
-    """Reduced axes of which a term leaves few positions, 0 elsewhere: the term's other axes, and how many on average.
+    """Reduced axes that a guard confines: the guard's other axes, and the average number of positions left.
 
-    0 <= b - 2 * a < 3 leaves 3 / 2 positions of a at every b.
+    0 <= b - 2 * a < 3 leaves 3 / 2 positions of a for each b.
     """
     conditions: list[Expr] = []
     while isinstance(value, Select) and value.otherwise == Number(0):
@@ -211,7 +213,7 @@ def _confined(over: Axes, value: Expr) -> Iterator[tuple[str, tuple[frozenset[st
 
 
 def _steps(term: Expr) -> Mapping[str, int]:
-    """How far a term moves with each axis; nothing where it is more than that, or depends on sizes."""
+    """The integer coefficients of a term affine in axes; empty for any other."""
     if any(isinstance(node, Size) or (isinstance(node, Apply) and node.function in ("//", "%")) for node in walk(term)):
         return {}
     form = affine(term, {})
@@ -219,10 +221,10 @@ def _steps(term: Expr) -> Mapping[str, int]:
 
 
 def resolved(equation: Equation) -> tuple[Axes, Expr, tuple[Expr, ...]]:
-    """The axes that an equation is computed over, its value there, and the positions of the axes left out.
+    """The axes that an equation iterates over, its value there, and the positions of the eliminated axes.
 
-    A factor `[v == term]` determines v: it is no axis then, and the other factors are taken at `term`. So does
-    `[2 * v == term]`, where term is even.
+    A factor `[v == term]` eliminates v: the other factors are taken at `term`. So does `[2 * v == term]`, where term is
+    even.
     """
     axes, value = list(equation.space), equation.value
     terms: list[Expr] = []
@@ -235,12 +237,12 @@ def resolved(equation: Equation) -> tuple[Axes, Expr, tuple[Expr, ...]]:
 
 
 def determined_axes(equation: Equation) -> frozenset[str]:
-    """The axes of which a guard leaves one position: reduced ones are looked up, those of the result scattered to."""
+    """The axes that guards determine: reduced ones are gathered from, those of the result scattered to."""
     return frozenset(equation.space) - frozenset(resolved(equation)[0])
 
 
 def moves_only(value: Expr) -> bool:
-    """A read, or a sum of padded reads, which exclude one another: elements are moved, none is computed."""
+    """Whether a value is a read, or a sum of mutually exclusive padded reads, and so needs no arithmetic."""
     match value:
         case Read():
             return True
@@ -250,7 +252,7 @@ def moves_only(value: Expr) -> bool:
 
 
 def _guards(value: Expr, axes: Sequence[str]) -> Iterator[tuple[str, Expr, Expr]]:
-    """Axes that a factor determines, each with that factor and the position."""
+    """Axes that a factor determines, with that factor and the position."""
     for factor in factors(value):
         for axis in axes:
             found = determined_by(factor, axis)
@@ -260,7 +262,7 @@ def _guards(value: Expr, axes: Sequence[str]) -> Iterator[tuple[str, Expr, Expr]
 
 
 def determined_by(factor: Expr, axis: str) -> tuple[Expr, int] | None:
-    """Of a factor `[axis == term]` or `[count * axis == term]` the term, which is free of the axis, and the count."""
+    """(term, count) of a factor `[count * axis == term]` whose term does not contain the axis, else None."""
     if isinstance(factor, Apply) and factor.function == "==":
         for side, term in (factor.arguments, factor.arguments[::-1]):
             if axis not in free_axes(term):
@@ -273,7 +275,7 @@ def determined_by(factor: Expr, axis: str) -> tuple[Expr, int] | None:
 
 
 def factors(value: Expr) -> Iterator[Expr]:
-    """The factors of a product; of a quotient those of the numerator."""
+    """The factors of a product; those of the numerator of a quotient."""
     match value:
         case Apply("*", (left, right)):
             yield from factors(left)
@@ -297,7 +299,7 @@ def _without(value: Expr, guard: Expr) -> Expr:
 
 
 def _operations(value: Expr) -> Iterator[Expr]:
-    """The arithmetic on elements; what depends on indices and numbers alone is computed once."""
+    """The arithmetic on elements; arithmetic on indices and numbers alone is not counted."""
     if isinstance(value, Read):
         return
     if isinstance(value, Apply) and value.function not in COMPARISONS:
@@ -308,7 +310,7 @@ def _operations(value: Expr) -> Iterator[Expr]:
 
 
 def _read(instance: Instance, equations: Iterable[Equation], tensors: set[str]) -> tuple[Extent, ...]:
-    """What equations touch of some tensors, in the order of first use."""
+    """The extents of reads of these tensors, in order of first use."""
     reached: dict[str, list[Axes]] = {}
     for equation in equations:
         _, value, positions = resolved(equation)
@@ -327,7 +329,7 @@ def _extent(instance: Instance, tensor: str, parts: Sequence[Axes]) -> Extent:
 
 
 def _written(equation: Equation) -> Extent:
-    """All elements of a result; of one that is scattered to, those that are added to."""
+    """The extent of a result; of one scattered to, the elements added to."""
     axes = resolved(equation)[0]
     scattered = not set(equation.target.axes) <= set(axes)
     real = equation.target.integer_range is None

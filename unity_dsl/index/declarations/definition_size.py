@@ -1,7 +1,7 @@
-"""Terms with the definitions of their element functions written out: how large they are, before anything writes them.
+"""Sizes of terms with definitions of element functions inlined, computed without inlining them.
 
-A call is replaced by its function's definition with the arguments in place of the parameters, so that the size of a
-call is linear in the sizes of its arguments: a function is measured once.
+A call is replaced by its function's definition with arguments for parameters, so the size is linear in the sizes of the
+arguments, and each function is measured once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ...syntax.span import Span
 from ..equations.term import children
 
 LARGEST = 10_000
-"""Nodes of a term."""
+"""Limit of the nodes of a term."""
 DEEPEST = 32
-"""Definitions inside one another."""
+"""Limit of the nesting of definitions."""
 
 Functions = Mapping[str, FunctionDecl]
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Nodes of a term without those in place of parameters, how often each parameter is in it, and its nesting."""
+    """Nodes of a term without its parameters, the number of uses of each parameter, and the nesting depth."""
 
     nodes: int
     uses: Mapping[str, int]
@@ -33,19 +33,19 @@ class Extent:
 
 
 def check_definition(function: FunctionDecl, functions: Functions) -> None:
-    """Raises E111 for a function that is defined by itself, E115 for one too large or too deep written out."""
+    """Raises E111 for a recursive function, E115 for one whose inlined definition is too large or too deep."""
     _extent(function, functions, (), {})
 
 
 def check_size(expr: Expr, functions: Functions) -> None:
-    """Raises E115 for a term that is too large or too deep written out."""
+    """Raises E115 for a term that is too large or too deep when inlined."""
     _measure(expr, functions, (), {}, expr.span)
 
 
 def _extent(
     function: FunctionDecl, functions: Functions, above: tuple[str, ...], known: dict[str, Extent | None]
 ) -> Extent | None:
-    """Of a definition; None for a function that is computed by a native call."""
+    """The size of a definition; None for a primitive."""
     if function.name in above:
         way = " -> ".join((*above[above.index(function.name) :], function.name))
         raise fail("E111", f"`{function.name}` is defined by itself: {way}", function.span)

@@ -1,13 +1,12 @@
-"""Tries declared facts of element functions at points; refuses those that a number contradicts.
+"""Tests declared facts of element functions at points; rejects those with a counterexample.
 
-A point is left out where a value is too large or too small for float64: where finite operands give an infinity, unless
-by a quotient by 0 or by a primitive at a moderate argument, or give a number next to 0. A primitive that gives NaN has
-no value there, at arguments of any size, unless rounding alone may have moved its argument out of its domain. What is
-left is compared with a tolerance for rounding, so points can refute a fact and never prove it. Every fact is tried at
-the same points on every run.
+Points are left out where float64 overflows or underflows: finite operands give an infinity, unless by a quotient by 0
+or by a primitive at a moderate argument, or a subnormal. A primitive that gives NaN has no value there, unless rounding
+alone may have moved its argument out of its domain. The other points are compared with a tolerance for rounding, so a
+fact can be refuted and never proved. A fact is tested at the same points on every run.
 
-Points of a fact with conditions are looked for where these hold: by descent on how far they are from holding, on the
-border of where they do, by bisection between a point inside and one outside, and far out.
+For facts with conditions, points that satisfy them are searched for: by descent on the violation, on the border by
+bisection between a point inside and one outside, and far out.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from ..evaluation.native_calls import ARITHMETIC_CALLS, COMPARISON_CALLS, evalua
 Array = npt.NDArray[Any]
 
 POINTS = 512
-"""How many points a fact is tried at when it is read."""
+"""Number of points at which a fact is tested."""
 TOLERANCE = 1e-9
 SPECIAL = (0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 10.0, -10.0, 1e-3, -1e-3)
 """Numbers at which functions have kinks, poles and ties."""
 MODERATE, MINUTE = 50.0, 1e-3
-"""Between these an argument does not make a function overflow or underflow: an infinite value is no value."""
+"""Moderate arguments, at which no function overflows or underflows: an infinite value is no value."""
 SMALLEST = 1e-200
 LEAST_MET = 24
-"""A fact whose conditions fewer points meet counts as untried."""
+"""A fact whose conditions fewer points meet is rejected as untested."""
 SEARCHED = 512
 DESCENTS = 80
 BISECTIONS = 60
@@ -44,7 +43,7 @@ BISECTIONS = 60
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A point that meets the conditions of a fact, and both sides there; None for a side without a value."""
+    """A counterexample of a fact: a point that meets its conditions, and both sides there, None without a value."""
 
     point: Mapping[str, float]
     left: float | None
@@ -52,7 +51,10 @@ class Contradiction:
 
 
 def check_facts(function: FunctionDecl, functions: Mapping[str, FunctionDecl]) -> None:
-    """Try every fact of a function. Raises E113 for one that does not hold, E132 for one that too few points meet."""
+    """Tests every fact of a function.
+
+    Raises E113 for a counterexample, E132 where too few points meet the conditions.
+    """
     for fact in function.facts:
         found, met = tried(fact, functions, POINTS)
         if found is None and met < LEAST_MET:
@@ -71,12 +73,12 @@ def check_facts(function: FunctionDecl, functions: Mapping[str, FunctionDecl]) -
 
 
 def contradiction(fact: FactDecl, functions: Mapping[str, FunctionDecl], count: int) -> Contradiction | None:
-    """The first of `count` points, and of those that its conditions suggest, at which a fact fails."""
+    """The first counterexample among `count` points and those derived from the conditions."""
     return tried(fact, functions, count)[0]
 
 
 def tried(fact: FactDecl, functions: Mapping[str, FunctionDecl], count: int) -> tuple[Contradiction | None, int]:
-    """The first point at which a fact fails, and at how many different points its conditions were met."""
+    """The first counterexample, and the number of distinct points that met the conditions."""
     names = free_axes(fact.claim)
     points = sample(names, count)
     if fact.conditions:
@@ -100,7 +102,7 @@ def tried(fact: FactDecl, functions: Mapping[str, FunctionDecl], count: int) -> 
 
 
 def sample(names: tuple[str, ...], count: int) -> dict[str, Array]:
-    """Points: the special numbers and ties of them, numbers near 0, and numbers of every size."""
+    """Points: special numbers and ties of them, numbers near 0, and numbers of all magnitudes."""
     random = np.random.default_rng(0)
     third = count // 3
     found = {}
@@ -119,7 +121,7 @@ def sample(names: tuple[str, ...], count: int) -> dict[str, Array]:
 
 
 def _suggested(fact: FactDecl, functions: Mapping[str, FunctionDecl], start: Mapping[str, Array]) -> dict[str, Array]:
-    """Points inside of where the conditions hold, if such are found, on the border of it, and around."""
+    """Points inside the conditions, if any are found, on their border, and around."""
     random = np.random.default_rng(1)
     names = tuple(start)
     wide = {n: random.choice((-1.0, 1.0), SEARCHED) * 10.0 ** random.uniform(-3, 7, SEARCHED) for n in names}
@@ -150,7 +152,7 @@ def _suggested(fact: FactDecl, functions: Mapping[str, FunctionDecl], start: Map
 
 
 def _shortfall(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: Mapping[str, Array]) -> Array:
-    """How far every point is from meeting the conditions: 0 where it meets them, infinite where they have no value."""
+    """The violation of the conditions at each point: 0 where they hold, infinite where they have no value."""
     count = max(len(column) for column in points.values())
     found: Array = np.zeros(count)
     with np.errstate(all="ignore"):
@@ -165,7 +167,7 @@ def _shortfall(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: Ma
 
 
 def _solved(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: dict[str, Array]) -> dict[str, Array]:
-    """The points with names put in that an equation among the conditions determines, `a == 2 * b`."""
+    """The points with names substituted that an equation among the conditions determines, `a == 2 * b`."""
     for condition in fact.conditions:
         for side, other in (condition.arguments, condition.arguments[::-1]):
             if condition.function == "==" and isinstance(side, Name) and side.name not in free_axes(other):
@@ -184,7 +186,7 @@ def _joined(first: Mapping[str, Array], second: Mapping[str, Array]) -> dict[str
 
 @dataclass(frozen=True)
 class _Value:
-    """Numbers, where there is no value, where float64 cannot hold it, and the size of what rounding acts on."""
+    """Numbers, where there is no value, where float64 cannot represent it, and the magnitude that rounding acts on."""
 
     number: Array
     missing: Array
@@ -197,7 +199,7 @@ class _Value:
 
 
 def _compares(sign: str, left: _Value, right: _Value) -> Array:
-    """Whether the sides compare as stated; what asks for equality is met by what rounding makes of it."""
+    """Whether the sides compare as stated, equality up to rounding."""
     holds: Array = np.asarray(COMPARISON_CALLS[sign](left.number, right.number))
     if sign in ("==", "<=", ">="):
         with np.errstate(all="ignore"):
@@ -206,7 +208,7 @@ def _compares(sign: str, left: _Value, right: _Value) -> Array:
 
 
 class _Trial:
-    """Expressions evaluated at all points together."""
+    """Expressions evaluated at all points at once."""
 
     def __init__(self, functions: Mapping[str, FunctionDecl], points: Mapping[str, Array]) -> None:
         self.functions = functions
@@ -239,7 +241,7 @@ class _Trial:
             extreme = [(np.abs(n) > MODERATE) | (n != 0) & (np.abs(n) < MINUTE) for n in np.broadcast_arrays(*numbers)]
             large = np.any(extreme, axis=0)
             small = (np.abs(number) < SMALLEST) & ~np.any([number == n for n in np.broadcast_arrays(*numbers)], axis=0)
-            # NaN is no overflow; but rounding may have taken a large sum, or what cancels, out of the domain.
+            # NaN is no overflow; but rounding of a large or cancelling sum may have left the domain.
             slack = [TOLERANCE * part.scale for part in parts]
             moved = [_at(decl, [n + sign * off for n, off in zip(numbers, slack, strict=True)]) for sign in (-1, 1)]
             rounded = np.isnan(number) & ~(np.isnan(moved[0]) & np.isnan(moved[1]))
@@ -269,7 +271,7 @@ def _plain(number: Array) -> _Value:
 
 
 def _chosen(condition: _Value, then: _Value, otherwise: _Value) -> _Value:
-    """The branch that is not taken has no say."""
+    """The branch taken; the other one has no influence."""
     taken = condition.number != 0
     return _Value(
         np.where(taken, then.number, otherwise.number),

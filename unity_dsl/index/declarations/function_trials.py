@@ -1,8 +1,8 @@
-"""Tries the lines of element functions against each other: definition, `numpy:`, `torch:` and derivatives.
+"""Tests the lines of element functions against each other: definition, `numpy:`, `torch:` and derivatives.
 
-Values of the native lines are compared with the definition, torch's derivative with the declared one, kinks included,
-and the declared one with difference quotients of the definition (Ridders' extrapolation); at a kink it lies between the
-slopes of both sides. Every function is tried at the same points on every run.
+Native values are compared with the definition, torch's derivative with the declared one, kinks included, and the
+declared one with difference quotients of the definition (Ridders' extrapolation); at a kink it must lie between the
+one-sided slopes. A function is tested at the same points on every run.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ Functions = Mapping[str, FunctionDecl]
 Points = Mapping[str, Array]
 
 ERRORS = 32
-"""By how many times the reference's error bound a native call may be off."""
+"""Tolerance of a native call, as a multiple of the reference's error bound."""
 RELATIVE = 1e-12
 ABSOLUTE = 1e-14
-"""What rounding may do where numbers of ordinary size cancel: `exp(x) - 1` near 0."""
+"""Absolute tolerance for cancellation between numbers of ordinary magnitude: `exp(x) - 1` near 0."""
 STEPS = (1e-1, 1e-3, 1e-5, 1e-7)
 """First steps of difference quotients, relative to the point."""
 HALVINGS = 4
 CONVERGED = 1e-5
 DIFFERENT = 20.0
-"""By how many times its own uncertainty a difference quotient contradicts a derivative."""
+"""A difference quotient contradicts a derivative beyond this multiple of its own uncertainty."""
 
 
 def differs(found: Array, reference: Bounded, rounding: Array | float = ABSOLUTE) -> Array:
-    """Where a native call contradicts the reference; what is not decided contradicts nothing.
+    """Where a native call contradicts the reference; undecided elements contradict nothing.
 
-    `rounding` is what the call may be off by in addition to what the reference's own error allows.
+    `rounding` is the error allowed to the call beyond that of the reference.
     """
     with np.errstate(all="ignore"):
         size = np.where(np.isfinite(reference.value), np.abs(reference.value), 0.0)
@@ -55,7 +55,7 @@ def differs(found: Array, reference: Bounded, rounding: Array | float = ABSOLUTE
 
 
 def check_function_lines(function: FunctionDecl, functions: Functions) -> None:
-    """Try an element function. Raises E114 (native line), E108 (derivative) and E116 (a call that fails)."""
+    """Tests an element function. Raises E114 (native line), E108 (derivative) and E116 (a call that fails)."""
     points = parameters_of(function, functions)
     for name, value in _kinks(function, functions).items():
         points[name] = np.concatenate((points[name], value)) if len(points) == 1 else points[name]
@@ -96,7 +96,7 @@ class _Trial:
         try:
             with np.errstate(all="ignore"):
                 found = np.asarray(evaluate_native(call, points))
-        except Exception as error:  # whatever a native function raises says that the call does not fit
+        except Exception as error:  # any exception of a native function is a failure of the call
             raise refused(NativeFailure(call, error)) from error
         count = len(next(iter(points.values())))
         if found.dtype != np.float64 or np.broadcast_shapes(found.shape, (count,)) != (count,):
@@ -106,7 +106,7 @@ class _Trial:
             self.compare("numpy", call, np.broadcast_to(found, (count,)), self.reference(self.points))
 
     def torch(self, call: NativeCall, reference: Bounded) -> None:
-        """Values, and what torch takes for the derivative."""
+        """Compares values, and the derivative by autograd."""
         import torch
 
         tensors = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in self.points.items()}
@@ -139,7 +139,7 @@ class _Trial:
             raise fail("E114", message, call.span, help="it has to give a number for each, of the same type")
 
     def compare(self, line: str, call: NativeCall, found: Array, reference: Bounded, what: str = "") -> None:
-        """Raises E114 at the simplest point where they differ."""
+        """Raises E114 at the simplest point of difference."""
         wrong = np.flatnonzero(differs(found, reference))
         if not len(wrong):
             return
@@ -153,7 +153,7 @@ class _Trial:
     # ------------------------------------------------------------------------------------------ derivatives
 
     def declared(self, derivative: Expr, reference: Bounded, parameter: str) -> Bounded:
-        """The declared derivative, undecided where the function has no value on either side of the point."""
+        """The declared derivative, undecided where the function has no value beside the point."""
         bound = {name: exact(value) for name, value in self.points.items()}
         value = evaluate_function(derivative, bound, self.functions)
         shape = reference.value.shape
@@ -186,7 +186,7 @@ class _Trial:
         raise fail("E108", message, derivative.span or self.function.span, label=where)
 
     def quotients(self, parameter: str, first: float, side: int) -> Bounded:
-        """Extrapolated difference quotients, central (`side` 0) or of one side, with what they are uncertain by."""
+        """Extrapolated difference quotients, central (`side` 0) or one-sided, with their uncertainty."""
         at = self.points[parameter]
         with np.errstate(all="ignore"):
             step = _step(at, first)
@@ -214,7 +214,7 @@ class _Trial:
     # ------------------------------------------------------------------------------------------ words
 
     def simplest(self, places: Sequence[Any] | Array) -> int:
-        """The place whose coordinates are written shortest."""
+        """The point with the shortest text."""
         return min(map(int, places), key=lambda place: (len(self.at(place)), place))
 
     def at(self, place: int) -> str:
@@ -222,7 +222,7 @@ class _Trial:
 
 
 def told_apart(first: float, second: float) -> tuple[str, str]:
-    """Two numbers as text, with as many digits as show that they differ."""
+    """Two numbers as text, with enough digits to distinguish them."""
     texts = [(f"{first + 0.0:.{digits}g}", f"{second + 0.0:.{digits}g}") for digits in (9, 12, 17)]
     return next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
 
@@ -232,15 +232,15 @@ def _step(at: Array, relative: float) -> Array:
 
 
 def _smooth(central: Bounded, right: Bounded, left: Bounded) -> Bounded:
-    """The central estimate where both sides have the same slope; elsewhere there is a kink, and nothing is known."""
+    """The central estimate where the one-sided slopes agree; elsewhere undecided."""
     apart = np.abs(left.value - right.value) > DIFFERENT * (left.error + right.error) + 1e-9 * np.abs(central.value)
     return Bounded(central.value, np.where(apart | ~left.decided | ~right.decided, np.inf, central.error))
 
 
 def _agreeing(estimates: Sequence[Bounded]) -> Bounded:
-    """The most precise of the estimates that agree with that of the smallest step, or of the next where it is noise.
+    """The most precise estimate consistent with that of the smallest step that is not noise.
 
-    Longer steps are more precise, and may step over what there is between.
+    Longer steps are more precise, but may step over a kink.
     """
     value, error = estimates[-1].value, estimates[-1].error
     for place, other in enumerate(reversed(estimates[:-1])):
@@ -251,13 +251,13 @@ def _agreeing(estimates: Sequence[Bounded]) -> Bounded:
 
 
 def refused(failure: NativeFailure) -> InputError:
-    """A native call that torch or NumPy refuses."""
+    """The diagnostic of a native call that torch or NumPy rejects."""
     call = failure.call
     return fail("E116", f"`{call.function}` cannot be called like this: {failure}", call.span)
 
 
 def check_numpy_call(call: NativeCall) -> None:
-    """NumPy's elementwise functions get as many operands as they have, by position: one more would be overwritten."""
+    """Elementwise NumPy functions must get exactly their operands by position; a further one would be overwritten."""
     function: Callable[..., Any] = ARRAY_CALLS[call.function]
     if isinstance(function, np.ufunc):
         if call.keywords or len(call.arguments) != function.nin:
@@ -270,7 +270,7 @@ def check_numpy_call(call: NativeCall) -> None:
 
 
 def _kinks(function: FunctionDecl, functions: Functions) -> dict[str, Array]:
-    """Where sides of a comparison cross, of a function of one parameter: there, and a little to both sides."""
+    """Points where the sides of a comparison cross, and points beside them, for functions of one parameter."""
     if len(function.parameters) != 1:
         return {}
     (name,) = function.parameters
@@ -295,7 +295,7 @@ def _kinks(function: FunctionDecl, functions: Functions) -> dict[str, Array]:
 
 
 def _differences(function: FunctionDecl) -> list[Expr]:
-    """The differences of the sides of comparisons and of bounds in the definition and the derivatives."""
+    """The differences of the sides of comparisons and bounds in the definition and the derivatives."""
     terms = [*(expr for _, expr in function.derivatives), *([function.definition] if function.definition else [])]
     found: dict[Expr, None] = {}
     for node in (node for term in terms for node in walk(term)):

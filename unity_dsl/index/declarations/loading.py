@@ -1,4 +1,4 @@
-"""Reads the declarations in force, the shipped ones and the user's, and checks each."""
+"""Reads the shipped and the user's declarations, and checks each."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .trial_record import is_tried, remember, texts_tried
 from .validate import check_function, check_operator, check_parallel
 
 LOG = logging.getLogger(__name__)
-"""What takes a while is told here; the command line shows it on a terminal."""
+"""Called with a message before each slow step; the command line shows it on a terminal."""
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
 
 
 class Operators(Mapping[str, OperatorDecl]):
-    """Operators by name. One that is given by its place is parsed and checked when it is first asked for.
+    """Operators by name; one given by its span is parsed and checked on first access.
 
-    Looking it up then raises E005 to E029 and E101 to E112.
+    Access then raises E005 to E029 and E101 to E112.
     """
 
     def __init__(self, operators: Mapping[str, OperatorDecl | Span], functions: Mapping[str, FunctionDecl]) -> None:
@@ -59,7 +59,7 @@ def load_library(extra: Sequence[Path] = ()) -> Library:
 
 
 def library_sources(extra: Sequence[Path] = ()) -> tuple[Source, ...]:
-    """The texts of the shipped `ops/*.uop` and those of the given directories (or files), in the order of their names.
+    """The texts of the shipped `ops/*.uop` and of the given directories or files, sorted by name.
 
     Raises E0xx where a file cannot be read.
     """
@@ -67,10 +67,10 @@ def library_sources(extra: Sequence[Path] = ()) -> tuple[Source, ...]:
 
 
 def library_of(sources: Iterable[Source]) -> Library:
-    """The declarations of these texts, checked together; of the same texts the same library. Raises E101 to E119.
+    """The declarations of these texts, checked; cached by the texts. Raises E101 to E119.
 
-    What comes with the package was tried before it shipped: here its operators are only found, to be parsed and checked
-    when they are asked for. Any other declaration is tried, its native calls and derivatives once for every content.
+    Shipped operators were tested before release: they are parsed and checked on first access only. Any other
+    declaration is tested, native calls and derivatives once per content.
     """
     return _library_of(tuple(sources))
 
@@ -110,8 +110,8 @@ def _library_of(sources: tuple[Source, ...]) -> Library:
 
 
 def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) -> None:
-    """Derivatives, facts, results that are integers, and native calls. Raises E108, E113, E114, E116 and E118."""
-    # Only a library with declarations of the user's own has to wait for what evaluates them.
+    """Tests derivatives, facts, integer results and native calls. Raises E108, E113, E114, E116 and E118."""
+    # Imported here: only declarations of the user's own need to be evaluated.
     from .fact_trials import check_facts
     from .function_trials import check_function_lines, check_numpy_call
     from .native_trials import check_native_lines
@@ -139,17 +139,17 @@ def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) 
 
 
 def _is_shipped(source: Source) -> bool:
-    """Whether a text comes with the package."""
+    """Whether a text ships with the package."""
     return Path(source.name).parent == folder("ops")
 
 
 def _is_of(declaration: FunctionDecl | OperatorDecl, sources: Collection[str]) -> bool:
-    """Whether a declaration stands in one of these texts."""
+    """Whether a declaration is in one of these texts."""
     return declaration.span is not None and declaration.span.source.name in sources
 
 
 def _files(base: Path) -> Iterator[Path]:
-    """The `.uop` files of a directory; anything else stands for itself, so that a wrong path is reported when read."""
+    """The `.uop` files of a directory; any other path stands for itself and fails when it is read."""
     return iter(sorted(base.glob("*.uop"))) if os.path.isdir(base) else iter((base,))
 
 

@@ -1,8 +1,8 @@
-"""Tries `torch:` lines of operators against the statements: values, gradients, types, and what they do to operands.
+"""Tests `torch:` lines of operators against the statements: values, gradients, types, changes of operands.
 
-The statements and the derived adjoint are evaluated with bounds on their rounding; the native call runs in float64 and
-float32, on operands of any memory layout. Every operator is tried at the same instances on every run. A trial can
-contradict a declaration and never prove it.
+The statements and the derived adjoint are evaluated with rounding bounds; the native call runs in float64 and float32,
+with operands of various memory layouts. An operator is tested at the same instances on every run. A test can refute a
+declaration and never prove it.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 INSTANCES = 40
-"""Instances at which an operator is tried when it is read, each with operands of one kind."""
+"""Number of instances at which an operator is tested, each with operands of one kind."""
 SMALLER = 8
-"""After a contradiction so many more, for one that is smaller."""
+"""Number of further instances after a contradiction, to find a smaller one."""
 SINGLE = 2.0**29
-"""By how much float32 rounds more than float64."""
+"""Ratio of the rounding errors of float32 and float64."""
 SINGLE_RELATIVE = 1e-4
 MODERATE = ("normal", "grid", "unit")
-"""Operands that float32 can hold, and whose powers it can."""
+"""Modes of operands whose values and powers float32 can represent."""
 REFUSALS = ("Expected more than 1 value per channel when training",)
-"""What torch refuses by itself at some sizes: the program would end with this message, and compute nothing wrong."""
+"""Messages with which torch rejects some sizes: a program ends with them, and computes nothing wrong."""
 JUMP = 1e-9
-"""An error by rounded operands that is larger than this, relative to the largest of them, is that of a jump."""
+"""Larger errors from rounded operands, relative to the largest one, indicate a discontinuity."""
 SHOWN = 12
-"""Up to so many elements an operand is shown whole."""
+"""Operands with at most this many elements are printed with all of them."""
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Where a native call gives something else than the statements: at which operands, what, and which numbers."""
+    """A result of a native call that differs from the statements: instance, operands, description, both values."""
 
     instance: Instance
     inputs: Mapping[str, Array]
@@ -67,9 +67,9 @@ class Contradiction:
 
 
 def check_native_lines(operator: OperatorDecl, library: Library, seed: int = 0) -> None:
-    """Try an operator's `torch:`, of an extern operator against its `numpy:`, at instances that are drawn by chance.
+    """Tests an operator's `torch:` line, for an extern operator against `numpy:`, at random instances of fixed seed.
 
-    Raises E114 for one that gives something else, or that could not be tried, E116 for one that fails.
+    Raises E114 where it differs or could not be tested, E116 where it fails.
     """
     if operator.torch is None or _only_by_pattern(operator):
         return
@@ -108,9 +108,9 @@ def check_native_lines(operator: OperatorDecl, library: Library, seed: int = 0) 
 
 
 def _is_fault(failure: NativeFailure, instance: Instance) -> bool:
-    """Whether a call may not fail like this: none may for its operands alone, nor for any numbers by their types.
+    """Whether a failure is a fault of the declaration: one independent of memory layout, or of types alone.
 
-    A negative stride and the like are refused when the program runs: it ends, and computes nothing wrong.
+    A rejected negative stride and the like end the program without computing anything wrong.
     """
     if str(failure.error).startswith(REFUSALS):
         return False
@@ -119,18 +119,18 @@ def _is_fault(failure: NativeFailure, instance: Instance) -> bool:
 
 
 def _only_by_pattern(operator: OperatorDecl) -> bool:
-    """Whether it is called with a pattern alone, where the native call is never used."""
+    """Whether it can only be called with a pattern, which never uses the native call."""
     groups = takes_pattern(operator)
     return groups is not None and groups[1] is not None
 
 
 class InPlace(ValueError):
-    """A native call that has changed an operand."""
+    """A native call has changed an operand."""
 
 
 @dataclass
 class _Trial:
-    """One instance with its operands. `compared` counts the elements at which something is known."""
+    """One instance with operands. `compared` counts the elements with a known reference."""
 
     instance: Instance
     values: Mapping[str, Array]
@@ -159,7 +159,7 @@ class _Trial:
             yield from self.compare_single(expected)
 
     def expected(self, *, training: bool) -> list[Bounded]:
-        """The results by the statements, of an extern operator by its `numpy:` line."""
+        """The results by the statements, or by the `numpy:` line of an extern operator."""
         instance = self.instance
         if instance.extern:
             assert instance.operator.numpy is not None
@@ -173,7 +173,7 @@ class _Trial:
     def evaluated(self, instance: Instance, values: Mapping[str, Array], training: bool = True) -> list[Bounded]:
         """The results by the equations, with the errors of any backward stable algorithm where those are small.
 
-        Where they are not, the operands lie within rounding of a place where the results jump, and count as exact.
+        Elsewhere the operands are within rounding of a discontinuity, and are taken as exact.
         """
         found = evaluate_bounded(instance, values, self.library, training=training)
         rounded = evaluate_bounded(instance, values, self.library, training=training, rounded=True)
@@ -183,7 +183,7 @@ class _Trial:
     # ------------------------------------------------------------------------------------------ running
 
     def tensors(self, single: bool = False) -> dict[str, Tensor]:
-        """The operands as tensors; in every other trial their elements do not lie one after the other."""
+        """The operands as tensors, not contiguous in every other trial."""
         import torch
 
         found = {}
@@ -223,7 +223,7 @@ class _Trial:
             yield from self.elements(f"`{output.name}", "`" + where, differs(found, reference), reference, found)
 
     def misfit(self, output: Operand, result: Any, real: str) -> Contradiction | None:
-        """A result of another shape or type."""
+        """A result of wrong shape or type."""
         import torch
 
         shape = list(self.instance.shape(output))
@@ -240,7 +240,7 @@ class _Trial:
     def elements(
         self, before: str, after: str, wrong: Array, reference: Bounded, found: Array
     ) -> Iterator[Contradiction]:
-        """The first element that is wrong."""
+        """The first wrong element."""
         places = np.argwhere(wrong)
         if len(places):
             place = tuple(map(int, places[0]))
@@ -250,7 +250,7 @@ class _Trial:
     def compare_gradients(
         self, native: NativeCall | NativeSteps, expected: Sequence[Bounded]
     ) -> Iterator[Contradiction]:
-        """Autograd of the native call with the derived adjoint, for whole numbers as cotangents."""
+        """Compares autograd of the native call with the derived adjoint, for integer cotangents."""
         import torch
 
         instance = self.instance
@@ -264,12 +264,12 @@ class _Trial:
         carrying = [(result, torch.from_numpy(value)) for result, value in pairs if result.requires_grad]
         slopes: Sequence[Tensor | None] = [None] * len(floats)
         if carrying and floats:
-            # As one number: for several, torch imports what takes longer than all trials.
+            # As one scalar: for several outputs torch imports modules that take longer than all trials.
             total = torch.stack([(result * weight).sum() for result, weight in carrying]).sum()
             try:
                 slopes = torch.autograd.grad(total, [tensors[name] for name in floats], allow_unused=True)
             except RuntimeError as error:
-                # The derived adjoint has a value here.
+                # elements where the derived adjoint has a value
                 told = f"an error ({str(error).strip().splitlines()[0].rstrip('.')})"
                 yield Contradiction(instance, self.values, "the gradient", "a number", told)
                 return
@@ -291,7 +291,7 @@ class _Trial:
         return "`, for " + ", ".join(f"d_{name} = {_shown(value)}" for name, value in cotangent.items())
 
     def compare_single(self, expected: Sequence[Bounded]) -> Iterator[Contradiction]:
-        """In float32, roughly: a call may not depend on the precision."""
+        """Compares in float32 with a loose tolerance: a call may not depend on the precision."""
         for output, result, reference in zip(self.instance.outputs, self.run(single=True), expected, strict=True):
             wrong = self.misfit(output, result, "float32")
             if wrong is not None:
@@ -336,7 +336,7 @@ def _failed(failure: NativeFailure, instance: Instance, span: Span | None) -> Ex
 
 
 def _operands(instance: Instance, inputs: Mapping[str, Array]) -> str:
-    """Shapes and attributes, and the values of few elements."""
+    """Shapes, attributes, and the values of small operands."""
     small = sum(value.size for value in inputs.values()) <= SHOWN
     parts = [
         f"{operand.name} = {_shown(inputs[operand.name])}"

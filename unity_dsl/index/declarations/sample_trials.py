@@ -1,7 +1,6 @@
-"""Tries what no proof covers on samples: declared axes of extern operators, ranges of integer results.
+"""Tests on samples what no proof covers: declared axes of extern operators, ranges of integer results.
 
-A sample can contradict a declaration and never prove it. Operands have many ties, and every operator is tried on the
-same ones on every run.
+A sample can refute a declaration and never prove it. Operands have many ties, and are the same on every run.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from ..library import Library
 Array = npt.NDArray[Any]
 
 SAMPLES = 40
-"""Instances at which a declaration is tried when it is read, each at slices for 2 and for 3 devices."""
+"""Number of instances at which a declaration is tested, each at slices for 2 and for 3 devices."""
 DEGREES = (2, 3)
 _FAULTS = (ValueError, IndexError, TypeError)
-"""What NumPy raises where a call does not fit its operands."""
+"""Exceptions of NumPy for a call that does not fit its operands."""
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A sample at which a declaration does not hold: the sizes there, and what is wrong."""
+    """A sample that refutes a declaration: its sizes, and the reason."""
 
     sizes: Mapping[str, int]
     reason: str
@@ -39,9 +38,9 @@ class Contradiction:
 
 
 def check_samples(operator: OperatorDecl, library: Library) -> None:
-    """Try what is declared of an operator that returns integers.
+    """Tests the declaration of an operator that returns integers.
 
-    Raises E118 for an axis along which slices give something else, and for a result that leaves its range.
+    Raises E118 for an axis whose slices give another result, and for a result out of range.
     """
     found = contradiction(operator, library, SAMPLES)
     if found is None:
@@ -53,7 +52,7 @@ def check_samples(operator: OperatorDecl, library: Library) -> None:
 
 
 def contradiction(operator: OperatorDecl, library: Library, samples: int) -> Contradiction | None:
-    """The first of so many samples that contradicts the declaration; they are the same on every run."""
+    """The first of `samples` fixed samples that refutes the declaration."""
     random = np.random.default_rng(0)
     instances = list(small_instances(operator, random, samples))
     if not instances:
@@ -73,7 +72,7 @@ def contradiction(operator: OperatorDecl, library: Library, samples: int) -> Con
 
 @dataclass(frozen=True)
 class _Sample:
-    """Operands of one instance, and its result."""
+    """Operands of one instance, and the result."""
 
     instance: Instance
     library: Library
@@ -81,7 +80,7 @@ class _Sample:
     whole: Array
 
     def differs(self, axis: str, degree: int) -> str | None:
-        """What is wrong with the slices of one axis for so many devices, in words."""
+        """The difference of slices of one axis over `degree` devices from the result, as text; else None."""
         instance, size = self.instance, self.instance.sizes[axis]
         if size % degree:
             return None
@@ -103,7 +102,7 @@ def _run(instance: Instance, values: Mapping[str, Array], library: Library) -> A
 
 
 def _draw(instance: Instance, operand: Operand, random: np.random.Generator) -> Array:
-    """Few different numbers, so that ties are many; now and then all different ones."""
+    """Few distinct numbers, so that ties are frequent; now and then all distinct ones."""
     shape = instance.shape(operand)
     if operand.integer_range is not None:
         return random.integers(0, operand.integer_range, shape)
@@ -111,7 +110,7 @@ def _draw(instance: Instance, operand: Operand, random: np.random.Generator) -> 
 
 
 def _slice(operand: Operand, value: Array, axis: str, degree: int, device: int) -> Array:
-    """What a device has of a tensor."""
+    """The slice of one device."""
     for place, dim in enumerate(operand.dims):
         if axis in dim:
             value = np.split(value, degree, axis=place)[device]

@@ -1,8 +1,8 @@
-"""Shapes, attributes and numbers at which a declaration is tried, chosen with regard to what it says itself.
+"""Shapes, attributes and numbers for testing a declaration, derived from its own constants.
 
-The numbers of a declaration, of the functions that it uses and of its native calls mark the places where cases change:
-operands take values at each of them, just inside, just outside and far out, besides ties, 0 and numbers of every size.
-The same operands are drawn on every run.
+Constants of the declaration, of the functions it uses and of its native calls mark where cases change: operands take
+values at each of them, just inside, just outside and far out, besides ties, 0 and numbers of all magnitudes. The
+operands are the same on every run.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ SIZES = (1, 2, 3, 4, 5, 7)
 LONG = (41, 97)
 """Sizes of one axis of every third instance: enough elements for most of the special numbers."""
 NUMBERS = (1, 2, 3, 0, -1, -2, 0.5, -1.5)
-"""What attributes are tried with, besides their defaults and the numbers of the declaration."""
+"""Values of attributes, besides their defaults and the constants of the declaration."""
 MAX_RANK = 3
 MAX_POSITIONS = 8_000
-"""Of the index space of one equation."""
+"""Limit of positions in the index space of one equation."""
 ATTEMPTS = 80
-"""Per instance that is wanted; most random sizes and attributes do not meet the conditions."""
+"""Draws per instance; most random sizes and attributes do not meet the conditions."""
 
 ORDINARY = (0.0, 1.0, 2.0, 3.0, 0.5, 6.0, 10.0, 20.0, 40.0)
 NEAR = (0.0, 1e-6, -1e-6, 1e-2, -1e-2)
@@ -58,7 +58,10 @@ MODES = ("normal", "grid", "special", "rare", "tied", "unit", "wide", "positive"
 
 
 def declared_numbers(declaration: OperatorDecl | FunctionDecl, functions: Functions) -> frozenset[float]:
-    """The finite numbers of a declaration, of its native calls and of the functions it uses; constant terms as one."""
+    """The finite constants of a declaration, of its native calls and of the functions it uses.
+
+    Constant terms folded.
+    """
     found: set[float] = set()
     seen: set[str] = set()
     pending: list[OperatorDecl | FunctionDecl] = [declaration]
@@ -81,7 +84,7 @@ def declared_numbers(declaration: OperatorDecl | FunctionDecl, functions: Functi
 
 
 def native_numbers(native: NativeCall | NativeSteps) -> Iterator[int | float]:
-    """The numbers that a native call names."""
+    """The numbers in a native call."""
     pending: list[NativeArgument] = [call for _, call in native.steps] if isinstance(native, NativeSteps) else [native]
     while pending:
         match pending.pop():
@@ -107,12 +110,12 @@ def _constant(expr: Expr) -> float | None:
 
 
 def marks(constants: Iterable[float]) -> list[float]:
-    """The sizes of the first of these numbers; 0 is always one."""
+    """The magnitudes of the first of these numbers, and 0."""
     return sorted({abs(number) for number in constants} - {0.0})[:12]
 
 
 def special_numbers(constants: Iterable[float]) -> Array:
-    """Both signs of the given and of ordinary numbers, what is near them, quotients and roots of them, and far ones."""
+    """The given and ordinary numbers with both signs, neighbours, quotients and roots of them, and large ones."""
     given = marks(constants)
     centres = {*ORDINARY, *given}
     centres |= {1 / number for number in given} | {number / 2 for number in given} | {2 * number for number in given}
@@ -133,10 +136,10 @@ def special_numbers(constants: Iterable[float]) -> Array:
 
 
 def trial_instances(operator: OperatorDecl, random: np.random.Generator, count: int) -> Iterator[Instance]:
-    """Up to `count` instances at sizes and attributes that its conditions admit, none to three axes per rest group.
+    """Up to `count` instances at sizes and attributes that satisfy its conditions, zero to three axes per rest group.
 
-    Sizes are 1, small and unequal, now and then one long; operands that broadcast have dimensions of size 1 or fewer
-    of them; attributes have their defaults, or other numbers.
+    Sizes are 1, small and unequal, sometimes one long; broadcasting operands have dimensions of size 1 or fewer
+    dimensions; attributes have their defaults or other numbers.
     """
     sizes = _size_choices(operator)
     numbers = {attribute.name: _number_choices(operator) for attribute in operator.attributes}
@@ -173,7 +176,7 @@ def positions(instance: Instance) -> int:
 
 
 def _size_choices(operator: OperatorDecl) -> dict[str, tuple[int, ...]]:
-    """The sizes to draw from, by the names of what an input's shape says; numbers of conditions among them."""
+    """The sizes to draw from, by dimension; numbers in conditions among them."""
     names = [dim.name for tensor in operator.inputs for dim in tensor.dims if not dim.rest]
     names += [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
     said = {
@@ -195,7 +198,7 @@ def _number_choices(operator: OperatorDecl) -> tuple[int | float, ...]:
 
 
 def _plain(number: Any) -> int | float:
-    """A drawn number as Python's, whole where it is."""
+    """A drawn number as a Python number, int where it is integral."""
     return int(number) if float(number).is_integer() else float(number)
 
 
@@ -235,12 +238,12 @@ def _shape(
 def trial_values(
     instance: Instance, mode: str, constants: Iterable[float], random: np.random.Generator
 ) -> dict[str, Array]:
-    """Values of the inputs, by name. Operands of one shape share some of them, so that ties occur between them."""
+    """Values of the inputs, by name. Operands of equal shape share some values, so that ties occur between them."""
     numbers = [value for value in instance.attributes.values() if isfinite(value)]
     said = [*constants, *map(float, numbers)]
     few = np.array([sign * number for number in (0.0, *marks(said)) for sign in (1.0, -1.0)])
     special = special_numbers(said)
-    # A third of them are exactly those that are said.
+    # a third of the values are exactly special numbers
     special = np.concatenate((special, np.resize(few, len(special) // 2)))
     found: dict[str, Array] = {}
     for operand in instance.inputs:
@@ -279,7 +282,7 @@ def _draw(operand: Operand, shape: tuple[int, ...], mode: str, special: Array, r
 
 
 def cotangents(instance: Instance, free: Iterable[str], random: np.random.Generator) -> dict[str, Array]:
-    """Whole numbers for the results that carry a gradient, 0 for those of `free`, so that products are exact."""
+    """Integers for the results that carry a gradient, 0 for those in `free`, so that products are exact."""
     return {
         output.name: np.zeros(instance.shape(output))
         if output.name in free
@@ -289,7 +292,7 @@ def cotangents(instance: Instance, free: Iterable[str], random: np.random.Genera
 
 
 def parameters_of(function: FunctionDecl, functions: Functions) -> dict[str, Array]:
-    """Points of an element function: of several parameters special numbers in pairs, and ties of them."""
+    """Points of an element function; for several parameters pairs of special numbers, and ties of them."""
     special = special_numbers(declared_numbers(function, functions))
     random = np.random.default_rng(0)
     if len(function.parameters) == 1:

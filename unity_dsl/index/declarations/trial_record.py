@@ -1,7 +1,7 @@
-"""Records which declarations were tried, by hash of their content: those that ship, and the user's own in a cache.
+"""Records which declarations were tested, by hash of their content: the shipped ones, and the user's own in a cache.
 
-`rules/declarations.json` says which texts of `ops/` were tried, so that a compile needs no torch for them. What it does
-not know is tried once and remembered in the user's cache folder. Both are records and no signatures.
+`rules/declarations.json` lists the tested texts of `ops/`, so that a compile needs no torch for them. Any other
+declaration is tested once and recorded in the user's cache folder. Both are records, not signatures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...syntax.canonical_text import canonical_text, syntax_nodes
 from ...syntax.span import Source
 
 TRIALS = 1
-"""The version of the trials: raised when they find more, so that what passed before is tried again."""
+"""The version of the tests: incremented when they find more, so that all declarations are tested again."""
 NAME = "declarations.json"
 CACHE = "XDG_CACHE_HOME"
 
@@ -31,7 +31,7 @@ Functions = Mapping[str, FunctionDecl]
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """The texts that were tried together, by file name, and every declaration in them, each with its hash."""
+    """The texts that were tested together, by file name, and their declarations, each with its hash."""
 
     texts: Mapping[str, str]
     declarations: Mapping[str, str]
@@ -57,7 +57,7 @@ def record_of(
 
 
 def read_record(text: str) -> TrialRecord:
-    """A record; an empty one where the text is none, or where other trials made it."""
+    """A record; an empty one where the text is no record, or of another version of the tests."""
     try:
         found = json.loads(text)
         if found["trials"] == TRIALS:
@@ -75,30 +75,30 @@ def shipped_record() -> TrialRecord:
 
 
 def texts_tried(sources: Iterable[Source]) -> bool:
-    """Whether all of these texts are as they were when they were tried before they shipped."""
+    """Whether all of these texts are unchanged since they were tested for release."""
     texts = shipped_record().texts
     return all(texts.get(Path(source.name).name) == _text_hash(source) for source in sources)
 
 
 def is_tried(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> bool:
-    """Whether a declaration of this content has passed, before it shipped or on this machine."""
+    """Whether a declaration of this content has passed, before release or on this machine."""
     found = content_hash(declaration, functions)
     return shipped_record().declarations.get(_called(declaration)) == found or (_cache_folder() / found).is_file()
 
 
 def remember(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> None:
-    """Note in the cache that a declaration has passed. Where that cannot be written it is tried again next time."""
+    """Records in the cache that a declaration has passed; does nothing where the cache cannot be written."""
     place = _cache_folder()
     try:
         place.mkdir(parents=True, exist_ok=True)
-        # An empty file is there at once, or not at all.
+        # creating an empty file is atomic
         os.close(os.open(place / content_hash(declaration, functions), os.O_CREAT | os.O_WRONLY, 0o644))
     except OSError:
         pass
 
 
 def content_hash(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> str:
-    """SHA-256 over a declaration and every element function that it reaches, without facts: these are tried always."""
+    """SHA-256 over a declaration and the element functions that it reaches, without facts, which are always tested."""
     reached: dict[str, FunctionDecl] = {}
     pending = [declaration]
     while pending:
@@ -123,7 +123,7 @@ def _text_hash(source: Source) -> str:
 
 
 def _cache_folder() -> Path:
-    """Where the user's own are noted: by version of this package, of the trials, of torch and of NumPy."""
+    """The cache folder, by version of this package, of the tests, of torch and of NumPy."""
     given = os.environ.get(CACHE, "")
     base = Path(given) if os.path.isabs(given) else Path(os.path.expanduser("~")) / ".cache"
     versions = f"{__version__}-{TRIALS}-torch-{version('torch')}-numpy-{version('numpy')}"

@@ -73,7 +73,7 @@ def check_function(function: FunctionDecl, functions: Functions) -> None:
 
 
 def _check_fact(fact: FactDecl, function: FunctionDecl, functions: Functions) -> None:
-    """Its names stand for any real numbers; those of its conditions occur in what is claimed."""
+    """Checks the names of a fact: names of conditions must occur in its claim."""
     for expr in (fact.claim, *fact.conditions):
         _check_scalar(expr, functions)
         check_size(expr, functions)
@@ -109,7 +109,7 @@ def _check_scalar(expr: Expr, functions: Functions) -> None:
 
 
 def check_apply(node: Apply, functions: Functions) -> None:
-    """The function exists and has as many parameters as are given. Raises E103, E104."""
+    """Checks that the function exists and gets as many arguments as it has parameters. Raises E103, E104."""
     if node.function in ARITHMETIC or node.function in COMPARISONS:
         return
     function = functions.get(node.function)
@@ -125,7 +125,7 @@ def check_apply(node: Apply, functions: Functions) -> None:
 
 
 def check_parallel(parallel: ParallelDecl, functions: Functions) -> None:
-    """As `check_operator`; `@p` is then an axis. Every device axis must be a degree of the declaration."""
+    """As `check_operator`, with `@p` as an axis; every device axis must be a declared degree."""
     for tensor in (*parallel.inputs, *parallel.outputs):
         for dim in tensor.dims:
             if dim.device and dim.name not in parallel.degrees:
@@ -172,7 +172,7 @@ def check_operator(operator: OperatorDecl, functions: Functions) -> None:
 
 
 def _asking(names: list[str], operator: OperatorDecl) -> list[str]:
-    """What a `torch:` may name: also whether it trains, where that makes a difference."""
+    """The names that a `torch:` line may use, `training` among them where there is an `eval` clause."""
     return [*names, TRAINING] if operator.evaluation else names
 
 
@@ -325,7 +325,7 @@ class _Body:
             raise fail("E111", f"`{name.name}..` is a group, not one index", name.span, help=f"write `{name.name}..`")
 
     def require_alignment(self, index: Expr, slot: tuple[str, bool]) -> None:
-        """A group is indexed by itself, whole; any other dimension by one index."""
+        """Checks that a group is indexed by the same group, and any other dimension by one index."""
         name, rest = slot
         if rest != is_rest(index) or (is_rest(index) and index.name != name):
             wanted = f"`{name}..`" if rest else f"an index for `{name}`"
@@ -370,7 +370,10 @@ class _Body:
         raise self.unbound(expr, {*bound, *attributes}, dim)
 
     def unbound(self, expr: Name, candidates: Collection[str], dim: str = "") -> InputError:
-        """`dim` is the dimension that the name is an index of: the likeliest thing meant where it is bound."""
+        """The diagnostic of an unbound name.
+
+        `dim`, the dimension that it indexes, is suggested first where it is bound.
+        """
         name, help = expr.name, suggest(expr.name, candidates)
         if not help and dim in candidates:
             help = f"did you mean `{dim}`?"
@@ -404,7 +407,7 @@ class _Body:
             self.value(expr.fill, bound)
 
     def index(self, expr: Expr, bound: set[str], dim: str = "") -> None:
-        """Index expressions are arithmetic of axes, sizes, attributes and whole numbers."""
+        """Checks an index expression: arithmetic of axes, sizes, attributes and integers."""
         for node in walk(expr):
             match node:
                 case Name(name, True):
@@ -439,7 +442,7 @@ class _Body:
             self.require_size(axis, body)
 
     def require_size(self, axis: Expr, value: Expr) -> None:
-        """An index is a declared dimension, or is read bare in one, which gives its size."""
+        """Checks that an index is a declared dimension, or is read bare in one, which gives its size."""
         if not isinstance(axis, Name) or axis.name in self.dims:
             return
         for node in walk(value):

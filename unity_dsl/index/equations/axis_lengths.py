@@ -1,7 +1,7 @@
-"""Caching of derivations over axis lengths: records what is asked of lengths, to reuse what has the same answers.
+"""Caches derivations by their queries about axis lengths: memoisation with a decision tree of observed answers.
 
-A derivation that looks at lengths by way of questions alone is a function of the answers: what it finds at some lengths
-it finds at all others that answer alike. So operators that differ in sizes are differentiated once, unless it matters.
+A derivation that depends on lengths only through queries has the same result for all lengths with the same answers. So
+operators that differ in sizes alone are differentiated once, unless an answer differs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Answer = TypeVar("Answer", bound=Hashable)
 
 Sizes = Mapping[str, int]
 Question = Callable[[dict[str, int]], Hashable]
-"""A function of lengths and of nothing that earlier answers do not determine; it may add the length of a new axis."""
+"""A query: a function of lengths and of earlier answers alone, which may add the length of a new axis."""
 
 
 class Lengths:
-    """Lengths by axis, and the questions that were asked of them, with the answers."""
+    """Axis lengths, with a record of the queries made and their answers."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = dict(sizes)
@@ -41,16 +41,17 @@ class Lengths:
         self._like[axis] = self._like.get(like, like)
 
     def same(self, axis: str, other: str) -> bool:
+        """Whether two axes have equal lengths."""
         alike = self._like.get(axis, axis) == self._like.get(other, other)
         return alike or self.ask(_same, axis, other)
 
     def number(self, axes: tuple[str, ...]) -> int:
-        """The length of a dimension itself: any other is another answer."""
+        """The length of a dimension itself, on which the result then depends."""
         return self.ask(dim_size, axes)
 
 
 def dim_size(sizes: Sizes, dim: tuple[str, ...]) -> int:
-    """The length of a dimension: the product of its axes."""
+    """The length of a dimension, the product over its axes."""
     return prod(sizes[axis] for axis in dim)
 
 
@@ -68,7 +69,7 @@ def _same(sizes: Sizes, axis: str, other: str) -> bool:
 
 @dataclass
 class _Step(Generic[Found]):
-    """The next question with what follows upon each answer, or what is found where nothing more is asked."""
+    """A node of the decision tree: the next query with a child per answer, or the result."""
 
     question: Question | None = None
     following: dict[Hashable, _Step[Found]] = field(default_factory=dict)
@@ -76,13 +77,13 @@ class _Step(Generic[Found]):
 
 
 class Findings(Generic[Found]):
-    """What a derivation has found so far, by the answers to its questions."""
+    """The results of a derivation found so far, by answers."""
 
     def __init__(self) -> None:
         self._first: _Step[Found] = _Step()
 
     def find(self, sizes: Sizes) -> tuple[Found, Sizes] | None:
-        """What is found at these lengths, and the lengths with those of axes added; None where it is not known yet."""
+        """The result for these lengths, and the lengths with those of new axes; None if not derived yet."""
         known, step = dict(sizes), self._first
         while step.question is not None:
             following = step.following.get(step.question(known))

@@ -1,7 +1,7 @@
 """Instances: an operator at concrete shapes, with its equations, axis sizes and operand dimensions.
 
-An instance is what every later stage works on. Its statements speak of named axes; `sizes` gives their lengths, so the
-same statements serve the prover, for which sizes are symbols.
+All later stages work on instances. Equations refer to axes by name and `sizes` gives lengths, so the prover uses the
+same equations with symbolic sizes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Equation:
-    """`target[axes] = reduce(kind, over) value`: one statement after cutting, with at most one reduction, outermost.
+    """`target[axes] = reduce(kind, over) value`: a statement after splitting, with at most one reduction, outermost.
 
-    `ties` say which of several equal elements has the gradient of a max or min, `over` being their order, major first.
-    `value` holds no Reduce. Its reads name operands of the instance or targets of earlier equations. A read's index has
-    one expression per dimension of what it reads; a merged dimension is read as `h * |k| + k` when the axes are those
-    of the dimension, major first (`dim_index` builds it, `dim_axes` recognises it).
+    `ties`: which of several equal elements gets the gradient of a max or min, `over` being their order, major first.
+    `value` contains no Reduce; its reads name operands of the instance or targets of earlier equations, with one index
+    expression per dimension. A merged dimension read at its own axes has the index `h * |k| + k`, major first
+    (`dim_index` builds it, `dim_axes` recognises it).
     """
 
     target: Operand
@@ -58,12 +58,12 @@ class Equation:
 
 @dataclass(frozen=True)
 class Instance:
-    """An operator at a shape.
+    """An operator at given shapes.
 
-    `equations` end with those of the outputs. `evaluation` replaces them outside training where not empty.
-    `native` says whether the declaration's torch call may stand for the equations (a pattern call binds axes that the
-    native call does not know, so it may not). An extern operator has no equations; `declared` are the axes along which
-    it may be divided, each with its name in the declaration.
+    `equations` end with those of the outputs; `evaluation`, if not empty, replaces them outside training. `native`:
+    whether the torch call may replace the equations (not for a call with a pattern, whose axes it does not know). An
+    extern operator has no equations; `declared` are the axes along which it may be divided, with their names in the
+    declaration.
     """
 
     operator: OperatorDecl
@@ -78,12 +78,12 @@ class Instance:
 
     @property
     def extern(self) -> bool:
-        """Whether it is its native call: nothing of it can be proved."""
+        """Whether it is defined by its native call alone, so that nothing about it can be proved."""
         return self.operator.extern
 
     @property
     def whole(self) -> bool:
-        """Whether it returns integers: it has no gradient."""
+        """Whether its results are integers, which have no gradient."""
         return all(output.integer_range is not None for output in self.outputs)
 
     @property
@@ -92,12 +92,12 @@ class Instance:
 
     @cached_property
     def identity(self) -> Key:
-        """Equal for instances that are the same but for the place in the model."""
+        """A key equal for instances that differ in their place in the model alone."""
         return Key(self, (self.kind, self.inputs, self.outputs, tuple(self.sizes.items())))
 
     @cached_property
     def kind(self) -> Kind:
-        """What it is whatever its sizes."""
+        """A key that also ignores sizes."""
         return Kind(self)
 
     @property
@@ -117,7 +117,7 @@ class Instance:
 
 
 class Key:
-    """What an instance is looked up by: hashed once."""
+    """The key of an instance, with its hash cached."""
 
     __slots__ = ("_hash", "instance", "parts")
 
@@ -134,10 +134,10 @@ class Key:
 
 
 class Kind(Key):
-    """An instance as far as its sizes do not matter: equal for all that differ in these alone.
+    """An instance up to sizes: equal for instances that differ in sizes alone.
 
-    Sizes say which axes an index runs over one by one: of `p * 2 + r` that depends on how many r there are. What
-    `dim_axes` finds is therefore part of a kind, and whatever else looks at sizes is no property of kinds.
+    Whether an index such as `p * 2 + r` is a merged one depends on the size of r, so the results of `dim_axes` are part
+    of a kind; anything else that depends on sizes is not a property of kinds.
     """
 
     __slots__ = ()
@@ -165,7 +165,7 @@ def _without_range(operand: Operand) -> tuple[str, tuple[Dim, ...], bool]:
 
 
 def _computed(instance: Instance) -> Iterator[Dim | None]:
-    """What axes the indices run over that are no bare axes."""
+    """The result of `dim_axes` for each index that is not a bare axis."""
     for equation in (*instance.equations, *instance.evaluation):
         for read in reads(equation.value):
             yield from (dim_axes(index, instance.sizes) for index in read.index if not isinstance(index, Name))

@@ -1,4 +1,4 @@
-"""Operators with integer results: exact whole-number arithmetic, checked when a declaration is read."""
+"""Checks that operators with integer results compute them from integers exactly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WHOLE = frozenset({"+", "-", "*", "//", "%", "neg"})
 
 
 def check_results(operator: OperatorDecl) -> None:
-    """Results are all floats, or all integers that are made of whole numbers. Raises E119."""
+    """Checks that results are all floats, or all integers computed from integers. Raises E119."""
     integers = [output for output in operator.outputs if output.integer_range is not None]
     if not integers:
         return
@@ -25,8 +25,8 @@ def check_results(operator: OperatorDecl) -> None:
         _check_whole(statement.value, floats)
 
 
-def whole_names(operator: OperatorDecl) -> set[str]:
-    """The names that an operator which returns integers counts with: attributes among them are whole numbers."""
+def integer_names(operator: OperatorDecl) -> set[str]:
+    """The names that integer results are computed from; attributes among them must be integers."""
     if not any(output.integer_range is not None for output in operator.outputs):
         return set()
     statements = (*operator.statements, *operator.evaluation)
@@ -43,7 +43,7 @@ def _counted(expr: Expr) -> Iterator[str]:
 
 
 def _check_whole(expr: Expr, floats: set[str]) -> None:
-    """Floats are read inside comparisons only."""
+    """Checks that an expression is integer: floats occur inside comparisons only. Raises E119."""
     match expr:
         case Apply(function) if function in COMPARISONS:
             return

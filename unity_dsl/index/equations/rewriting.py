@@ -1,7 +1,7 @@
-"""Rewrites scalar terms to shorter ones that are equal over the reals.
+"""Rewrites scalar terms to smaller ones, equal over the reals.
 
-Only what derivatives leave behind is tidied: zeros, ones, signs, quotients inside products. Numbers fold where they are
-integers; a term such as `1 - p` at p = 0.1 stays as it is, so that it can be shown by its name.
+Only artefacts of differentiation are simplified: zeros, ones, signs, quotients in products. Integer constants fold; `1
+- p` at p = 0.1 stays, so that it can be printed by name.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ ONE = Number(1)
 
 
 def simplify(expr: Expr) -> Expr:
-    """An equal term, over the reals, without neutral elements and double signs."""
+    """An equal term over the reals without neutral elements and double signs."""
     return rewrite(expr, _step)
 
 
 def decide_draws(expr: Expr) -> Expr:
-    """The term without random numbers that are compared with a number outside of [0, 1), in which they lie.
+    """The term with comparisons of a random number with a constant outside [0, 1) decided.
 
-    So a dropout of probability 0 draws none. A term in which all of them matter stays as it is.
+    So a dropout of probability 0 draws no numbers.
     """
     found = rewrite(expr, _decided)
     return expr if found == expr else simplify(found)
@@ -40,11 +40,11 @@ def _decided(node: Expr) -> Expr:
 
 
 _DECIDED = {">=": operator.ge, "<": operator.lt}
-"""Comparisons that are the same for all of [0, 1) where the bound is not inside it."""
+"""Comparisons that are constant on [0, 1) where the bound is outside it."""
 
 
 def _step(node: Expr) -> Expr:
-    """One node whose subterms are simple. Every right side is simple again, given simple parts."""
+    """One simplification of a node with simple children; the result is simple."""
     match node:
         case Apply("+", (left, right)):
             return _plus(left, right)
@@ -126,7 +126,7 @@ def _times(left: Expr, right: Expr) -> Expr:
             return _negative(_times(left, argument))
         case (_, Number(a)) if a < 0:
             return _negative(_times(left, Number(-a)))
-        # A factor moves into a branch, so that what the other branch leaves out may be infinite.
+        # A factor moves into a branch, so that it may be infinite where the other branch is taken.
         case (_, Select(condition, then, Number(0))):
             return Select(condition, _times(left, then), ZERO)
         case (Select(condition, then, Number(0)), _):

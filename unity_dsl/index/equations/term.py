@@ -35,7 +35,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def with_children(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
-    """The same node over other subterms, given as `children` lists them."""
+    """The node with other subterms, in the order of `children`."""
     match expr:
         case Apply():
             return Apply(expr.function, parts, span=expr.span)
@@ -64,7 +64,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """Apply `change` to every node, subterms first."""
+    """Applies `change` to every node bottom-up."""
     parts = children(expr)
     if not parts:
         return change(expr)
@@ -73,7 +73,7 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 
 def substitute(expr: Expr, mapping: Mapping[str, Expr]) -> Expr:
-    """Replace free axes by terms. A reduction that binds an axis shields it; one that would capture is renamed."""
+    """Capture-avoiding substitution of terms for free axes."""
     if not mapping:
         return expr
     if isinstance(expr, Name):
@@ -180,7 +180,7 @@ class Affine:
 
 
 def affine(expr: Expr, sizes: Mapping[str, int]) -> Affine | None:
-    """The affine form of an index expression, or None where it has none (`//`, `%`, products of axes)."""
+    """The affine form of an index expression, None where it has none (`//`, `%`, products of axes)."""
     match expr:
         case Number(value) if isinstance(value, int):
             return Affine({}, value)
@@ -216,7 +216,7 @@ def _affine_arithmetic(function: str, forms: list[Affine]) -> Affine | None:
 
 
 def dim_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
-    """The axes, major first, that an index expression runs over one by one; None where it is no merged index.
+    """The axes of a bare or merged index, major first; None for any other index.
 
     `i` gives (i,), `h * |k| + k` gives (h, k), the literal 0 gives (). The inverse of `dim_index`.
     """
@@ -236,7 +236,7 @@ def dim_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
 
 
 def merged_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
-    """As `dim_axes`, and so at any sizes: `p * 2 + r` is no merged index only because there are two r."""
+    """`dim_axes` independent of sizes: not `p * 2 + r`, which is a merged index for a size of 2 only."""
     axes = dim_axes(index, sizes)
     if axes is None:
         return None
@@ -250,7 +250,7 @@ Interval = tuple[int, int]
 
 
 def interval(expr: Expr, sizes: Mapping[str, int]) -> Interval:
-    """Bounds of an integer index expression over all positions of its axes. Raises ValueError where it has none."""
+    """Bounds of an integer index expression over all positions of its axes (interval analysis). Raises ValueError."""
     match expr:
         case Number(value) if isinstance(value, int):
             return value, value

@@ -1,4 +1,4 @@
-"""Prints terms and equations in `.uop` notation. Reading the text back gives the same term."""
+"""Prints terms and equations in `.uop` notation; parsing the text gives the same term."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SUM, _PRODUCT, _SIGN, _ATOM = range(4)
 _LEVELS = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "//": _PRODUCT, "%": _PRODUCT, "neg": _SIGN}
 
 Renaming = Mapping[str, str]
-"""How axes and tensors are called in the text: `b0` may stand as `b..`. Names that are absent stand for themselves."""
+"""Names of axes and tensors in the text, `b..` for `b0`, say; other names are printed as they are."""
 
 
 def expression_text(expr: Expr, names: Renaming | None = None, numbers: Mapping[Rational, str] | None = None) -> str:
-    """A term as text. `numbers` names some numbers: the attributes that they are the values of."""
+    """A term as text. `numbers` prints some numbers as the attributes whose values they are."""
     return _Writer(names or {}, numbers or {}).text(expr, _SUM)
 
 
@@ -63,7 +63,7 @@ class _Writer:
         return axes if len(dim) == 1 else f"({axes})" if dim else "0"
 
     def text(self, expr: Expr, level: int) -> str:
-        """The text, in parentheses where the place asks for a tighter level than the term has."""
+        """The text, in parentheses where the context binds tighter than the term."""
         text, own = self.plain(expr)
         return f"({text})" if own < level else text
 
@@ -95,7 +95,7 @@ class _Writer:
         return ", ".join(self.text(part, _SUM) for part in parts)
 
     def condition(self, expr: Expr) -> str:
-        """A comparison without its brackets; another term is a condition where it is not 0."""
+        """A comparison without brackets; any other term as `term != 0`."""
         if isinstance(expr, Apply) and expr.function in COMPARISONS:
             left, right = expr.arguments
             return f"{self.text(left, _SUM)} {expr.function} {self.text(right, _SUM)}"
@@ -110,7 +110,7 @@ class _Writer:
             return f"{function}({self.listed(arguments)})", _ATOM
         level = _LEVELS[function]
         left, right = arguments
-        # What follows a reduction would be part of it.
+        # A reduction extends as far to the right as possible.
         first = self.text(left, level + isinstance(left, Reduce))
         return f"{first} {function} {self.text(right, level + 1)}", level
 

@@ -1,8 +1,8 @@
-"""Solves `where` conditions forward: sizes and ranks that equations determine, at numbers and at symbolic sizes.
+"""Solves `where` conditions by propagation: sizes and ranks that equations determine, at numbers and at symbolic sizes.
 
-An equation with one unknown, in a place where arithmetic can be inverted, determines it. What a size is, a number or a
-product of symbols, is up to the `Unknowns` that are solved for. At numbers, an environment maps what is known to its
-value: sizes and attributes by name, `b..` (the product of rest axes) and `rank(f)`.
+An equation with one unknown under invertible arithmetic determines it. The domain of values, numbers or products of
+symbols, is that of the `Unknowns`. At numbers an environment maps names to values: sizes and attributes by name, `b..`
+(the product of rest axes) and `rank(f)`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 
 class Unsolvable(Exception):
-    """An equation has no solution in whole numbers. The first argument says why."""
+    """An equation has no integer solution. The first argument says why."""
 
 
 _COMPARE: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
@@ -77,7 +77,7 @@ def keys(expr: Expr) -> tuple[str, ...]:
 
 
 def value_of(expr: Expr, known: Mapping[str, Value]) -> Value | None:
-    """The number an expression of sizes and attributes is worth, or None where something in it is unknown."""
+    """The value of an expression of sizes and attributes, None where something in it is unknown."""
     if isinstance(expr, Number):
         return expr.value
     key = unknown_key(expr)
@@ -104,18 +104,18 @@ def value_of(expr: Expr, known: Mapping[str, Value]) -> Value | None:
 
 
 class Unknowns(Protocol[V]):
-    """What is known of the sizes of one call, in one domain of values."""
+    """The known sizes of one call, in one domain of values."""
 
     def value(self, expr: Expr, /) -> V | None:
-        """What an expression is worth, or None where something in it is unknown."""
+        """The value of an expression, None where something in it is unknown."""
 
     def determine(self, key: str, value: V, /) -> bool:
-        """Note the value of an unknown. False where this domain has no such unknown."""
+        """Records the value of an unknown. False where this domain has no such unknown."""
 
     def inverse(self, function: str, result: V, given: V, unknown: Expr, /) -> V | None:
-        """The unknown operand of `+`, `*` or `neg`, whose other operand (for `neg` the result) is given.
+        """The unknown operand of `+`, `*` or `neg`, from the result and the other operand (for `neg` the result).
 
-        None where it cannot be told. Raises the domain's own error where there is none.
+        None where it is not determined. Raises the domain's own error where there is no solution.
         """
 
 
@@ -132,7 +132,7 @@ def determine(condition: Expr, unknowns: Unknowns[V]) -> bool:
 
 
 def _invert(expr: Expr, value: V, unknowns: Unknowns[V]) -> bool:
-    """Inverts the arithmetic around the one unknown of `expr`, so that `expr == value`. False where it cannot."""
+    """Inverts the arithmetic around the one unknown of `expr` in `expr == value`. False where that is not possible."""
     key = unknown_key(expr)
     if key is not None:
         return unknowns.determine(key, value)
@@ -164,7 +164,7 @@ def _invert(expr: Expr, value: V, unknowns: Unknowns[V]) -> bool:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Unknowns that are numbers. `known` is extended by what is determined."""
+    """Unknowns over numbers. `known` is extended in place."""
 
     known: Environment
 
@@ -176,7 +176,7 @@ class Numbers:
         return True
 
     def inverse(self, function: str, result: Value, given: Value, unknown: Expr) -> Value:
-        """Raises Unsolvable where no whole number is."""
+        """As declared. Raises Unsolvable where there is no integer solution."""
         if function == "neg":
             return -result
         total, part = exact_number(result), exact_number(given)
@@ -188,7 +188,7 @@ class Numbers:
 
 
 def propagate_all(conditions: Iterable[Expr], known: Environment, refuse: Callable[[Expr, Unsolvable], None]) -> None:
-    """Extend `known` until nothing more follows. `refuse` is told of each equation without a solution."""
+    """Extends `known` to a fixpoint. `refuse` is called with each equation without a solution."""
     unknowns: Unknowns[Value] = Numbers(known)
     progress = True
     while progress:
@@ -201,7 +201,7 @@ def propagate_all(conditions: Iterable[Expr], known: Environment, refuse: Callab
 
 
 def solve_numbers(conditions: Sequence[Expr], known: Environment) -> bool:
-    """Extend `known` by what the conditions determine. Whether all of them hold then."""
+    """Extends `known` by the conditions; returns whether all of them then hold."""
     unknowns: Unknowns[Value] = Numbers(known)
     try:
         while any(determine(condition, unknowns) for condition in conditions):
@@ -212,7 +212,7 @@ def solve_numbers(conditions: Sequence[Expr], known: Environment) -> bool:
 
 
 def counts(conditions: Iterable[Expr], attributes: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Attributes that a condition sets equal to a size, each with that size's name: `g == groups`."""
+    """Pairs (attribute, size) that a condition equates."""
     for condition in conditions:
         match condition:
             case Apply("==", (Name(left), Name(right))):
@@ -222,8 +222,9 @@ def counts(conditions: Iterable[Expr], attributes: Collection[str]) -> Iterator[
 
 
 def defined_sizes(conditions: tuple[Expr, ...]) -> tuple[str, ...]:
-    """Names that need be no tensor's dimension: those that stand alone on one side of an equation, as r in
-    `r == window`, and what a degree leaves of a size, as e in `d == p * e`.
+    """Names that need not be a tensor's dimension, since a condition defines them.
+
+    Those alone on one side of an equation, as r in `r == window`, and cofactors of degrees, as e in `d == p * e`.
     """
     equations = [c for c in conditions if isinstance(c, Apply) and c.function == "=="]
     sides = [side for equation in equations for side in equation.arguments]

@@ -40,10 +40,10 @@ def evaluate(
     training: bool = True,
     uniform: RandomSource | None = None,
 ) -> list[Array]:
-    """The outputs for these inputs, in the shapes of the instance; integer tensors as int64, the others as float64.
+    """The outputs for these inputs, in the shapes of the instance: integer tensors as int64, the others as float64.
 
-    `uniform` gives the numbers of `uniform[…]`, by default those of seed, step and site 0. Raises ValueError for inputs
-    of other shapes, and for integers outside their range, given or computed.
+    `uniform` provides the numbers of `uniform[…]`, by default those of seed, step and site 0. Raises ValueError for
+    inputs of other shapes, and for integers out of range, given or computed.
     """
     values = evaluate_all(instance, inputs, library, training=training, uniform=uniform)
     return [values[output.name] for output in instance.outputs]
@@ -57,7 +57,7 @@ def evaluate_all(
     training: bool = True,
     uniform: RandomSource | None = None,
 ) -> dict[str, Array]:
-    """As `evaluate`, with every input and intermediate, by name."""
+    """As `evaluate`, with all inputs and intermediates, by name."""
     source = uniform or (lambda _, position: counter_uniform(position))
     values = {
         operand.name: _input(instance, operand, np.asarray(value))
@@ -83,7 +83,7 @@ def _input(instance: Instance, operand: Operand, value: Array) -> Array:
 
 
 def _in_range(operand: Operand, value: Array) -> Array:
-    """A tensor whose integers, if it holds such, lie in their range."""
+    """The tensor, whose integers, if any, must be in range. Raises ValueError."""
     if operand.integer_range is not None and value.size and not 0 <= value.min() <= value.max() < operand.integer_range:
         raise ValueError(f"{operand.name} has values outside [0, {operand.integer_range})")
     return value

@@ -1,7 +1,7 @@
-"""Extern operators (`extern op`): checks and evaluates native calls that index notation cannot say.
+"""Extern operators (`extern op`): checks and evaluates native calls that index notation cannot express.
 
-What equations would prove is declared: along the axes of the line `axes:` a slice of the operands gives that slice of
-the result. That is assumed, never called proved, and tried on samples.
+The line `axes:` declares the axes along which slices of the operands give slices of the result. It is assumed, never
+called proved, and tested on samples.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 def check_extern(operator: OperatorDecl) -> None:
-    """An extern operator is complete, returns one integer tensor, and divides axes that it can. Raises E117."""
+    """Checks that an extern operator is complete, returns one integer tensor, and declares axes of it. Raises E117."""
     name = operator.name
     for line, call in (("torch", operator.torch), ("numpy", operator.numpy)):
         if call is None:
@@ -47,7 +47,10 @@ def check_extern(operator: OperatorDecl) -> None:
 
 
 def evaluate_extern(instance: Instance, values: Mapping[str, Array]) -> Array:
-    """The result by the `numpy:` line. Raises ValueError where that has not the declared shape, or is no integer."""
+    """The result by the `numpy:` line.
+
+    Raises ValueError where its shape is not the declared one, or it is not integer.
+    """
     operator, (output,) = instance.operator, instance.outputs
     assert operator.numpy is not None and output.integer_range is not None
     found = np.asarray(evaluate_array(operator.numpy, {**instance.attributes, **values}, instance.sizes))

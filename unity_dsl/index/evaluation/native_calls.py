@@ -1,7 +1,7 @@
 """The allowlist of native functions, keywords and strings in `torch:` and `numpy:` lines, and the check against it.
 
-In the `torch:` of an operator with an `eval` clause the name `training` tells the two apart. One that does not ask is
-for training alone.
+In the `torch:` line of an operator with an `eval` clause the name `training` is whether it runs in training. A line
+that does not use it is for training alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TORCH = """
 TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch.{name}" for name in _TORCH.split()})
 """Functions of tensors and numbers, pure save for those of `IN_PLACE`. `F` is torch.nn.functional."""
 IN_PLACE: Mapping[str, tuple[int, ...]] = {"F.batch_norm": (1, 2)}
-"""Which arguments a function changes: they have to be copies."""
+"""The argument that a function changes in place, which must be a copy."""
 
 STRINGS: Mapping[str, tuple[str, ...]] = {
     "approximate": ("none", "tanh"),
@@ -47,7 +47,7 @@ REFUSED_KEYWORDS = frozenset({"out", "inplace", "generator", "where"})
 RESULT_CALLS = frozenset(
     {"torch.exp", "torch.relu", "torch.rsqrt", "torch.sigmoid", "torch.softmax", "torch.sqrt", "torch.tanh"}
 )
-"""Those that keep their result for the backward pass, and no operand."""
+"""Functions that save their result for the backward pass, and no operand."""
 
 NUMPY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "math.erf": np.vectorize(math.erf, otypes=[np.float64]),
@@ -102,7 +102,7 @@ COMPARISON_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
 
 
 def check_steps(steps: NativeSteps, names: Collection[str], sizes: Collection[str], outputs: Collection[str]) -> None:
-    """`check_native` of every call of a `torch:` block, which binds every output. Raises E105 and E109."""
+    """`check_native` of each call of a `torch:` block, which must bind every output. Raises E105 and E109."""
     known = list(names)
     copies: list[str] = []
     for name, call in steps.steps:
@@ -124,9 +124,9 @@ def check_native(
     sizes: Collection[str],
     copies: Collection[str] = (),
 ) -> None:
-    """Every function called is on the list, every name is one of `names`, every `|size|` one of `sizes`.
+    """Checks that functions are on the list, names among `names`, and `|size|` among `sizes`.
 
-    What a function changes in place is one of `copies`. Raises E109.
+    Tensors changed in place must be among `copies`. Raises E109.
     """
     if call.function not in allowed:
         help = suggest(call.function, allowed)
@@ -152,7 +152,7 @@ def check_native(
 
 
 def _check_string(argument: NativeString, allowed: Collection[str]) -> None:
-    """The string is one of those that may be given. Raises E109."""
+    """Checks that a string argument is on the list. Raises E109."""
     if argument.value not in allowed:
         help = suggest(argument.value, allowed) or ", ".join(f'`"{value}"`' for value in allowed)
         message = f'`"{argument.value}"` is not on the list of strings'
@@ -227,12 +227,12 @@ TRAINING = "training"
 
 
 def asks_for_training(native: NativeCall | NativeSteps) -> bool:
-    """Whether a native lowering is told if it is run in training."""
+    """Whether a native lowering uses the name `training`."""
     return TRAINING in native_names(native)
 
 
 def changed_in_place(native: NativeCall | NativeSteps | None) -> frozenset[str]:
-    """The names that a later call of a native lowering changes in place: no gradient flows through what they become."""
+    """The names that later calls of a native lowering change in place, through which no gradient flows."""
     if not isinstance(native, NativeSteps):
         return frozenset()
     changed = (call.arguments[place] for _, call in native.steps for place in IN_PLACE.get(call.function, ()))

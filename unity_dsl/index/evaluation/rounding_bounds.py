@@ -39,11 +39,11 @@ Array = npt.NDArray[Any]
 EPSILON = 2.0**-52
 """Twice the relative error of one rounding."""
 ULPS = 8
-"""How far NumPy's elementary functions may be off, in units of EPSILON."""
+"""Assumed error bound of NumPy's elementary functions, in units of EPSILON."""
 _SPLITTER = 2.0**27 + 1
 _LARGEST_SPLIT = 1e150
 _MODERATE, _MINUTE = 64.0, 1e-3
-"""Between these an argument makes no primitive overflow or underflow: where it gives an infinity it has a pole."""
+"""Moderate arguments, at which no primitive overflows or underflows: an infinite value is a pole."""
 _LEAST = 1e-300
 _SMALLEST = 5e-324
 _ROUNDS_NOTHING = frozenset({"np.abs", "np.floor", "np.maximum", "np.minimum", "np.negative", "np.sign"})
@@ -51,7 +51,7 @@ _ROUNDS_NOTHING = frozenset({"np.abs", "np.floor", "np.maximum", "np.minimum", "
 
 @dataclass(frozen=True)
 class Bounded:
-    """Numbers, each with a bound on its distance from the true value; infinite where nothing is known of that.
+    """Numbers, each with a bound on its distance from the true value; infinite where none is known.
 
     `undefined` is true where there is certainly no true value; the error is infinite there.
     """
@@ -66,20 +66,20 @@ class Bounded:
         return np.isfinite(self.error)
 
     def map(self, change: Callable[[Array], Array]) -> Bounded:
-        """All three rearranged alike."""
+        """All three arrays rearranged alike."""
         return Bounded(
             change(self.value), change(self.error), change(np.broadcast_to(self.undefined, self.value.shape))
         )
 
 
 def exact(value: npt.ArrayLike) -> Bounded:
-    """Numbers as they stand. Infinite ones are values, NaN is none."""
+    """Numbers without error. Infinities are values, NaN is not."""
     number = np.asarray(value, dtype=np.float64)
     return Bounded(number, np.where(np.isnan(number), np.inf, 0.0), np.isnan(number))
 
 
 def literal(value: Rational) -> Bounded:
-    """A number of a declaration: a decimal is as far from its float as that rounds off."""
+    """A number of a declaration; a decimal has the error of its rounding to float64."""
     nearest = exact(plain_number(value))
     if not np.isfinite(nearest.value):
         return nearest
@@ -95,10 +95,10 @@ def evaluate_bounded(
     training: bool = True,
     rounded: bool = False,
 ) -> dict[str, Bounded]:
-    """Every input, intermediate and output by name; integers are floats of whole value. No extern operators.
+    """All inputs, intermediates and outputs by name; integers as integral floats. No extern operators.
 
-    With `rounded` the inputs are taken for rounded numbers, so that the errors are those of any algorithm that is
-    backward stable, and not of the statements alone.
+    With `rounded` the inputs have rounding errors of their own, so that the bounds cover any backward stable algorithm,
+    and not the statements' alone.
     """
     values = {name: value if isinstance(value, Bounded) else exact(value) for name, value in inputs.items()}
     if rounded:
@@ -204,7 +204,7 @@ class _Space:
 
 
 def _reduce(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
-    """Over the last axis."""
+    """The reduction over the last axis."""
     if kind in (ReductionKind.MAX, ReductionKind.MIN):
         extremum = np.max if kind is ReductionKind.MAX else np.min
         value, low, high = (
@@ -215,7 +215,7 @@ def _reduce(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
         return _known(value, np.fmax(_distance(high, value), _distance(value, low)), undefined)
     total = _by_halves(_plus if kind is ReductionKind.SUM else _times, terms, count)
     if kind is ReductionKind.SUM:
-        # In another order the terms round off otherwise, unless nothing is rounded off in this one.
+        # Other orders of summation round differently, unless this one is exact.
         carried = np.sum(terms.error, axis=-1)
         rounds = total.error > carried
         size = np.sum(np.where(np.isfinite(terms.value), np.abs(terms.value), 0.0), axis=-1)
@@ -225,7 +225,7 @@ def _reduce(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
 
 
 def _by_halves(step: Callable[[Bounded, Bounded], Bounded], terms: Bounded, count: int) -> Bounded:
-    """The last axis folded in half until one position is left."""
+    """Pairwise reduction: the last axis folded in half until one position is left."""
     while count > 1:
         half = count // 2
         first, second, last = (_part(terms, *ends) for ends in ((0, half), (half, 2 * half), (2 * half, count)))
@@ -288,7 +288,7 @@ def _call(function: FunctionDecl, parts: Sequence[Bounded], functions: Mapping[s
     error = np.where(np.isinf(value), 0.0, rounded + np.where(underflow, _LEAST, 0.0))
     outside, sure = np.isnan(value), _all(part.error == 0 for part in parts)
     for place, part in enumerate(parts):
-        # At least to the neighbouring number: a smaller error would be lost when it is added.
+        # At least one ulp: a smaller error would be lost in the addition.
         distance = np.where(part.error == 0, 0.0, np.fmax(part.error, np.abs(np.spacing(part.value))))
         for moved in (part.value - distance, part.value + distance):
             near = at([*values[:place], moved, *values[place + 1 :]])
@@ -300,7 +300,7 @@ def _call(function: FunctionDecl, parts: Sequence[Bounded], functions: Mapping[s
 
 
 def _select(condition: Bounded, then: Bounded, otherwise: Bounded) -> Bounded:
-    """The branch that is not taken has no say. Where the condition is not decided, either may be meant."""
+    """The branch taken; where the condition is not decided, the union of both bounds."""
     chosen = _chosen(condition.value != 0, then, otherwise)
     either = np.fmax(then.error, otherwise.error) + _distance(
         np.fmax(then.value, otherwise.value), np.fmin(then.value, otherwise.value)
@@ -316,9 +316,9 @@ def _chosen(taken: Array, then: Bounded, otherwise: Bounded) -> Bounded:
 
 
 def _compare(sign: str, left: Bounded, right: Bounded) -> Bounded:
-    """1 or 0; the error is 1 where rounding may decide between them. With a side without a value: 0, `!=` is 1.
+    """1 or 0, with error 1 where rounding may decide; 0 with a side without a value (`!=`: 1).
 
-    Not known where that side is an infinity in float64, 1 / 0: there NumPy and PyTorch compare it as one.
+    Not known where that side is 1 / 0, an infinity in float64, which NumPy and PyTorch compare as such.
     """
     value = COMPARISON_CALLS[sign](left.value, right.value).astype(np.float64)
     apart = np.abs(left.value - right.value) > left.error + right.error
@@ -350,7 +350,7 @@ def _times(left: Bounded, right: Bounded) -> Bounded:
     error = np.where(np.isfinite(value), np.abs(_times_roundoff(left.value, right.value)), 0.0)
     undefined: Array = np.asarray(False)
     for one, other in ((left, right), (right, left)):
-        # An infinite factor times one whose sign is certain is infinite.
+        # infinity times a factor of certain sign is infinite
         certain = np.isinf(one.value) & (np.abs(other.value) > other.error)
         error = error + np.where(certain, 0.0, _at_least_times(np.abs(one.value), other.error))
         undefined = undefined | (np.isinf(one.value) & one.decided & (other.value == 0) & (other.error == 0))
@@ -359,12 +359,12 @@ def _times(left: Bounded, right: Bounded) -> Bounded:
 
 
 def _at_least_times(left: Array, right: Array) -> Array:
-    """The product of two numbers that are not negative; not 0 where it is too small for float64."""
+    """The product of non-negative numbers, rounded up where it underflows to 0."""
     return np.where((left == 0) | (right == 0), 0.0, np.fmax(left * right, _SMALLEST))
 
 
 def _times_roundoff(left: Array, right: Array) -> Array:
-    """What the float64 product leaves out (Dekker); its usual bound where that cannot be computed."""
+    """The rounding error of a float64 product (Dekker); its usual bound where that overflows."""
     value = left * right
     (a, b), (c, d) = _split(left), _split(right)
     found: Array = ((a * c - value) + a * d + b * c) + b * d
@@ -427,7 +427,7 @@ _ARITHMETIC: Mapping[str, Callable[..., Bounded]] = {
 
 
 def _overflow(value: Array, error: Array, parts: Sequence[Bounded], undefined: Array) -> Bounded:
-    """What finite operands make infinite is not known. Undefined where this says so, or an operand is."""
+    """Elements not known where finite operands overflow; undefined where `undefined`, or where an operand is."""
     finite = _all(np.isfinite(part.value) for part in parts)
     for part in parts:
         undefined = undefined | part.undefined

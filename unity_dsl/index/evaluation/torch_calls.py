@@ -1,4 +1,4 @@
-"""Runs `torch:` lines of declarations: the native calls as torch executes them, for trials of what they compute."""
+"""Runs `torch:` lines of declarations in torch, to test them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NativeFailure(Exception):
-    """A native call that torch or NumPy refuses; `call` is the innermost one."""
+    """A native call that torch or NumPy rejects; `call` is the innermost one."""
 
     def __init__(self, call: NativeCall, error: Exception) -> None:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -25,7 +25,7 @@ class NativeFailure(Exception):
 
 
 def run_operator(instance: Instance, inputs: Mapping[str, Tensor], *, training: bool = True) -> list[Any]:
-    """What the operator's `torch:` gives for its outputs, as it comes. Raises NativeFailure."""
+    """The results of the operator's `torch:` lowering, unconverted. Raises NativeFailure."""
     native = instance.operator.torch
     assert native is not None
     sizes = {size: native_size(instance, size, instance.sizes) for size in _sizes_named(native)}
@@ -41,7 +41,7 @@ def run_operator(instance: Instance, inputs: Mapping[str, Tensor], *, training: 
 
 
 def run_call(call: NativeCall, bound: Mapping[str, Any], sizes: Mapping[Size, int]) -> Any:
-    """One call at these values of its names and sizes. Raises NativeFailure."""
+    """One call with names and sizes bound. Raises NativeFailure."""
 
     def value(argument: NativeArgument) -> Any:
         match argument:
@@ -62,17 +62,17 @@ def run_call(call: NativeCall, bound: Mapping[str, Any], sizes: Mapping[Size, in
     keywords = {key: value(argument) for key, argument in call.keywords}
     try:
         return _function(call.function)(*positional, **keywords)
-    except Exception as error:  # whatever a native function raises says that the call does not fit
+    except Exception as error:  # any exception of a native function is a failure of the call
         raise NativeFailure(call, error) from error
 
 
 def native_size(instance: Instance, size: Size, sizes: Mapping[str, int]) -> int:
-    """`|c|` or `|b..|` in a native call, at these lengths of the instance's axes."""
+    """`|c|` or `|b..|` in a native call, at the lengths of the instance's axes."""
     return prod(sizes[axis] for axis in _rest_axes(instance, size.name)) if size.rest else sizes[size.name]
 
 
 def _rest_axes(instance: Instance, name: str) -> Iterator[str]:
-    """The axes of a rest group, in an instance that no pattern has renamed."""
+    """The axes of a rest group, in an instance without a pattern."""
     for declared, operand in zip(instance.operator.inputs, instance.inputs, strict=True):
         names = [axes[0].name if axes[0].rest else None for axes in declared.dimensions]
         if names.count(None) == len(names) - 1 and name in names:

@@ -1,13 +1,13 @@
-"""Derives the gradient of an operator as equations: the adjoint comprehension, statement by statement.
+"""Derives the gradient of an operator as equations: reverse-mode differentiation of comprehensions.
 
-An equation `t[a] = sum(b) value` that reads element `x[f(a, b)]` gives
+An equation `t[a] = sum(b) value` that reads element `x[f(a, b)]` contributes
 
     d_x[j] += sum(a, b) [j == f(a, b)] * d_t[a] * (derivative of value by that element)
 
-and the guard is solved for axes of a and b where that can be done. max and min share among ties: the derivative by a
-term is `[term == t] / (number of such terms)`, as torch's amax does; with `ties = first` it is 1 for the first of them,
-as torch's max and its pooling do. The derivative of a prod by one factor is the prod
-of the others, zero factors included. Intermediates that the outputs do not depend on carry nothing.
+and the guard is solved for axes of a and b where possible. Ties of max and min share the gradient: the derivative by a
+term is `[term == t] / (number of such terms)`, as for torch's amax; with `ties = first` it is 1 for the first of them,
+as for torch's max and pooling. The derivative of a prod by one factor is the prod of the others, zero factors included.
+Intermediates that the outputs do not depend on have no cotangent.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _TOTAL = frozenset({"+", "-", "*", "neg"}) | COMPARISONS
 def adjoint(instance: Instance, library: Library, wrt: int) -> Instance:
     """The cotangent of input `wrt` from all inputs and the outputs' cotangents (`d_y`), in the input's shape.
 
-    Forward equations whose values it needs are repeated in it. Raises ValueError for an integer input.
+    It repeats the forward equations whose values it needs. Raises ValueError for an integer input.
     """
     return adjoint_by(instance, declared_slopes(library), wrt)
 
 
 def adjoint_by(instance: Instance, slope: Slope, wrt: int) -> Instance:
-    """`adjoint` with the derivatives of element functions given by `slope`."""
+    """`adjoint` with derivatives of element functions given by `slope`."""
     operand = instance.inputs[wrt]
     if operand.integer_range is not None:
         raise ValueError(f"{instance.name}: `{operand.name}` holds integers, which have no cotangent")
@@ -68,13 +68,13 @@ def adjoint_by(instance: Instance, slope: Slope, wrt: int) -> Instance:
 
 @lru_cache(maxsize=8192)
 def _derived(kind: Kind, slope: Slope, wrt: int) -> Findings[_Derived]:
-    """Adjoints of operators of a kind: they differ where it matters how long axes are."""
+    """The adjoints of operators of a kind, by the answers to queries about axis lengths."""
     return Findings()
 
 
 @dataclass(frozen=True)
 class _Derived:
-    """An adjoint whatever the lengths of its axes; `given` are the names of the outputs' cotangents."""
+    """An adjoint without sizes; `given` are the names of the outputs' cotangents."""
 
     operator: OperatorDecl
     given: tuple[str, ...]
@@ -104,7 +104,7 @@ class _Term:
 
 
 class _Adjoint:
-    """The state of one derivation: names and sizes so far, the equations made, the cotangents known."""
+    """The state of one derivation: names and sizes, equations made, cotangents known."""
 
     def __init__(self, instance: Instance, slope: Slope, wrt: Operand) -> None:
         self.instance = instance
@@ -157,7 +157,7 @@ class _Adjoint:
         return found
 
     def axis(self, wanted: str, taken: Iterable[str]) -> str:
-        """An axis of the size of `wanted` that is none of `taken`."""
+        """A new axis of the size of `wanted`, with a name outside `taken`."""
         made = fresh(wanted, taken)
         while made in self.axes and not self.lengths.same(made, wanted):
             made = fresh(wanted, {*taken, *self.axes})
@@ -167,7 +167,7 @@ class _Adjoint:
         return made
 
     def distinct(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Dimensions without a name that occurs twice, for left sides."""
+        """Dimensions with repeated names renamed apart, for left sides."""
         used: list[str] = []
         for axis in (axis for dim in dims for axis in dim):
             used.append(self.axis(axis, used))
@@ -181,7 +181,7 @@ class _Adjoint:
     # ------------------------------------------------------------------------------------------ contributions
 
     def collect(self, tensor: str, terms: Sequence[_Term]) -> None:
-        """The equations of a cotangent: the sum of its terms, those over the same axes in one reduction."""
+        """The equations of a cotangent: the sum of its terms, one reduction per set of axes."""
         target = Operand(self.cotangents[tensor], self.dims[tensor])
         groups: dict[tuple[str, ...], Expr] = {}
         for term in terms:
@@ -205,11 +205,11 @@ class _Adjoint:
         self.operands[target.name] = target
 
     def term(self, equation: Equation, read: Read) -> _Term:
-        """What one read of an active tensor contributes to the tensor's cotangent."""
+        """The contribution of one read of an active tensor to its cotangent."""
         factor = simplify(call("*", self.weight(equation), derivative(equation.value, read, self.slope)))
         dims = self.dims[read.tensor]
         own = {axis for dim in dims for axis in dim}
-        # The equation's axes get names that are no axis of the tensor, then those that stay free get theirs back.
+        # The equation's axes are renamed apart from the tensor's; those not solved for get their names back.
         apart = {axis: f"{axis}'" for axis in equation.space}
         for axis, new in apart.items():
             if new not in self.lengths.sizes:
@@ -230,7 +230,7 @@ class _Adjoint:
         return self.summed(self.placed(equation, factor, at, found), tuple(back.values()))
 
     def placed(self, equation: Equation, factor: Expr, at: Mapping[str, Expr], found: Inversion) -> Expr:
-        """The factor at the solved positions, 0 where they leave the equation's space or miss the element."""
+        """The factor at the solved positions, 0 where they are outside the equation's space or miss the element."""
         if any(_moves(node, at) for node in walk(factor)):
             factor = self.drawn(equation, factor)
         value = rewrite(substitute(factor, at), self.guarded)
@@ -242,16 +242,16 @@ class _Adjoint:
         return simplify(value)
 
     def holds(self, condition: Inside) -> Expr:
-        """A condition with lengths as numbers."""
+        """A condition as a term, with lengths as numbers."""
         term, end = condition.term, condition.end
         if end is None:
             return simplify(call(">=", term, ZERO))
         return simplify(call("<", term, Number(self.lengths.number((end,))) if isinstance(end, str) else end))
 
     def guarded(self, node: Expr) -> Expr:
-        """A read with the fill 0 where it may now leave its tensor, and with none where it cannot.
+        """A read with fill 0 where its index may now be out of bounds, without a fill where it cannot be.
 
-        Whether an index that mixes axes stays inside is a matter of these sizes: `h - r` does where there is one r.
+        Whether a merged index is in bounds depends on these sizes: `h - r` is where r has size 1.
         """
         if not isinstance(node, Read):
             return node
@@ -261,7 +261,7 @@ class _Adjoint:
         return node if node.fill is not None else replace(node, fill=ZERO)
 
     def vanishes(self, equation: Equation, value: Expr, at: Mapping[str, Expr], found: Inversion) -> bool:
-        """Whether the cotangent, read with the fill 0, is 0 wherever the solved positions leave the space."""
+        """Whether the cotangent, read with fill 0, is 0 wherever the solved positions are outside the space."""
         incoming = Read(self.cotangents[equation.target.name], ())
         if any(isinstance(node, Apply) and node.function not in _TOTAL for node in walk(value)):
             return False
@@ -270,7 +270,7 @@ class _Adjoint:
         return known <= kept and _is_factor(incoming.tensor, value)
 
     def summed(self, value: Expr, over: tuple[str, ...]) -> _Term:
-        """An axis that the value does not depend on multiplies it by its size."""
+        """The term; an axis that the value does not depend on multiplies it by its size."""
         used = free_axes(value)
         for axis in over:
             if axis not in used and value != ZERO:
@@ -280,7 +280,7 @@ class _Adjoint:
     # ------------------------------------------------------------------------------------------ reductions
 
     def weight(self, equation: Equation) -> Expr:
-        """The derivative of everything by one value of the equation, before it is reduced."""
+        """The derivative of the outputs by one value of the equation, before its reduction."""
         incoming = self.cotangent(equation.target)
         match equation.kind:
             case ReductionKind.MAX | ReductionKind.MIN:
@@ -290,7 +290,7 @@ class _Adjoint:
         return incoming
 
     def shared(self, equation: Equation, incoming: Expr) -> Expr:
-        """Ties share: one over the number of values that equal the extremum, for each that does."""
+        """Ties share: 1 / (number of values equal to the extremum) for each of them."""
         hit = self.hit(equation)
         count = self.intermediate(
             equation, "ties", equation.target.axes, hit, kind=ReductionKind.SUM, over=equation.over
@@ -298,7 +298,7 @@ class _Adjoint:
         return call("*", hit, call("/", incoming, count))
 
     def first(self, equation: Equation, incoming: Expr) -> Expr:
-        """One for the first that equals the extremum: the one whose position among the reduced is the least."""
+        """1 for the first value equal to the extremum, at the least reduced position; 0 for the others."""
         position = dim_index(equation.over)
         beyond = Number(self.lengths.number(equation.over))
         least = self.intermediate(
@@ -315,7 +315,7 @@ class _Adjoint:
         """Whether a value equals the extremum."""
         value = equation.value
         if not isinstance(value, Read):
-            # Compared as it was computed: a rearranged copy could differ from the extremum in the last digit.
+            # The same term as computed: a rearranged one could round differently from the extremum.
             value = self.intermediate(equation, "term", equation.space, value)
         extremum = Read(equation.target.name, tuple(dim_index(dim) for dim in equation.target.dims))
         return call("==", value, extremum)
@@ -351,7 +351,7 @@ class _Adjoint:
         kind: ReductionKind | None = None,
         over: tuple[str, ...] = (),
     ) -> Read:
-        """A new tensor with this value, read at its own axes; the one made before, if it is asked for again."""
+        """A read of a new tensor with this value; cached by its arguments."""
         for made in self.made:
             if (made.value, made.kind, made.over, made.target.axes) == (value, kind, over, tuple(axes)):
                 return Read(made.target.name, tuple(Name(axis) for axis in axes))
@@ -359,10 +359,10 @@ class _Adjoint:
         self.make(target, value, kind, over)
         return Read(target.name, tuple(Name(axis) for axis in axes))
 
-    # ------------------------------------------------------------------------------------------ what is repeated
+    # ------------------------------------------------------------------------------------------ repeated equations
 
     def drawn(self, equation: Equation, factor: Expr) -> Expr:
-        """Random numbers as tensors of their own, so that they can be read at other positions than they are drawn."""
+        """The factor with random numbers as tensors of their own, so that they can be read at other positions."""
 
         def drawn(node: Expr) -> Expr:
             if not isinstance(node, Uniform):
@@ -372,7 +372,7 @@ class _Adjoint:
         return rewrite(factor, drawn)
 
     def needed_forward(self) -> Iterator[Equation]:
-        """The forward equations that the adjoint's read, in their order."""
+        """The forward equations that the adjoint's equations read, in order."""
         needed = {read.tensor for equation in self.made for read in reads(equation.value)}
         for name in reversed(self.forward):
             if name in needed:
@@ -381,7 +381,7 @@ class _Adjoint:
 
 
 def _inside(sizes: Sizes, index: Expr, dim: Dim) -> bool:
-    """Whether an index stays inside of a dimension, and not only because it is a merged one at these sizes."""
+    """Whether an index is in bounds at all sizes, not only because it is a merged one at these."""
     if len(free_axes(index)) > 1 and merged_axes(index, sizes) is None:
         return False
     low, high = interval(index, sizes)
@@ -394,7 +394,7 @@ def _moves(node: Expr, at: Mapping[str, Expr]) -> bool:
 
 
 def _is_factor(tensor: str, value: Expr) -> bool:
-    """Whether the value is a product in which this tensor is read with the fill 0."""
+    """Whether the value is a product with a read of this tensor with fill 0."""
     match value:
         case Read(tensor=name, fill=fill):
             return name == tensor and fill == ZERO

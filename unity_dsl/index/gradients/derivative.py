@@ -19,7 +19,7 @@ _CONSTANT = COMPARISONS | {"//"}
 
 
 def smooth_reads(expr: Expr) -> Iterator[Read]:
-    """The reads through which a derivative flows: none in conditions, comparisons and indices."""
+    """The reads through which gradients flow: none in conditions, comparisons and indices."""
     match expr:
         case Read():
             yield expr
@@ -32,7 +32,7 @@ def smooth_reads(expr: Expr) -> Iterator[Read]:
 
 
 def dependents(instance: Instance, sources: frozenset[str]) -> frozenset[str]:
-    """The targets of equations whose value varies smoothly with one of these tensors."""
+    """The targets of equations with a derivative by one of these tensors."""
     found: set[str] = set()
     for equation in instance.equations:
         if any(read.tensor in sources or read.tensor in found for read in smooth_reads(equation.value)):
@@ -42,7 +42,7 @@ def dependents(instance: Instance, sources: frozenset[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def declared_slopes(library: Library) -> Slope:
-    """The declared derivatives of element functions, which hold at kinks too."""
+    """The declared derivatives of element functions, kinks included."""
 
     def slope(function: str, arguments: tuple[Expr, ...], position: int) -> Expr:
         declared = library.functions[function]
@@ -53,7 +53,7 @@ def declared_slopes(library: Library) -> Slope:
 
 
 def derivative(expr: Expr, by: Read, slope: Slope) -> Expr:
-    """The derivative of a term by one element, every other element held fixed; simplified."""
+    """The partial derivative of a term by one element, simplified."""
     return simplify(_derivative(expr, by, slope))
 
 

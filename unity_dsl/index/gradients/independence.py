@@ -1,8 +1,8 @@
 """Finds intermediates on which results provably do not depend, so that they carry no gradient (softmax’s maximum).
 
-An intermediate m cancels if every output stays what it is under m[i] -> m[i] + d[i] for any d. The equations are
-followed with that change: a term is known to gain k * d[i], or to be multiplied by exp(k * d[i]), at one position i, or
-it is not known. `exp` and `log` turn one into the other.
+An intermediate m cancels if every output is invariant under m[i] -> m[i] + d[i] for any d. Abstract interpretation: a
+term gains k * d[i], or is multiplied by exp(k * d[i]), at one position i, or its change is unknown; `exp` and `log`
+convert one into the other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from .derivative import dependents
 
 @dataclass(frozen=True)
 class _Change:
-    """`times` false: the term gains amount * d[place]; true: it is multiplied by exp(amount * d[place])."""
+    """An abstract change: `times` false, the term gains amount * d[place].
+
+    True, it is multiplied by exp(amount * d[place]).
+    """
 
     times: bool
     amount: Fraction = Fraction(0)
@@ -29,16 +32,16 @@ class _Change:
 
 
 Response = frozenset[_Change]
-"""All that is known of a term's change. A term that does not change is known to gain 0 and to be multiplied by 1."""
+"""The abstract changes known of a term; an invariant term gains 0 and is multiplied by 1."""
 
 _SAME: Response = frozenset({_Change(False), _Change(True)})
 _UNKNOWN: Response = frozenset()
 
 
 def gradient_free(instance: Instance) -> frozenset[str]:
-    """Intermediates of which every output is provably independent, or that vary with no float input.
+    """Intermediates of which every output is provably independent, or that do not depend on a float input.
 
-    Sound, not complete: a term whose change is not known counts as dependent.
+    Sound, not complete: a term with an unknown change counts as dependent.
     """
     return _gradient_free(instance.kind)
 
@@ -54,7 +57,7 @@ def _gradient_free(kind: Kind) -> frozenset[str]:
 
 
 class _Changed:
-    """The responses of all tensors of an instance to a change of one intermediate."""
+    """The changes of all tensors of an instance in response to that of one intermediate."""
 
     def __init__(self, instance: Instance, name: str) -> None:
         self.instance = instance
@@ -98,11 +101,11 @@ class _Changed:
         return _SAME if same else _UNKNOWN
 
     def branch(self, expr: Expr) -> Response | None:
-        """The response of a term; None for 0, which any factor leaves as it is."""
+        """The change of a term; None for 0, which every factor leaves invariant."""
         return None if expr == Number(0) else self.response(expr)
 
     def moved(self, response: Response, operand: Operand, index: tuple[Expr, ...]) -> Response:
-        """The response of a tensor read at other axes than its own."""
+        """The change of a tensor read at other axes than its own."""
         axes: dict[str, str] = {}
         for dim, part in zip(operand.dims, index, strict=True):
             found = dim_axes(part, self.instance.sizes)
@@ -129,7 +132,7 @@ def _factor(expr: Expr) -> Fraction | None:
 
 
 def _all(changes: Iterable[_Change]) -> Response:
-    """What follows from these: gaining 0 and being multiplied by 1 are the same."""
+    """The set of changes, in which gaining 0 and being multiplied by 1 are the same."""
     found = frozenset(changes)
     return _SAME if any(change.amount == 0 for change in found) else found
 
@@ -139,7 +142,7 @@ def _scaled(response: Response, factor: Fraction) -> Response:
 
 
 def _pairs(left: Response, right: Response, times: bool, sign: int) -> Iterator[_Change]:
-    """Changes of one kind added up, where they are at one place or one of them is none."""
+    """Sums of changes of one kind, at one place or with one of them trivial."""
     for a in left:
         for b in right:
             if a.times == b.times == times and (a.place == b.place or not a.amount or not b.amount):
@@ -154,7 +157,7 @@ def _sum(left: Response | None, right: Response | None) -> Response:
 
 
 def _either(left: Response | None, right: Response | None) -> Response:
-    """What holds of both branches."""
+    """Changes common to both branches."""
     if left is None and right is None:
         return _SAME
     if left is None or right is None:
@@ -165,7 +168,7 @@ def _either(left: Response | None, right: Response | None) -> Response:
 
 
 def _reduced(equation: Equation, response: Response) -> Response:
-    """A reduction keeps a change that is the same for all that it reduces: sums a factor, extrema either kind."""
+    """The change of a reduction: sums preserve a common factor, extrema also a common summand."""
     if equation.kind is None or response == _SAME:
         return response
     kept = _all(change for change in response if not set(change.place) & set(equation.over))

@@ -1,7 +1,7 @@
 """Solves index expressions for their axes: at which positions an equation reads a given element.
 
-An adjoint sums over all positions of an equation that read element `j`. Written down as it is, that is a sum guarded by
-`[j == index]`; wherever an axis can be solved for, it is, and the guard is gone.
+An adjoint sums over all positions of an equation that read element `j`, a sum guarded by `[j == index]`. Where an axis
+can be solved for, it is eliminated together with the guard.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..equations.term import call, dim_index, free_axes, interval, merged_axes, 
 
 @dataclass(frozen=True)
 class Inside:
-    """What holds of a term where a solved axis is in its range: it is at least 0, or below `end`.
+    """A bound on a solved axis: the term is at least 0, or below `end`.
 
     An axis as the end stands for its length.
     """
@@ -27,16 +27,16 @@ class Inside:
     end: Expr | str | None = None
 
     def at(self, solved: Mapping[str, Expr]) -> Inside:
-        """The condition with terms in the place of axes."""
+        """The bound with axes replaced by terms."""
         end = self.end if self.end is None or isinstance(self.end, str) else simplify(substitute(self.end, solved))
         return Inside(simplify(substitute(self.term, solved)), end)
 
 
 @dataclass
 class Inversion:
-    """Axes of the equation as terms in the element's position (and in axes that stay free).
+    """Axes of the equation as terms in the element's position and in unsolved axes.
 
-    `inside` are the conditions that keep a solved axis in its range, `equal` those that no axis solves.
+    `inside` bounds solved axes to their ranges, `equal` are the equations that no axis solves.
     """
 
     solved: dict[str, Expr] = field(default_factory=dict)
@@ -45,10 +45,10 @@ class Inversion:
 
 
 def invert(read: Read, dims: Sequence[Dim], axes: Sequence[str], sizes: Lengths) -> Inversion:
-    """Solve `read.index == position` for `axes`, in order of preference.
+    """Solves `read.index == position` for `axes`, in order of preference.
 
-    `dims` name the axes of the tensor that is read; none of them is among `axes`. Sizes are of both. Lengths of `axes`
-    stand in the answer as numbers, so that they may be renamed.
+    `dims` name the axes of the tensor read, none of them among `axes`; `sizes` covers both. Lengths of `axes` appear as
+    numbers in the result, so that the axes may be renamed.
     """
     found = Inversion()
     left: list[tuple[Expr, Expr]] = []
@@ -62,7 +62,7 @@ def invert(read: Read, dims: Sequence[Dim], axes: Sequence[str], sizes: Lengths)
 
 
 def _straight(index: Expr, dim: Dim, axes: Sequence[str], sizes: Lengths, found: Inversion) -> bool:
-    """A bare or merged index gives its axes, if none of them is known already."""
+    """Solves a bare or merged index for its axes, if none of them is solved yet."""
     factors = (index.name,) if isinstance(index, Name) else sizes.ask(_merged_axes, index)
     if factors is None or any(axis in found.solved or axis not in axes for axis in factors):
         return False
@@ -82,7 +82,7 @@ def _straight(index: Expr, dim: Dim, axes: Sequence[str], sizes: Lengths, found:
 def _divided(
     left: Sequence[tuple[Expr, Expr]], axes: Sequence[str], sizes: Lengths, found: Inversion
 ) -> Iterator[tuple[Expr, Expr]]:
-    """`i // e` beside `i % e` gives `i`. Yields the pairs that remain."""
+    """Solves `i // e` and `i % e` for `i`. Yields the remaining pairs."""
     rest = list(left)
     for major in left:
         match major[0]:
@@ -109,7 +109,7 @@ def _solve_one(index: Expr, position: Expr, axes: Sequence[str], sizes: Lengths,
 
 
 def _isolate(index: Expr, position: Expr, axis: str) -> Expr | None:
-    """The axis from `index == position`, where it occurs once, with coefficient 1 or -1."""
+    """The axis from `index == position`, where it occurs once with coefficient 1 or -1; else None."""
     match index:
         case Name(name) if name == axis:
             return position
@@ -125,7 +125,7 @@ def _isolate(index: Expr, position: Expr, axis: str) -> Expr | None:
 
 
 def _add(axis: str, term: Expr, sizes: Lengths, found: Inversion) -> None:
-    """Note the solution, and what keeps it in the axis's range."""
+    """Records a solution, and its bounds."""
     term = simplify(term)
     found.solved[axis] = term
     below, beyond = sizes.ask(_leaves, term, axis)
@@ -151,6 +151,6 @@ def _below(sizes: Sizes, index: Expr, end: Expr) -> bool:
 
 
 def _leaves(sizes: Sizes, term: Expr, axis: str) -> tuple[bool, bool]:
-    """Whether a term may be below 0, and whether it may be beyond the axis's end."""
+    """Whether a term may be below 0, and whether it may exceed the axis's range."""
     low, high = interval(term, sizes)
     return low < 0, high >= sizes[axis]

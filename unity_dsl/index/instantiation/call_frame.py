@@ -1,7 +1,7 @@
 """Binds the names of a declaration at one call: attributes, axes of rest groups, every size.
 
-Ranks come first (`b..` of rank n stands for the axes b0 … b{n-1}), then the sizes of the operands' dimensions, then
-what the `where` conditions determine.
+Ranks are bound first (`b..` of rank n has the axes b0 … b{n-1}), then the sizes of the operands' dimensions, then those
+that the `where` conditions determine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import prod
 from ...syntax.ast import Apply, Expr, Name, OperatorDecl, TensorDecl
 from ...syntax.diagnostic import InputError, Label, fail, suggest
 from ...syntax.span import Span
-from ..equations.integer_results import whole_names
+from ..equations.integer_results import integer_names
 from ..equations.term import reads, walk
 from ..equations.where_conditions import (
     Environment,
@@ -30,14 +30,14 @@ from .operand_shape import Shape
 
 @dataclass(frozen=True)
 class Site:
-    """A call of an operator: what its diagnostics point at."""
+    """A call of an operator, as diagnostics refer to it."""
 
     operator: OperatorDecl
     shapes: tuple[Shape, ...]
     span: Span | None = None
 
     def fault(self, code: str, message: str, *, label: str = "", help: str = "", at: Span | None = None) -> InputError:
-        """A diagnostic at the call (or at `at`) that shows the declaration and where every shape came from."""
+        """A diagnostic at the call (or at `at`) with the declaration and the origin of every shape."""
         decl = self.operator
         notes = [
             Label(shape.origin, f"`{tensor.name}` has shape {shape}")
@@ -58,7 +58,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Frame:
-    """What every name of the declaration stands for. `sizes` are those of axes and of named dimensions."""
+    """The bindings of the declaration's names. `sizes` are those of axes and of named dimensions."""
 
     rests: Mapping[str, tuple[str, ...]]
     sizes: Mapping[str, int]
@@ -66,17 +66,17 @@ class Frame:
 
 
 def dims_text(tensor: TensorDecl) -> str:
-    """A declared shape as it is written: `[b.., i]`."""
+    """A declared shape in `.uop` notation: `[b.., i]`."""
     integers = "" if tensor.integer_range is None else f"int<{tensor.integer_range}>"
     names = [" ".join(dim.name + ".." * dim.rest + "~" * dim.broadcast for dim in axes) for axes in tensor.dimensions]
     return f"{integers}[{', '.join(f'({name})' if ' ' in name else name for name in names)}]"
 
 
 def frame(site: Site, given: Mapping[str, Value], degrees: Mapping[str, int]) -> Frame:
-    """Solve a call. `given` are its attributes, `degrees` the sizes of device axes, which are named `@p`.
+    """The bindings of a call. `given` are its attributes, `degrees` the sizes of device axes, named `@p`.
 
-    Raises E120 (number of operands), E121 (rank), E122 (sizes), E123 (integers), E124 to E126 (attributes),
-    E127 (conditions).
+    Raises E120 (number of operands), E121 (rank), E122 (sizes), E123 (integers), E124 to E126 (attributes), E127
+    (conditions).
     """
     decl = site.operator
     if len(site.shapes) != len(decl.inputs):
@@ -86,7 +86,7 @@ def frame(site: Site, given: Mapping[str, Value], degrees: Mapping[str, int]) ->
     ranks = _ranks(site, attributes, known)
     rests = _rest_axes(decl, ranks)
     sizes = _Sizes(site, rests, dict(degrees))
-    # Operands that do not broadcast fix the sizes that the others must fit.
+    # Operands that do not broadcast bind sizes first; the others must fit them.
     for number, (tensor, shape) in sorted(enumerate(site.operands()), key=lambda entry: _broadcasts(entry[1][0])):
         sizes.bind(number, tensor, shape)
     sizes.bind_ranges()
@@ -94,39 +94,39 @@ def frame(site: Site, given: Mapping[str, Value], degrees: Mapping[str, int]) ->
     for name, axes in rests.items():
         known[f"{name}.."] = prod(sizes.found[axis] for axis in axes)
     solve_conditions(site, known)
-    return Frame(rests, whole_sizes(site, known, sizes.found), attributes)
+    return Frame(rests, integer_sizes(site, known, sizes.found), attributes)
 
 
 # ---------------------------------------------------------------------------------------------- attributes
 
 
 def attributes_of(site: Site, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Every attribute's number: the call's, else the default. Raises E124 to E126."""
+    """Every attribute's value: the call's, else the default. Raises E124 to E126."""
     decl = site.operator
     names = [attribute.name for attribute in decl.attributes]
     for name in given:
         if name not in names:
             known = f"it has {', '.join(f'`{n}`' for n in names)}" if names else "it has none"
             raise site.fault("E124", f"no attribute `{name}`", help=suggest(name, names) or known)
-    whole = whole_attributes(decl)
+    integers = integer_attributes(decl)
     found: dict[str, Value] = {}
     for attribute in decl.attributes:
         value = given.get(attribute.name, attribute.default)
         if value is None:
             raise site.fault("E125", f"attribute `{attribute.name}` is missing", help=f"`; {attribute.name}=…`")
-        if attribute.name in whole and isinstance(value, float) and not value.is_integer():
+        if attribute.name in integers and isinstance(value, float) and not value.is_integer():
             raise site.fault("E126", f"attribute `{attribute.name}` must be a whole number, not {value:g}")
-        found[attribute.name] = int(value) if attribute.name in whole else value
+        found[attribute.name] = int(value) if attribute.name in integers else value
     return found
 
 
-def whole_attributes(decl: OperatorDecl) -> set[str]:
-    """Attributes that count or place something: those in rank and size equations and in index expressions."""
+def integer_attributes(decl: OperatorDecl) -> set[str]:
+    """Attributes in rank equations, size equations and index expressions, which must be integers."""
     names = {attribute.name for attribute in decl.attributes}
     equations = [c for c in decl.conditions if isinstance(c, Apply) and c.function == "=="]
     statements = (*decl.statements, *decl.evaluation)
     terms: list[Expr] = [*equations, *(e for s in statements for read in reads(s.value) for e in read.index)]
-    counted = {node.name for term in terms for node in walk(term) if isinstance(node, Name)} | whole_names(decl)
+    counted = {node.name for term in terms for node in walk(term) if isinstance(node, Name)} | integer_names(decl)
     return names & counted
 
 
@@ -161,7 +161,7 @@ def _ranks(site: Site, attributes: dict[str, Value], known: Environment) -> dict
 
 
 def _count_from_end(site: Site, attributes: dict[str, Value], known: Environment) -> None:
-    """In `rank(f) == dim` a negative `dim` counts from the end of the first input that has `f..`."""
+    """In `rank(f) == dim` a negative `dim` counts from the end of the first input with `f..`."""
     for condition in site.operator.conditions:
         if not (isinstance(condition, Apply) and condition.function == "==" and mentions_rank(condition)):
             continue
@@ -176,7 +176,7 @@ def _count_from_end(site: Site, attributes: dict[str, Value], known: Environment
 
 
 def _input_rank(site: Site, wanted: tuple[str, ...]) -> int:
-    """The rank, without device axes, of the first input that has one of the rest groups `rank(f)`."""
+    """The rank, without device axes, of the first input with one of the rest groups `rank(f)`."""
     for tensor, shape in site.operands():
         if any(dim.rest and f"rank({dim.name})" in wanted for dim in tensor.dims):
             return len(shape.dims) - sum(dim.device for dim in tensor.dims)
@@ -184,7 +184,7 @@ def _input_rank(site: Site, wanted: tuple[str, ...]) -> int:
 
 
 def _broadcast_ranks(site: Site, known: Environment) -> None:
-    """The rank of a group that broadcasts in all its operands is the greatest among them."""
+    """The rank of a group that broadcasts in all its operands: the greatest among them."""
     greatest: dict[str, int] = {}
     for tensor, shape in site.operands():
         for dim in tensor.dims:
@@ -214,7 +214,7 @@ def _check_rank(site: Site, tensor: TensorDecl, shape: Shape, ranks: Mapping[str
 
 
 def _rest_axes(decl: OperatorDecl, ranks: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    """`b..` of rank 2 is (b0, b1), with underscores where a declared dimension already has such a name."""
+    """`b..` of rank 2 is (b0, b1), with underscores appended where a declared dimension has such a name."""
     declared = {dim.name for tensor in (*decl.inputs, *decl.outputs) for dim in tensor.dims if not dim.rest}
     rests: dict[str, tuple[str, ...]] = {}
     for name, rank in ranks.items():
@@ -229,7 +229,7 @@ def _rest_axes(decl: OperatorDecl, ranks: Mapping[str, int]) -> dict[str, tuple[
 
 
 class _Sizes:
-    """Sizes by axis, each with the operand that it was first seen in."""
+    """Sizes by axis, each with the first operand that has it."""
 
     def __init__(self, site: Site, rests: Mapping[str, tuple[str, ...]], found: dict[str, int]) -> None:
         self.site = site
@@ -265,14 +265,14 @@ class _Sizes:
         return self.site.fault("E122", message)
 
     def shown(self, axis: str) -> str:
-        """How an axis is called in front of a user: an axis of a group by its place in the group."""
+        """The name of an axis in diagnostics: an axis of a group by its position in the group."""
         for name, axes in self.rests.items():
             if axis in axes:
                 return f"dimension {axes.index(axis)} of `{name}..`"
         return f"axis `{axis}`"
 
     def bind_ranges(self) -> None:
-        """`ids: int<v>[n..]`: a tensor with a smaller range may stand for one with a greater."""
+        """`ids: int<v>[n..]`: the range of a tensor may be smaller than v."""
         for tensor, shape in self.site.operands():
             if (tensor.integer_range is None) != (shape.integer_range is None):
                 wanted = "floats" if tensor.integer_range is None else f"int<{tensor.integer_range}>"
@@ -286,7 +286,7 @@ class _Sizes:
 
 
 def zip_axes(tensor: TensorDecl, shape: Shape, rests: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, int, bool]]:
-    """(axis, size, broadcasting) per dimension of an operand. A broadcasting group is aligned on the right."""
+    """(axis, size, broadcasting) per dimension of an operand; broadcasting groups are right-aligned."""
     axes: list[tuple[str, bool]] = []
     for dim in tensor.dims:
         axes += [(axis, dim.broadcast) for axis in (rests[dim.name] if dim.rest else (dim.name,))]
@@ -299,7 +299,7 @@ def zip_axes(tensor: TensorDecl, shape: Shape, rests: Mapping[str, tuple[str, ..
 
 
 def solve_conditions(site: Site, known: Environment) -> None:
-    """Extend `known` by what the `where` conditions determine, and check them. Raises E127."""
+    """Extends `known` by the `where` conditions, and checks them. Raises E127."""
     _propagate(site, site.operator.conditions, known)
     for condition in site.operator.conditions:
         try:
@@ -311,7 +311,7 @@ def solve_conditions(site: Site, known: Environment) -> None:
 
 
 def _propagate(site: Site, conditions: tuple[Expr, ...], known: Environment) -> None:
-    """Until nothing more follows."""
+    """Extends `known` to a fixpoint. Raises E127."""
 
     def refuse(condition: Expr, reason: Unsolvable) -> None:
         raise _refused(site, condition, known, str(reason)) from None
@@ -325,8 +325,8 @@ def _refused(site: Site, condition: Expr, known: Environment, reason: str) -> In
     return site.fault("E127", f"needs {text}, which {reason}: {facts}")
 
 
-def whole_sizes(site: Site, known: Environment, bound: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of operands, of results and of axes that conditions define: whole, and at least 1."""
+def integer_sizes(site: Site, known: Environment, bound: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of operands, of results and of axes that conditions define, which must be integers >= 1."""
     sizes = dict(bound)
     named = [dim.name for tensor in site.operator.outputs for dim in tensor.dims if not dim.rest]
     named += [tensor.integer_range for tensor in site.operator.outputs if tensor.integer_range is not None]

@@ -22,7 +22,7 @@ from ...syntax.ast import (
 from ...syntax.ast.expressions import LARGEST_INTEGER
 from ...syntax.span import Span
 from ..equations.instance import Dim, Equation, Instance, Operand
-from ..equations.reduction_cut import Cutter
+from ..equations.reduction_splitting import ReductionSplitter
 from ..equations.term import axis_name, interval, reads, rewrite, walk
 from ..equations.where_conditions import Value
 from .call_frame import Frame, Site, frame, zip_axes
@@ -42,9 +42,9 @@ def instantiate(
     binding: Binding | None = None,
     span: Span | None = None,
 ) -> Instance:
-    """The operator at these shapes. `binding` are the axes that a pattern at the call names; `span` is the call.
+    """The operator at these shapes. `binding` are the axes of a pattern at the call, `span` is the call's.
 
-    Raises E120 to E131: shapes, attributes, conditions or the pattern do not fit, or a read leaves its tensor.
+    Raises E120 to E131: shapes, attributes, conditions or the pattern do not fit, or a read is out of bounds.
     """
     site = Site(operator, tuple(shapes), span)
     if binding is None:
@@ -63,9 +63,9 @@ def instantiate_parallel(
     *,
     span: Span | None = None,
 ) -> Instance:
-    """A parallel op as an instance whose device axes are ordinary axes, named `@p`, leading where they are declared.
+    """A parallel op as an instance with device axes as ordinary axes, named `@p`, leading where they are declared.
 
-    Shapes count device dimensions: `combine` of 2 slices of [3, 4] takes the shape [2, 3, 4]. `degrees` are by name,
+    Shapes include device dimensions: `combine` of 2 slices of [3, 4] takes the shape [2, 3, 4]. `degrees` are by name,
     `p`. Raises as `instantiate`, and E125 for a missing degree.
     """
     operator = parallel_operator(parallel)
@@ -151,7 +151,7 @@ def _build(site: Site, names: Frame, binding: Binding | None) -> Instance:
 
 
 def _extern_outputs(operator: OperatorDecl, names: Frame) -> tuple[Operand, ...]:
-    """The result at a call: its axes, and the bound of its integers."""
+    """The result of an extern call: its axes, and the bound of its integers."""
     return tuple(_result(output, names) for output in operator.outputs)
 
 
@@ -162,7 +162,7 @@ def _result(output: TensorDecl, names: Frame) -> Operand:
 
 
 def _declared_axes(operator: OperatorDecl, names: Frame) -> dict[str, str]:
-    """The axes along which a call may be divided, each with its name in the declaration."""
+    """The axes along which a call may be divided, with their names in the declaration."""
     return {
         axis: declared.name
         for declared in operator.declared
@@ -191,23 +191,23 @@ def _equations(
     local: dict[str, str],
     merged: tuple[Dim, ...] | None,
 ) -> tuple[Equation, ...]:
-    """Cut the statements. `sizes` and `local` grow by the axes that are no declared dimension."""
+    """The statements, split into equations. Extends `sizes` and `local` by axes that are no declared dimension."""
     slots: dict[str, tuple[Slot, ...]] = {
         tensor.name: tuple((dim.name, dim.rest) for dim in tensor.dims) for tensor in site.operator.inputs
     }
     scope = Scope(site.operator, names, slots, {operand.name: operand for operand in inputs}, sizes, local)
     outputs = {output.name for output in site.operator.outputs}
-    cutter = Cutter({*slots, *outputs, *(statement.target for statement in statements)})
+    splitter = ReductionSplitter({*slots, *outputs, *(statement.target for statement in statements)})
     for statement in statements:
         target, value = scope.define(statement, merged if statement.target in outputs else None)
-        cutter.add(target, value, statement.span)
-    return tuple(cutter.equations)
+        splitter.add(target, value, statement.span)
+    return tuple(splitter.equations)
 
 
 def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: Mapping[str, Operand]) -> None:
-    """Every read lies inside its tensor at every position of the equation's axes, unless it has a fill.
+    """Checks that reads without a fill are in bounds at all positions of the equation's axes (interval analysis).
 
-    Divisors are not zero, and whole numbers fit 64 bits, wherever they are computed.
+    Also that divisors are nonzero, and that integers fit 64 bits.
     """
     for node in walk(equation.value):
         if isinstance(node, Apply) and node.function in ("+", "-", "*", "neg", "//", "%"):
@@ -233,11 +233,11 @@ def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: 
 def _check_arithmetic(site: Site, instance: Instance, node: Apply) -> None:
     """Raises E131 for arithmetic of indices and sizes that divides by zero or leaves 64 bits."""
     if any(isinstance(part, Size) and part.name not in instance.sizes for part in walk(node)):
-        return  # Not of sizes alone: a coefficient that the prover takes for a symbol.
+        return  # not of sizes alone: a coefficient that is a symbol to the prover
     try:
         low, high = interval(node.arguments[1] if node.function in ("//", "%") else node, instance.sizes)
     except (ValueError, KeyError):
-        return  # Not of indices and sizes alone: what is read, or an attribute in symbols, is no whole number.
+        return  # not of indices and sizes alone: reads and symbolic attributes have no bounds
     text = node.span.text if node.span is not None else node.function
     if node.function in ("//", "%") and low <= 0 <= high:
         raise site.fault("E131", f"`{text}` divides by a number between {low} and {high}", at=node.span)
@@ -246,7 +246,7 @@ def _check_arithmetic(site: Site, instance: Instance, node: Apply) -> None:
 
 
 def _check_parts(site: Site, instance: Instance, read: Read, index: Expr, dim: Dim) -> None:
-    """Axis by axis in a merged dimension: outside of one of them lie elements of another, so there is no fill."""
+    """Checks a merged dimension per axis, without a fill: out of bounds of one axis lie elements of another."""
     for axis in reversed(dim[1:]):
         match index:
             case Apply("+", (Apply("*", (major, Size(name))), minor)) if name == axis:

@@ -1,7 +1,7 @@
 """Splits merged operand dimensions, `x: [n, (g i)]`: sizes of their axes from one size and `where`.
 
-The call tells the size of a dimension, not of its axes: one of them follows from the others, and these from attributes,
-conditions and other operands.
+A call gives the size of a dimension, not of its axes: one of these follows from the others, which follow from
+attributes, conditions and other operands.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .operand_shape import Shape
 
 
 def unmerge(site: Site, given: Mapping[str, Value]) -> Site:
-    """The call with one size for every declared axis. The shapes still show as they were given.
+    """The call with one size per declared axis. Diagnostics show the shapes as given.
 
-    Raises E121 (rank), E122 (a size is no multiple of what is known of its axes), E127 (nothing says an axis's size).
+    Raises E121 (rank), E122 (a size is no multiple of the known axes), E127 (an axis's size is not determined).
     """
     if not any(tensor.merged for tensor in site.operator.inputs) or len(site.shapes) != len(site.operator.inputs):
         return site
@@ -34,7 +34,7 @@ def unmerge(site: Site, given: Mapping[str, Value]) -> Site:
     pending = True
     while pending:
         before = len(known)
-        # An equation that cannot be met is told when all sizes are known.
+        # Unsolvable equations are reported once all sizes are known.
         propagate_all(conditions, known, lambda *_: None)
         for tensor, shape in site.operands():
             for axes, sizes in _spread(site, tensor, shape):
@@ -46,7 +46,7 @@ def unmerge(site: Site, given: Mapping[str, Value]) -> Site:
 
 
 def merged_dims(tensor: TensorDecl, axes: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """The dimensions of a tensor, from those that it would have if each axis were one."""
+    """The dimensions of a tensor, from those that it would have with one dimension per axis."""
     if not tensor.merged:
         return axes
     rest = len(axes) - sum(not dim.rest for dim in tensor.dims)
@@ -63,7 +63,7 @@ def merged_dims(tensor: TensorDecl, axes: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def _spread(site: Site, tensor: TensorDecl, shape: Shape) -> Iterator[tuple[tuple[DimDecl, ...], tuple[int, ...]]]:
-    """The axes of every dimension with its size, and every rest group with its sizes."""
+    """The axes and the size of every dimension; a rest group with its sizes."""
     if not tensor.merged and any(dim.rest for dim in tensor.dims):
         return
     groups = tensor.dimensions
@@ -86,7 +86,7 @@ def _misfit(site: Site, tensor: TensorDecl, shape: Shape) -> InputError:
 def _divide(
     site: Site, tensor: TensorDecl, shape: Shape, axes: tuple[DimDecl, ...], size: int, known: Environment
 ) -> None:
-    """The one axis of a dimension whose size is not known yet."""
+    """Determines the one unknown axis of a dimension from its size."""
     unknown = [dim.name for dim in axes if dim.name not in known]
     if len(unknown) > 1:
         return

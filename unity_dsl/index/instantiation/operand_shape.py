@@ -12,9 +12,9 @@ Factors = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of an argument. `origin` is where the program says so; `integer_range` bounds an integer's values.
+    """The shape of an argument. `origin` is its place in the program; `integer_range` bounds an integer's values.
 
-    `text` is how a user knows the shape, where that is not by these numbers.
+    `text` replaces the numbers in diagnostics.
     """
 
     dims: tuple[int, ...]
@@ -28,7 +28,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Binding:
-    """`x[b, s, (h k)] -> [b, h, s, k]`: the axes of the operand's dimensions and those of the result's."""
+    """`x[b, s, (h k)] -> [b, h, s, k]`: the axes of the operand's dimensions and of the result's."""
 
     source: tuple[Factors, ...]
     target: tuple[Factors, ...]

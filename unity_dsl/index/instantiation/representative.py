@@ -19,7 +19,7 @@ from .instantiate import Binding, Shape, instantiate
 from .view_call import takes_pattern
 
 _SIZES = (101, 97, 89, 83, 79, 73, 71, 67, 61, 59, 53, 47)
-"""Different, so that no two axes are taken for one; descending, so that what is declared last fits into the first."""
+"""Distinct sizes, so that axes are distinguished; descending, so that later axes fit into earlier ones."""
 
 _NUMBERS = (3, 7, 19, 31)
 _DIMENSIONS = (1, 2, 3, 0)
@@ -31,7 +31,7 @@ _SMALL_TRIALS = 50
 
 @dataclass(frozen=True)
 class Representative:
-    """An instance and what its names stand for in the declaration: `b0` for `b..`, the number 7 for `stop`."""
+    """An instance, with the declaration's names for its axes and numbers: `b..` for `b0`, `stop` for 7."""
 
     instance: Instance
     names: Mapping[str, str]
@@ -39,9 +39,9 @@ class Representative:
 
 
 def representative(operator: OperatorDecl, rank: int = 1) -> Representative:
-    """The operator at sizes that its conditions admit, with `rank` axes for every rest group.
+    """The operator at sizes that satisfy its conditions, with `rank` axes per rest group.
 
-    Raises the InputError of the first trial where none was found.
+    Raises the InputError of the first trial where none is found.
     """
     error: InputError | None = None
     for sizes, attributes in islice(_trials(operator), _TRIALS):
@@ -56,7 +56,7 @@ def representative(operator: OperatorDecl, rank: int = 1) -> Representative:
 
 
 def small_instances(operator: OperatorDecl, random: np.random.Generator, count: int) -> Iterator[Instance]:
-    """Up to `count` instances at small sizes and numbers that its conditions admit, none to two axes per rest group."""
+    """Up to `count` small instances that satisfy its conditions, with zero to two axes per rest group."""
     names = _dimensions(operator)
     missing = [attribute.name for attribute in operator.attributes if attribute.default is None]
     for _ in range(_SMALL_TRIALS * count):
@@ -76,7 +76,7 @@ def small_instances(operator: OperatorDecl, random: np.random.Generator, count: 
 
 
 def _dimensions(operator: OperatorDecl) -> list[str]:
-    """The names of what an input's shape says: its dimensions, and the bounds of its integers."""
+    """The names that shapes of inputs bind: dimensions, and bounds of integers."""
     names = [dim.name for tensor in operator.inputs for dim in tensor.dims]
     names += [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
     return list(dict.fromkeys(names))
@@ -99,7 +99,7 @@ def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping
 
 
 def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
-    """Whether a condition such as `rank(f) == dim` says what the attribute is."""
+    """Whether a condition such as `rank(f) == dim` determines the attribute."""
     for condition in operator.conditions:
         nodes = list(walk(condition))
         if Name(attribute) in nodes and any(isinstance(n, Apply) and n.function == "rank" for n in nodes):
@@ -110,10 +110,10 @@ def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
 def instance_at(
     operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, Rational], rank: int
 ) -> Instance:
-    """The operator at these sizes of its declared dimensions, with `rank` axes for every rest group."""
+    """The operator at these sizes of its declared dimensions, with `rank` axes per rest group."""
     groups = takes_pattern(operator)
     if groups is not None and groups[1] is not None:
-        # The call's pattern says which axes are kept.
+        # The pattern of the call selects the axes of the result.
         source = tuple(((f"{name}0", sizes[name]),) for name in groups if name is not None)
         shape = Shape(tuple(size for ((_, size),) in source))
         return instantiate(operator, [shape], attributes, binding=Binding(source, source[:1]))
@@ -122,7 +122,7 @@ def instance_at(
 
 
 def _dims(tensor: TensorDecl, sizes: Mapping[str, int], rank: int) -> tuple[int, ...]:
-    """The shape, the axes of a rest group of one size less each."""
+    """The shape, with a size one smaller for each further axis of a rest group."""
     dims: list[int] = []
     for axes in tensor.dimensions:
         count = rank if axes[0].rest else 1
@@ -140,7 +140,7 @@ def _names(operator: OperatorDecl) -> dict[str, str]:
 
 
 def _numbers(operator: OperatorDecl, instance: Instance) -> dict[Rational, str]:
-    """The attributes by value, where a value cannot be mistaken for a number of the text."""
+    """The attributes by value, where no number of the text has that value."""
     written = {n.value for s in operator.statements for n in walk(s.value) if isinstance(n, Number)}
     names: dict[Rational, str] = {}
     for name, value in instance.attributes.items():

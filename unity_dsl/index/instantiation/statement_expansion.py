@@ -30,10 +30,10 @@ Slot = tuple[str, bool]
 
 @dataclass
 class Scope:
-    """What the statements of one operator may name.
+    """The names that statements of one operator may use.
 
-    `slots` are the declared dimensions of every tensor defined so far, `operands` the same at this call; `local` the
-    sizes of axes that are no declared dimension, with the dimension each one runs over.
+    `slots` are the declared dimensions of every tensor defined so far, `operands` the tensors at this call; `local`
+    maps axes that are no declared dimension to the dimensions they run over.
     """
 
     operator: OperatorDecl
@@ -44,9 +44,9 @@ class Scope:
     local: dict[str, str] = field(default_factory=dict)
 
     def define(self, statement: Statement, merged: tuple[Dim, ...] | None) -> tuple[Operand, Expr]:
-        """The target and the value of a statement; from then on later statements may read it.
+        """The target and the value of a statement, which later statements may read.
 
-        `merged` is how a pattern call lays the result's axes out in dimensions.
+        `merged` are the dimensions of the result of a pattern call.
         """
         statement = self._bind_names(statement)
         left = tuple((name.name, is_rest(name)) for name in statement.index)
@@ -63,7 +63,7 @@ class Scope:
         return target, value
 
     def _copied_range(self, value: Expr) -> int | None:
-        """The range of integers that are copied: a pattern call, which takes integers for floats, keeps them so."""
+        """The integer range of a copied operand: a pattern call applies to integers as to floats."""
         return self.operands[value.tensor].integer_range if isinstance(value, Read) and value.fill is None else None
 
     def _output(self, name: str) -> TensorDecl | None:
@@ -72,7 +72,7 @@ class Scope:
     # ------------------------------------------------------------------------------------------ names
 
     def _bind_names(self, statement: Statement) -> Statement:
-        """Give every index the name of the dimension it runs over, where that name is free, else one of its own."""
+        """Renames each index to the dimension it runs over, where that name is unused, else to a new name."""
         value = rewrite(statement.value, self._bind_reduction)
         output = self._output(statement.target)
         declared = [None] * len(statement.index) if output is None else [dim.name for dim in output.dims]
@@ -98,7 +98,7 @@ class Scope:
         return replace(node, axes=axes, body=_rename(node.body, renamed))
 
     def _inferred(self, name: str, value: Expr) -> str | None:
-        """The dimension that an index runs over which is not itself a declared dimension: where it is read bare."""
+        """The dimension of an index that is no declared dimension itself: one that is read at the bare index."""
         if name in self.sizes or name in self.frame.rests:
             return None
         for node in walk(value):
@@ -109,7 +109,7 @@ class Scope:
         raise fail("E107", f"nothing says how far the index `{name}` runs", self.operator.span)
 
     def _axis(self, name: str, dim: str, used: set[str]) -> str:
-        """`dim` itself where no other index has that name, else a name of its own with the same size."""
+        """`dim` where no other index has that name, else a new name with the same size."""
         if dim not in used:
             return dim
         candidate, others = name, used - {name}
@@ -125,7 +125,7 @@ class Scope:
     # ------------------------------------------------------------------------------------------ terms
 
     def expand(self, expr: Expr) -> Expr:
-        """The term over axes of this instance."""
+        """The term over the axes of this instance."""
         match expr:
             case Name(name, False) if name in self.frame.attributes:
                 return Number(self.frame.attributes[name], span=expr.span)
@@ -158,7 +158,7 @@ class Scope:
         return Number(1) if product is None else product
 
     def _read_index(self, read: Read) -> tuple[Expr, ...]:
-        """One expression per dimension. Rest groups are read at their own axes, however these lie in the dimensions."""
+        """One expression per dimension; rest groups are read at their own axes."""
         dims: list[Dim] = list(self.operands[read.tensor].dims)
         slots = self.slots[read.tensor]
         if all(rest for _, rest in slots):
@@ -173,7 +173,7 @@ class Scope:
         groups = [name for name, rest in slots if rest]
         position = 0
         for index, (name, rest) in zip(read.index, slots, strict=True):
-            # Only the one group of a broadcasting operand can be shorter than the group's axes.
+            # Only a broadcasting operand can have fewer axes than its group.
             count = (extra if len(groups) == 1 else len(self.frame.rests[name])) if rest else 1
             part = dims[position : position + count]
             found.append(tuple(dim_index(dim) for dim in part) if rest else (self.expand(index),))

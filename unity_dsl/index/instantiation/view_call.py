@@ -1,7 +1,7 @@
 """View calls, `reduce_sum(x[b, (h k)] -> [b, h])`: axes of the operand named at the call.
 
-The operator's dimensions are rest groups. The group of its result stands for the axes of the target, in their order,
-and the other group, if there is one, for the axes that the target leaves out.
+The operator's dimensions are rest groups. The group of its result binds to the axes of the target, in order, and the
+other group, if any, to the axes missing in the target.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ...syntax.ast import OperatorDecl
 from ...syntax.diagnostic import suggest
 from ..equations.instance import Dim
 from ..equations.where_conditions import Environment, Value
-from .call_frame import Frame, Site, attributes_of, solve_conditions, whole_sizes
+from .call_frame import Frame, Site, attributes_of, integer_sizes, solve_conditions
 from .operand_shape import Binding, Factors
 
 
 def pattern_frame(site: Site, given: Mapping[str, Value], binding: Binding) -> Frame:
-    """Names of the declaration under a pattern. Raises E129 (operator takes none) and E130 (pattern does not fit)."""
+    """The bindings under a pattern. Raises E129 (operator takes none) and E130 (pattern does not fit)."""
     kept, reduced = pattern_groups(site)
     sizes = _source_sizes(site, binding)
     targets = [axis for factors in binding.target for axis, _ in factors]
@@ -34,11 +34,11 @@ def pattern_frame(site: Site, given: Mapping[str, Value], binding: Binding) -> F
         known[f"rank({name})"] = len(axes)
         known[f"{name}.."] = prod(sizes[axis] for axis in axes)
     solve_conditions(site, known)
-    return Frame(rests, whole_sizes(site, known, sizes), attributes)
+    return Frame(rests, integer_sizes(site, known, sizes), attributes)
 
 
 def pattern_groups(site: Site) -> tuple[str, str | None]:
-    """The group of kept axes and, if there is one, that of reduced axes. Raises E129."""
+    """The group of result axes and, if any, that of reduced axes. Raises E129."""
     found = takes_pattern(site.operator)
     if found is None:
         inputs = "one tensor" if len(site.operator.inputs) == 1 else f"{len(site.operator.inputs)} tensors"
@@ -48,7 +48,7 @@ def pattern_groups(site: Site) -> tuple[str, str | None]:
 
 
 def takes_pattern(operator: OperatorDecl) -> tuple[str, str | None] | None:
-    """The kept and the reduced rest group of an operator that can be called with a pattern, else None."""
+    """The result group and the reduced group of an operator that can be called with a pattern, else None."""
     if len(operator.inputs) != 1:
         return None
     (tensor,) = operator.inputs

@@ -1,7 +1,7 @@
-"""Signs that are assumed of forms beside those that follow: from where a value exists, and from conditions of branches.
+"""Sign assumptions on forms, beside the derived signs: from domains of definition and from the conditions of branches.
 
-Wherever 1 / a, log(a) or sqrt(a) has a value, a != 0, a > 0 or a >= 0. What stands in no branch and is not compared has
-one wherever the whole has (definedness.py), for all its indices that meet its guards.
+Wherever 1 / a, log(a) or sqrt(a) has a value, a != 0, a > 0 or a >= 0. An application outside branches and comparisons
+has a value wherever its element has one (functions/definedness.py), for all of its indices that meet its guards.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ..normal_form.polynomial import ONE, number
 
 
 class Known(Enum):
-    """What is assumed of a number."""
+    """A sign assumption."""
 
     NONZERO = "!= 0"
     NOT_NEGATIVE = ">= 0"
@@ -48,7 +48,7 @@ class Known(Enum):
 
 
 NECESSARY = {"np.log": Known.POSITIVE, "np.sqrt": Known.NOT_NEGATIVE}
-"""What the argument of a native function is wherever the function has a value."""
+"""Sign of the argument of a native function wherever the function has a value."""
 
 
 MAX_BOUNDS = 10
@@ -57,17 +57,17 @@ MAX_BOUNDS = 10
 
 @dataclass(frozen=True)
 class Assumption:
-    """The numbers of a family are known to be so."""
+    """All values of a family have this sign."""
 
     family: Family
     known: Known
 
 
 def assumptions_of(domain: Domain, functions: Mapping[str, FunctionDecl]) -> Iterator[Assumption]:
-    """What holds wherever a tensor with this domain has a value."""
+    """The sign assumptions that hold wherever a tensor with this domain has a value."""
     for partial in domain:
         if _only(partial.family.value).name in INSIDE:
-            continue  # it stands in a branch or is compared
+            continue  # in a branch or a comparison: may have no value there
         family = refreshed_family(partial.family)
         applied = _only(family.value)
         argument = refresh(applied.arguments[0])
@@ -87,7 +87,7 @@ def _only(form: Form) -> Function:
 
 
 class AssumedSigns(Signs):
-    """The signs that follow, and those that are assumed where they do not.
+    """Derived signs, strengthened by assumptions.
 
     `constants` are what is assumed of numbers that depend on no index: what follows from these by linear arithmetic,
     and for their products with other numbers, is known as well.
@@ -102,7 +102,7 @@ class AssumedSigns(Signs):
 
     @contextmanager
     def where(self, guards: Iterable[Guard]) -> Iterator[None]:
-        """Inside, the guards hold."""
+        """Inside, signs are asked under these guards."""
         before = self.given
         self.given = (*before, *guards)
         yield
@@ -110,7 +110,7 @@ class AssumedSigns(Signs):
 
     @contextmanager
     def assuming(self, *assumptions: Assumption) -> Iterator[None]:
-        """Inside, these are assumed as well."""
+        """Inside, these assumptions are added."""
         before = self.assumptions
         self.assumptions = [*map(_measured, assumptions), *before]
         yield
@@ -139,7 +139,7 @@ class AssumedSigns(Signs):
         return is_finite(form) and (self._is_nonzero(form) or self._product_nonzero(form))
 
     def _product_nonzero(self, form: Form) -> bool:
-        """Whether a form is a product of factors none of which is 0."""
+        """Whether a form is a product of factors each known to be nonzero."""
         if len(form) != 1 or form[0].bound or form[0].guards or form[0].coefficient.inverse() is None:
             return False
         factors = form[0].factors
@@ -182,7 +182,7 @@ class AssumedSigns(Signs):
         return max(above, below)
 
     def _assumed(self, form: Form, found: Sign) -> Sign:
-        """The sign, if not more than `found` follows."""
+        """The sign by an assumption, where it is stronger than `found`."""
         for assumption in self.assumptions:
             if assumption.known is not Known.NONZERO and self._meets(form, assumption):
                 known = Sign.POSITIVE if assumption.known is Known.POSITIVE else Sign.NOT_NEGATIVE
@@ -195,7 +195,7 @@ class AssumedSigns(Signs):
         return any(self._meets(side, assumption) for assumption in strict for side in sides)
 
     def _meets(self, form: Form, assumption: Assumption) -> bool:
-        """Whether a form is a positive number times one of the numbers of an assumption."""
+        """Whether a form is a positive multiple of a value of an assumption's family."""
         if not form or _heads(form) != _heads(assumption.family.value):
             return False
         measured = _over(form)
@@ -217,13 +217,13 @@ def _measured(assumption: Assumption) -> Assumption:
 
 
 def _over(form: Form) -> Form:
-    """The form divided by the positive number and product of sizes that all its coefficients share."""
+    """The form divided by the greatest positive rational times product of sizes in all its coefficients."""
     inverse = common_measure(form).inverse()
     return form if inverse is None else scale(form, inverse)
 
 
 def _heads(form: Form) -> list[str]:
-    """What the factors are, without their indices: what forms that are equal mostly share."""
+    """The head symbols of the factors, without indices: a filter, since equal forms mostly have equal heads."""
     return sorted(_head(factor) for term in form for factor, _ in term.factors)
 
 
@@ -238,7 +238,7 @@ def _head(factor: Atom) -> str:
 
 
 class AssumingFunctions(Functions):
-    """The element functions where some signs are assumed. Facts that are used count as used by the first ones."""
+    """The element functions under sign assumptions. Facts used are recorded in the functions wrapped."""
 
     signs: AssumedSigns
 

@@ -1,11 +1,11 @@
-"""Equality where the left side has a value, and case by case of the signs that decide sets, branches and comparisons.
+"""Equality where the left side has a value, by case split on the signs that decide maxima, branches, comparisons.
 
-    assumptions    wherever the left side has a value what it divides by is not 0, … (assumed_signs.py)
+    assumptions    wherever the left side has a value, its divisors are nonzero, … (assumed_signs.py)
     cases          max(a, b) is a where a - b > 0, and b where b - a >= 0; so for `select` and comparisons
 
-Both sides are rewritten under the assumptions and compared; where that does not do, a form whose sign decides something
-is assumed positive, then not positive (the splitting of a tableau, or of DPLL(T)). A case in which no numbers meet all
-that is assumed is closed by linear arithmetic. At most `MAX_LEAVES` cases.
+Both sides are rewritten under the assumptions and compared; if that fails, a form whose sign decides an atom is assumed
+positive, then not positive (the splitting rule of tableaux and of DPLL(T)). Cases whose assumptions are inconsistent
+are closed by linear real arithmetic. At most `MAX_LEAVES` cases.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_DENOMINATORS = 8
 
 
 class ConditionalEquality:
-    """What is known where a tensor with this domain has a value."""
+    """Equality and definedness wherever a tensor with this domain has a value."""
 
     def __init__(self, domain: Domain, functions: Functions) -> None:
         self.assumptions = tuple(assumptions_of(domain, functions.laws.functions))
@@ -48,7 +48,7 @@ class ConditionalEquality:
         self._left = MAX_LEAVES
 
     def equal(self, left: Form, right: Form) -> bool:
-        """Whether two forms are equal wherever that tensor has a value. Raises Unsupported."""
+        """Whether two forms are equal wherever the tensor has a value. Raises Unsupported."""
         refused: Unsupported | None = None
         for method in (self._as_they_are, self._by_cases):
             try:
@@ -68,7 +68,7 @@ class ConditionalEquality:
         return self._equal(left, right, (), MAX_SPLITS)
 
     def has_value(self, partial: Partial) -> bool:
-        """Whether an application has a value wherever that tensor has one."""
+        """Whether an application has a value wherever the tensor has one."""
         signs = self.functions.signs
         with signs.where(partial.family.guards):
             return has_value(partial.function, signs, self.functions.laws.functions)
@@ -88,7 +88,7 @@ class ConditionalEquality:
         )
 
     def _is_zero_over_denominators(self, form: Form) -> bool:
-        """Whether a form times the denominators in it, which are not 0, is 0."""
+        """Whether a form times its denominators, which are nonzero, is 0."""
         multiplied = False
         if not is_finite(form):
             return False
@@ -113,7 +113,7 @@ class ConditionalEquality:
             return self._equal(left, right, taken, depth)
 
     def _deciding(self, form: Form, rewriting: Rewriting) -> Iterator[Form]:
-        """Forms whose signs decide sets, branches and comparisons, that depend on no bound index and have values."""
+        """The defined forms without bound indices whose signs decide maxima, branches and comparisons."""
         for found in dict.fromkeys(_differences(form, frozenset())):
             if is_finite(found) and rewriting.is_total(found):
                 yield found
@@ -139,6 +139,6 @@ def _differences(form: Form, bound: frozenset[Var]) -> Iterator[Form]:
 
 
 def _open(form: Form, bound: frozenset[Var]) -> Iterator[Form]:
-    """The form, if it has no bound index and no condition."""
+    """The form, if it has neither bound indices nor guards."""
     if form and not any(term.guards or not term.free.isdisjoint(bound) for term in form):
         yield form

@@ -1,8 +1,8 @@
-"""Forms rewritten under assumed signs: conditional rewriting, innermost first.
+"""Rewrites forms under sign assumptions: conditional rewriting, innermost first.
 
-Every atom is built again from its rewritten parts, so that facts whose conditions the assumptions discharge are put to
-use. Inside a branch its condition is assumed. Sets and branches that are piecewise linear in one form are brought into
-the representation that is unique (piecewise_linear.py).
+Each atom is rebuilt from its rewritten parts, which applies the facts whose conditions the assumptions discharge.
+Inside a branch its condition is assumed. Maxima and branches that are piecewise linear in one form are normalised to
+the canonical representation (piecewise_linear.py).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from .assumed_signs import AssumingFunctions, Assumption, Known
 from .piecewise_linear import form_of, functions_of_one, greatest, selected
 
 MAX_REWRITTEN = 4_000
-"""So many atoms are built again at most."""
+"""Limit of atoms rebuilt."""
 
 STEPS: dict[str, Callable[[Fraction], bool]] = {
     "positive": lambda value: value > 0,
     "not_negative": lambda value: value >= 0,
     "zero": lambda value: value == 0,
 }
-"""When a comparison with 0 is worth 1."""
+"""The sign of the difference under which a comparison is 1."""
 
 
 class Rewriting:
-    """Forms under the assumptions of `functions`."""
+    """Rewrites forms under the assumptions of `functions`."""
 
     def __init__(self, functions: AssumingFunctions) -> None:
         self.functions = functions
@@ -62,7 +62,7 @@ class Rewriting:
 
     def _term(self, term: Term) -> Form:
         if term.infinities:
-            return (term,)  # laws of numbers do not hold of it
+            return (term,)  # the laws of real numbers do not apply
         term = refreshed(term) if term.bound else term
         with self.signs.where(term.guards):
             total = constant(term.coefficient)
@@ -121,7 +121,7 @@ class Rewriting:
         return atom(factor)
 
     def _greatest(self, factor: Extremum | None, families: list[Family]) -> Form:
-        """The greatest of rewritten families, of which `factor` is the set where nothing has changed."""
+        """The maximum of rewritten families; `factor` is returned where none has changed."""
         plain = not any(family.bound or family.guards for family in families)
         if plain and len(families) > 1:
             found = self._linear([family.value for family in families])
@@ -131,7 +131,7 @@ class Rewriting:
         return atom(factor) if factor is not None and factor.inhabited and not is_finite(found) else found
 
     def _linear(self, values: list[Form]) -> Form | None:
-        """The greatest of functions that are piecewise linear in one form."""
+        """The maximum of functions piecewise linear in one form, normalised; else None."""
         found = None if any(term.guards for value in values for term in value) else functions_of_one(values)
         if found is None or not is_finite(found[0]):
             return None
@@ -165,7 +165,7 @@ class Rewriting:
         return self.functions.select(condition, first, second) if found is None else found
 
     def _selected(self, condition: Form, then: Form, otherwise: Form) -> Form | None:
-        """The branch as one function that is piecewise linear."""
+        """The branch as one piecewise linear function, normalised; None where it is not one."""
         step = _step(condition)
         if step is None or not self.is_total(condition):
             return None
@@ -177,7 +177,7 @@ class Rewriting:
         return None if function is None else form_of(function, v, self._greater)
 
     def is_total(self, form: Form) -> bool:
-        """Whether all functions in a form are known to have a value, whatever the elements of tensors are."""
+        """Whether all functions in a form are total: they have a value whatever the elements of tensors are."""
         return all(self._is_total(factor) for term in form for factor, _ in term.factors)
 
     def _is_total(self, factor: Atom) -> bool:
@@ -198,12 +198,12 @@ class Rewriting:
 
 
 def _is_open(factor: Function) -> bool:
-    """Whether a function is a comparison whose sides may have no value: it is then 0 (scalar_functions.py)."""
+    """Whether a function is a comparison with sides that may have no value, where it is 0 (scalar_functions.py)."""
     return factor.name in STEPS and len(factor.arguments) > 1
 
 
 def _step(condition: Form) -> Function | None:
-    """The comparison with 0 that a condition is."""
+    """The comparison with 0 that a condition consists of, else None."""
     if len(condition) != 1 or condition[0].bound or condition[0].guards or condition[0].coefficient != ONE:
         return None
     match condition[0].factors:
@@ -213,7 +213,7 @@ def _step(condition: Form) -> Function | None:
 
 
 def _assumed(condition: Form, holds: bool) -> tuple[Assumption, ...]:
-    """What is known where a condition holds, or fails and its sides have values."""
+    """The sign assumptions where a condition holds, or where it fails and its sides have values."""
     step = _step(condition)
     value = () if step is None else refresh(step.arguments[0])
     if step is None or not is_finite(value):

@@ -2,9 +2,8 @@
 
     f(v) = a v + b + sum of c_i max(v - t_i, 0),  t_i rational and increasing, no c_i = 0
 
-The coefficients are determined by f, so that relu6, clamp, leaky relu and relu(relu(x) + x) have one form however they
-are written. v stands for any finite form; a set or a `select` of functions of the same v is one again where it is
-continuous.
+The coefficients are determined by f, so that equal functions of one variable have one form. v stands for any finite
+form; a maximum of such functions of v is one again, and a `select` between them where it is continuous.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ..normal_form.form import Extremum, Form, Term, add, canonical, constant, r
 from ..normal_form.polynomial import number
 
 MAX_BREAKS = 16
-"""Functions of more pieces are left as they are written."""
+"""Functions of more pieces are not normalised."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class PiecewiseLinear:
         return PiecewiseLinear(self.slope * factor, self.offset * factor, hinges)
 
     def zeros(self) -> list[Fraction]:
-        """The points at which it is 0, of an interval of zeros the ends."""
+        """The zeros; of an interval of zeros, its ends."""
         points = [point for point, _ in self.hinges] or [Fraction(0)]
         found = [point for point in points if not self.at(point)]
         for left, right in pairwise([points[0] - 1, *points, points[-1] + 1]):
@@ -71,7 +70,10 @@ Choice = Callable[[Fraction], PiecewiseLinear]
 
 
 def pieced(breaks: Iterable[Fraction], choice: Choice) -> PiecewiseLinear | None:
-    """The function that is choice(point) at each point, constant choices between breaks; None where it jumps."""
+    """The function equal to choice(point) at each point, where choice is constant between breaks.
+
+    None if discontinuous.
+    """
     points = sorted(set(breaks))
     if not points or len(points) > MAX_BREAKS:
         return choice(Fraction(0)) if not points else None
@@ -92,7 +94,7 @@ def _slope(function: PiecewiseLinear, point: Fraction, points: Sequence[Fraction
 
 
 def greatest(functions: Sequence[PiecewiseLinear]) -> PiecewiseLinear | None:
-    """The greatest of some functions at every point."""
+    """The pointwise maximum."""
     breaks = {point for function in functions for point, _ in function.hinges}
     for position, first in enumerate(functions):
         for second in functions[position + 1 :]:
@@ -103,7 +105,7 @@ def greatest(functions: Sequence[PiecewiseLinear]) -> PiecewiseLinear | None:
 def selected(
     holds: Callable[[Fraction], bool], difference: PiecewiseLinear, then: PiecewiseLinear, otherwise: PiecewiseLinear
 ) -> PiecewiseLinear | None:
-    """`then` where `holds(difference)`, else `otherwise`; None where that jumps."""
+    """`then` where `holds(difference)`, else `otherwise`; None if discontinuous."""
     breaks = {point for function in (difference, then, otherwise) for point, _ in function.hinges}
     breaks.update(difference.zeros())
     return pieced(breaks, lambda point: then if holds(difference.at(point)) else otherwise)
@@ -113,7 +115,7 @@ def selected(
 
 
 def functions_of_one(forms: Sequence[Form]) -> tuple[Form, list[PiecewiseLinear]] | None:
-    """A form v of which all forms are piecewise linear functions, and these; None where there is none."""
+    """A form v and all forms as piecewise linear functions of it; None where there is no such v."""
     for parts in (_with_hinges, _plain):
         found = _functions(forms, parts)
         if found is not None:
@@ -122,10 +124,10 @@ def functions_of_one(forms: Sequence[Form]) -> tuple[Form, list[PiecewiseLinear]
 
 
 def form_of(function: PiecewiseLinear, v: Form, greatest_of_two: Callable[[Form, Form], Form]) -> Form:
-    """The function as a form; `greatest_of_two` is the greater of two forms."""
+    """The function as a form in v; `greatest_of_two` builds the maximum of two forms."""
     parts = [scale(v, number(function.slope)), constant(number(function.offset))]
     for point, change in function.hinges:
-        # with whole coefficients, as sets take their common factor out
+        # with integer coefficients, since sets factor out a common rational
         whole = point.denominator
         above = add(scale(refresh(v), number(whole)), constant(number(-point * whole)))
         parts.append(scale(greatest_of_two(above, ()), number(change / whole)))
@@ -134,7 +136,7 @@ def form_of(function: PiecewiseLinear, v: Form, greatest_of_two: Callable[[Form,
 
 @dataclass(frozen=True)
 class _Parts:
-    """A form as a linear part, a constant, and multiples of max(inner + constant, 0)."""
+    """A form as linear part + offset + sum of c max(inner + t, 0)."""
 
     linear: Form
     offset: Fraction
@@ -158,14 +160,14 @@ def _function(part: _Parts) -> PiecewiseLinear:
 
 
 def _plain(form: Form) -> _Parts:
-    """The constant and the rest, sets in it taken for unknown numbers."""
+    """The constant and the linear part, maxima in it taken for variables."""
     constants = [term for term in form if _is_number(term)]
     offset = sum((term.coefficient.constant or Fraction(0) for term in constants), Fraction(0))
     return _Parts(tuple(term for term in form if term not in constants), offset)
 
 
 def _with_hinges(form: Form) -> _Parts:
-    """As `_plain`, with what is a multiple of max(inner, 0) apart."""
+    """As `_plain`, with multiples of max(inner, 0) as hinges."""
     plain = _plain(form)
     linear, hinges = [], []
     for term in plain.linear:
@@ -183,7 +185,7 @@ def _is_number(term: Term) -> bool:
 
 
 def _hinge_in(term: Term) -> Form | None:
-    """`inner` where a term is a number times max(inner, 0)."""
+    """`inner` of a term c max(inner, 0), else None."""
     if term.bound or term.guards or len(term.factors) != 1 or term.coefficient.constant is None:
         return None
     ((factor, power),) = term.factors
@@ -199,7 +201,7 @@ def _hinge_in(term: Term) -> Form | None:
 
 
 def _direction(form: Form) -> tuple[Form, Fraction]:
-    """v and c with form = c v: v has whole coefficients without a common factor, the first one positive."""
+    """(v, c) with form = c v, where v has coprime integer coefficients and a positive first one."""
     factors = [factor for term in form for _, factor in term.coefficient.terms]
     content = Fraction(gcd(*(f.numerator for f in factors)), lcm(*(f.denominator for f in factors)))
     content = -content if is_negative(form) else content

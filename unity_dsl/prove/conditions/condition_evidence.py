@@ -27,22 +27,22 @@ from ..translation.size_assumptions import Claim
 from .condition_grammar import EQUALITY, Array, Atom, atoms
 
 POOL = 1500
-"""Sizes that are drawn at given ranks; only some are run."""
+"""Size assignments drawn at given ranks; some of them are evaluated."""
 WITNESSES = 12
-"""Sizes of the pool that are searched for as the prover's witness is."""
+"""Assignments of the pool that are found like the prover's witness."""
 FIRST_RUNS, MOST_RUNS = 300, 400
-"""Sizes at which both sides are run: before there is a candidate, and in all."""
+"""Limits of evaluations: before the first candidate, and in all."""
 PER_ATOM = 2
-"""Runs at which an atom holds and as few others as can be."""
+"""Evaluations per atom at sizes where it holds and few others do."""
 SHARPENING = 6
-"""More runs under a candidate before it is proved."""
+"""Further evaluations under a candidate before it is proved."""
 REALS = (0, 1, -1, 2, -2, 0.5, -0.5, 3, 1.5)
 """Real numbers that are drawn."""
 RANKED = 100
-"""Candidates that are ordered by how much they cover."""
+"""Candidates that are ranked by coverage."""
 
 Condition: TypeAlias = "tuple[int, ...]"
-"""A conjunction: places among the atoms."""
+"""A conjunction of atoms, by their positions in the grammar."""
 Values: TypeAlias = "dict[str, float]"
 """Numbers for the names of a rule, sizes and real ones."""
 
@@ -69,7 +69,7 @@ class Setting:
 
 @dataclass
 class Evidence:
-    """The runs of a rule. Sets of runs are bits of a number: those that agree, those that speak against a condition.
+    """The evaluations of a rule.
 
     `holds` are the runs at which each atom holds, `zero` those at which each size is 0, `large` those at which no size
     is 1. The rule is the one that reads its real numbers as inputs.
@@ -110,7 +110,7 @@ class Evidence:
     # ------------------------------------------------------------------------------------------ runs
 
     def gather(self) -> None:
-        """Runs for every atom, at which as few others hold as can be; and runs at which few hold at all."""
+        """Evaluates, for each atom, where few others hold; and where few hold at all."""
         chosen = [_chosen(setting, self.atoms) for setting in self.settings]
         for turn in range(max(map(len, chosen), default=0)):
             for setting, places in zip(self.settings, chosen, strict=True):
@@ -118,7 +118,7 @@ class Evidence:
                     self._run(setting, places[turn])
 
     def sharpen(self, condition: Condition) -> bool:
-        """More runs under a condition; whether one speaks against it."""
+        """Evaluates further sizes under a condition; returns whether one contradicts it."""
         before = self.against
         for setting in self.settings:
             inside = np.all(setting.holding[list(condition)], axis=0)
@@ -153,12 +153,12 @@ class Evidence:
         self._record(values, setting.holding[:, place], agrees=found is None)
 
     def refute(self, restricted: RuleDecl, found: Difference) -> None:
-        """A counterexample to the rule under a condition, which is a difference of the rule itself."""
+        """Adds a counterexample of the restricted rule, which is one of the rule itself."""
         claim = claim_of(with_reals(restricted, self.declared)[0])
         sizes = claim.written(found.sizes)
         values: Values = {**sizes, **{name: float(value) for name, value in found.reals.items()}}
         if not values.keys() >= self.zero.keys() | self.claim.reals:
-            return  # a name that only conditions mention, and that they leave without a value
+            return  # a name that occurs in conditions only and has no value
         self._record(values, _holding(self.atoms, [values])[:, 0], agrees=False)
 
     def _record(self, values: Mapping[str, float], holding: Array, *, agrees: bool) -> None:
@@ -179,7 +179,7 @@ class Evidence:
     # ------------------------------------------------------------------------------------------ candidates
 
     def _inside(self, condition: Condition) -> int:
-        """The runs that meet a condition; those at which an attribute is 0 that it does not make 0 are left out."""
+        """The evaluations that meet a condition, without those at which an attribute is 0 that it does not set to 0."""
         found = (1 << self.runs) - 1
         zeros: set[str] = set()
         for place in condition:
@@ -191,27 +191,27 @@ class Evidence:
         return found
 
     def covered(self, condition: Condition) -> int:
-        """The runs that agree and meet a condition."""
+        """The agreeing evaluations that meet a condition."""
         return self._inside(condition) & self.agree
 
     def covered_by(self, conditions: Sequence[Condition]) -> int:
-        """The runs that agree and meet one of the conditions."""
+        """The agreeing evaluations that meet one of the conditions."""
         return fold(or_, map(self.covered, conditions))
 
     @property
     def agreeing(self) -> int:
-        """The runs that agree at sizes of 1 and more."""
+        """The agreeing evaluations at sizes >= 1."""
         return self.covered(())
 
     def texts(self, condition: Condition) -> tuple[str, ...]:
         return tuple(self.atoms[place].text for place in condition)
 
     def candidates(self, known: int = 0) -> list[Condition]:
-        """The conditions that some run supports and none contradicts, the `RANKED` weakest on the runs, weakest first.
+        """The supported and consistent conditions, the `RANKED` weakest on the evaluations, weakest first.
 
-        Runs at sizes of 2 and more count first, so that `k == l` comes before `l == 1` where tensors broadcast, and
-        runs at which an attribute is 0 last; runs that are known do not count. Of the atoms that no run tells apart,
-        only the first is taken into conjunctions.
+        Evaluations at sizes >= 2 rank first, so that `k == l` precedes `l == 1` where tensors broadcast; those with a 0
+        rank last; those in `known` do not count. Of atoms with equal evaluations the first represents the others in
+        conjunctions.
         """
         if self.ranked[:2] == (self.runs, known):
             return self.ranked[2]
@@ -240,7 +240,7 @@ class Evidence:
         return self.ranked[2]
 
     def replaced(self, condition: Condition) -> Iterator[Condition]:
-        """The condition with one of its comparisons replaced by another one that no run tells from it."""
+        """The condition with one comparison replaced by another one with the same evaluations."""
         for place in condition if len(condition) > 1 else ():
             for other, atom in enumerate(self.atoms):
                 if self.holds[other] == self.holds[place] and atom.zeros == self.atoms[place].zeros and other != place:
@@ -250,7 +250,10 @@ class Evidence:
         return len(condition), sum(self.atoms[place].kind for place in condition), condition
 
     def outside(self) -> Difference | Undefined | None:
-        """A small difference at sizes of 1 and more, values before shapes; else where the rule has no meaning."""
+        """A small difference at sizes >= 1, values before shapes; else sizes at which the rule is ill-shaped.
+
+        Else None.
+        """
         differing = [found for found in self.differences if all(found.sizes.values())]
         if differing:
             found = min(differing, key=lambda found: (found.shapes is not None, sum(found.sizes.values())))
@@ -260,7 +263,7 @@ class Evidence:
         return self._smaller(min(ill, key=lambda found: sum(found.sizes.values()))) if ill else None
 
     def _smaller(self, found: Undefined) -> Undefined:
-        """Smaller sizes at which the rule has no meaning either."""
+        """Smaller sizes at which the rule is ill-shaped, too."""
         setting = next(setting for setting in self.settings if set(setting.names) == found.sizes.keys())
         least = smaller_sizes({name: int(size) for name, size in found.sizes.items()})
         for sizes in islice(filter(self.claim.holds, least), SIZE_RUNS):
@@ -314,7 +317,7 @@ def _pool(claim: Claim, names: Sequence[str], attributes: frozenset[str]) -> Ite
         highest = random.randint(least, top)
         values: list[float] = [random.randint(0 if name in attributes else least, highest) for name in names]
         drawn[(*values, *(random.choice(REALS) for _ in reals))] = None
-    for seed in range(WITNESSES):  # for conditions that few sizes meet
+    for seed in range(WITNESSES):  # for conditions that random sizes rarely meet
         witness = witness_sizes(claim, names, seed, least=1 + seed % 2)
         numbers = None if witness is None else drawn_reals(claim, reals, witness, seed)
         if witness is not None and numbers is not None:
@@ -328,12 +331,12 @@ def _pool(claim: Claim, names: Sequence[str], attributes: frozenset[str]) -> Ite
 
 
 def _chosen(setting: Setting, grammar: Sequence[Atom]) -> list[int]:
-    """Places of the pool, each once: where few atoms hold; for every atom, and two equalities, where few others do."""
+    """Positions in the pool: where few atoms hold; for each atom, and each two equalities, where few others hold."""
     order = np.argsort(setting.holding.sum(axis=0), kind="stable")
     taken: dict[int, None] = dict.fromkeys(order[: 4 * PER_ATOM].tolist())
     for turn in range(PER_ATOM):
-        for held in setting.holding:
-            places = order[held[order]]
+        for row in setting.holding:
+            places = order[row[order]]
             if turn < len(places):
                 taken[int(places[turn])] = None
     equalities = [setting.holding[place] for place, atom in enumerate(grammar) if atom.kind == EQUALITY]

@@ -1,20 +1,21 @@
 """The grammar of candidate conditions on sizes, weakest first.
 
-Over the names of a rule that its own conditions leave free and its text can write (sizes s, t, u; attributes a):
+Over the names of a rule that its own conditions do not determine and that its text can write (sizes s, t, u; attributes
+a):
 
-    a == 0            attributes only, numbers of calls that size no tensor and no device axis
+    a == 0            attributes only, that are neither a size of a tensor nor a degree
     s == 1
     s == t
     s % t == 0        t divides s
     s == t + u        t and u may be one name
-    s == t * u        the order is that of the factors, which tells a view which one is the major
+    s == t * u        factors in the order of the text, major first for views
     s <= t
     s < t
     s * t == u * v    four names
 
-An attribute is a name of either kind, `a == t`, `a <= t` and so on included. A condition is one comparison or
-two. Every name is at least 1, as everywhere in a rule, save an attribute that the condition makes 0. A real number c is
-a name of either kind but for `%`, may be any number, and has
+An attribute may stand for a size, `a == t`, `a <= t` and so on. A condition is one comparison or a conjunction of two.
+Every name is at least 1, as in every rule, except an attribute that the condition sets to 0. A real number c may stand
+for a size, but for `%`, may be any number, and has
 
     c == 0, c == -1, c != 0, c >= 0, c <= 0, c > 0, c < 0, c <= 1, c >= 1
 """
@@ -45,7 +46,10 @@ _COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {
 
 @dataclass(frozen=True)
 class Atom:
-    """One comparison. `kind` is its place in the grammar: of two that say as much, the earlier one is preferred."""
+    """A comparison.
+
+    `kind` is the position of its production: of equivalent comparisons the earlier one is preferred.
+    """
 
     kind: int
     comparison: Apply
@@ -56,7 +60,7 @@ class Atom:
 
     @cached_property
     def zeros(self) -> frozenset[str]:
-        """The attributes that it makes 0."""
+        """The attributes that it sets to 0."""
         left, right = self.comparison.arguments
         found = self.comparison.function == "==" and right == Number(0) and isinstance(left, Name)
         return frozenset({left.name}) if found and isinstance(left, Name) else frozenset()
@@ -69,7 +73,7 @@ class Atom:
         return frozenset(part.name for part in parts if isinstance(part, Name))
 
     def holds(self, values: Mapping[str, Array]) -> Array:
-        """Where the comparison holds, sample by sample. Nothing is a multiple of 0."""
+        """Whether the comparison holds, per sample. Nothing is a multiple of 0."""
         left, right = self.comparison.arguments
         first, second = _value(left, values), _value(right, values)
         if isinstance(left, Apply) and left.function == "%":
@@ -81,15 +85,15 @@ class Atom:
 EQUALITY = 2
 """The kind of `s == t`."""
 MAX_PRODUCT_NAMES = 9
-"""Of more names no two products are compared: their number grows with the fourth power."""
+"""No `s * t == u * v` for more names: the number of candidates grows with the fourth power."""
 
 
 def atoms(
     names: Sequence[str], attributes: frozenset[str], determined: Sequence[str] = (), reals: Sequence[str] = ()
 ) -> tuple[Atom, ...]:
-    """Every comparison of the grammar over these names, the preferred ones first.
+    """Every comparison of the grammar over these names, in order of preference.
 
-    `determined` are names that the rule's own conditions determine: they are compared for equality and in products.
+    `determined` names, fixed by the rule's own conditions, occur in equalities and products only.
     """
     found = [*_atoms(sorted((*names, *reals)), attributes), *_of_products(sorted(names), sorted(determined))]
     found = [atom for atom in found if not (reals and atom.divides & {*reals})] + list(_of_reals(reals))
@@ -119,7 +123,7 @@ def _of_products(names: Sequence[str], determined: Sequence[str]) -> Iterator[At
 
 
 def _pairings(four: tuple[str, ...]) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
-    """The three ways to divide four names into two pairs."""
+    """The three partitions of four names into two pairs."""
     first, *others = four
     for other in others:
         rest = [name for name in others if name != other]
@@ -150,7 +154,7 @@ def _atom(kind: int, sign: str, left: Expr, right: Expr) -> Atom:
 
 
 def expression_text(expr: Expr) -> str:
-    """A condition of the grammar as `.rules` writes it."""
+    """A condition in `.rules` notation."""
     match expr:
         case Name(name):
             return name

@@ -1,9 +1,10 @@
-"""Searches for the weakest condition on sizes and real numbers under which a rule is proved.
+"""Searches for the weakest condition under which a rule is proved (counterexample-guided inductive synthesis).
 
-Numbers first: both sides are run at many sizes, and a candidate of `condition_grammar.py` is kept while no run under it
-differs or has no meaning. The one that covers most of the runs that agree, the weakest on them, is proved first; a
-counterexample of the prover is one more run. What is returned is proved, so numbers only decide what is tried. Every
-step is bounded and drawn from fixed seeds, so the same rule has the same condition on every run.
+Both sides are evaluated at many sizes; a candidate of the grammar (condition_grammar.py) is consistent while no
+evaluation under it differs or is ill-shaped. The consistent candidate that covers most agreeing evaluations, the
+weakest on them, is proved first; a counterexample of the prover becomes one more evaluation. A result is always proved:
+evaluations only order the candidates. All steps are bounded and drawn from fixed seeds, so a rule has the same result
+on every run.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from ..translation.size_assumptions import Claim
 from .condition_evidence import Condition, Evidence, Undefined
 
 MOST_PROOFS = 8
-"""Candidates that are proved until one is."""
+"""Limit of candidates given to the prover."""
 SEARCH_STEPS = 20_000
-"""Steps of all runs and proofs together."""
+"""Step limit of all evaluations and proofs."""
 MOST_OTHERS = 3
-"""Further conditions beside the one found."""
+"""Limit of alternative conditions."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A condition under which a rule is proved, and what is outside it.
+    """A condition under which a rule is proved, and an example outside it.
 
-    Under each of the `others` the rule is proved too, and at sizes that no condition before it covers: `m == 1` and,
-    beside it, `n == 1`. `exact` says that no run outside of all of them agrees, so that the grammar has nothing weaker.
+    Under each of `others` the rule is proved too, at sizes that no condition before it covers: `m == 1`, and beside it
+    `n == 1`. `exact`: no evaluation outside all of them agrees, so that the grammar has nothing weaker.
     """
 
     conditions: tuple[str, ...]
@@ -54,8 +55,8 @@ class Found:
 def find_condition(rule: RuleDecl, library: Library) -> Found | None:
     """The weakest condition of the grammar that is found and proved.
 
-    None where the rule is proved as it is, where no run agrees or none speaks against it, and where no candidate is
-    proved. Raises InputError for names that are not there and calls that cannot be read.
+    None where the rule needs none, where no evaluation agrees or none disagrees, and where no candidate is proved.
+    Raises InputError for unknown names and for calls that cannot be read.
     """
     if isinstance(prove_rule(rule, library, shrink=False), Proved):
         return None
@@ -64,7 +65,7 @@ def find_condition(rule: RuleDecl, library: Library) -> Found | None:
     except Unsupported:
         return None
     if not all(setting.pool for setting in evidence.settings):
-        return None  # no sizes are found that meet the rule's own conditions
+        return None  # no sizes found that satisfy the rule's own conditions
     evidence.gather()
     outside = evidence.outside()
     if outside is None:
@@ -99,7 +100,7 @@ def _restricted(rule: RuleDecl, evidence: Evidence, condition: Condition) -> Rul
 
 
 def _first_proved(rule: RuleDecl, library: Library, evidence: Evidence, known: int) -> tuple[Condition, Proved] | None:
-    """The first candidate that is proved, of those that cover a run which is not known to be covered."""
+    """The first candidate that is proved, among those that cover an evaluation outside `known`."""
     tried: set[Condition] = set()
     sharpened: set[Condition] = set()
     while len(tried) < MOST_PROOFS:
@@ -122,7 +123,7 @@ def _first_proved(rule: RuleDecl, library: Library, evidence: Evidence, known: i
 def _weakened(
     rule: RuleDecl, library: Library, evidence: Evidence, known: int, condition: Condition, proved: Proved
 ) -> tuple[Condition, Proved]:
-    """Of the conditions that the runs do not tell apart, one that is weaker for all sizes, where it is proved too."""
+    """Of the conditions that the evaluations do not distinguish, one implied by this one that is proved too."""
     covered = evidence.covered(condition)
     same = [other for other in evidence.candidates(known) if evidence.covered(other) == covered]
     proofs = 0
@@ -137,7 +138,7 @@ def _weakened(
 
 
 def _proof(rule: RuleDecl, library: Library) -> Answer | None:
-    """The answer; None where the rule cannot be read under its condition: a quotient by 0."""
+    """The prover's answer; None where the rule is ill-formed under its condition, by a quotient by 0."""
     try:
         return prove_rule(rule, library, shrink=False)
     except InputError:
@@ -149,7 +150,7 @@ def _is_weaker(rule: RuleDecl, evidence: Evidence, weak: Condition, strong: Cond
 
 
 def _entails(rule: RuleDecl, evidence: Evidence, given: Condition, then: Condition) -> bool:
-    """Whether one condition follows from another and the rule's own, as far as arithmetic knows."""
+    """Whether `given` and the rule's own conditions imply `then`, as far as arithmetic decides."""
     if evidence.claim.reals:
         least = [Apply(">=", (Name(name), Number(1))) for name in evidence.zero if name not in evidence.attributes]
         assumed = (*_restricted(rule, evidence, given).conditions, *least)

@@ -1,27 +1,28 @@
-"""The calculus over the extended real numbers: what may be infinite, what then has no value, and which laws are left.
+"""Semantics over the extended reals: which operations have no value, and which laws hold for infinite operands.
 
-An expression is worth a real number, plus or minus infinity, or has no value. Elements of inputs are finite. Infinity
-comes from `inf` and from the greatest or least of a set that may be empty. Without a value are
+An expression has a real value, an infinite value, or no value. Elements of inputs are finite. Infinity comes from `inf`
+and from maxima and minima of sets that may be empty. No value have
 
     inf - inf     0 * inf     x / 0     a primitive outside its domain, sin(inf) (its `numpy:` line says so)
 
-and everything made of them, but for comparisons, which are then 0 (`!=` 1), and for the branch that `select` does not
-take. 1 / inf = 0, exp(-inf) = 0, exp(inf) = inf; max, min and comparisons follow the order of the extended reals.
+and every expression with such an operand, except comparisons, which are then 0 (`!=` is 1), and `select`, which does
+not evaluate the branch not taken. 1 / inf = 0, exp(-inf) = 0, exp(inf) = inf; max, min and comparisons follow the order
+of the extended reals.
 
-A rewriting e -> f is used where f has the value of e wherever e has one. Whether a sum or a product of infinities has
-a value is an obligation of its own (functions/definedness.py), so of what may be infinite these laws hold:
+A rewriting e -> f is admissible if f has the value of e wherever e has one. That a sum or a product of infinities has a
+value is an obligation of its own (functions/definedness.py). For operands that may be infinite these laws are used:
 
     A + B = B + A     (A + B) + C = A + (B + C)     A - A = 0     0 A = 0     2 A + 3 A = 5 A     (the same of products)
     c (A + B) = c A + c B, where c is finite and no sum     -inf + A = -inf     exp(A) exp(-A) = 1
     c inf = inf, where c is finite and positive
     max(max(A), B) = max(A with B)     c max(A) + t = max(c A + t), where c is finite and positive, and t is finite
 
-and these do not: (c + d) A = c A + d A, of which the right side has no value where c = 2, d = -1 and A = inf; f > 0 and
-f != 0, which become f >= 0 in the limit; a > b for a - b > 0; any declared fact, for facts are of real numbers. A sum
-that multiplies what may be infinite stays in brackets, as an atom named `sum`.
+and these are not: (c + d) A = c A + d A, whose right side has no value at c = 2, d = -1, A = inf; f > 0 and f != 0,
+which weaken to f >= 0 in the limit; a > b for a - b > 0; any declared fact, since facts quantify over real numbers. A
+sum that would be distributed over a possibly infinite factor becomes an atom named `sum`.
 
-Two sides whose coefficient functions agree (equality/form_equality.py) are equal wherever both have a value: there all
-infinite terms of a side have one sign, so that what cancels on paper is finite.
+Two sides with equal coefficient functions (equality/form_equality.py) are equal wherever both have a value: there all
+infinite terms of a side have one sign, so that the terms that cancel are finite.
 """
 
 from __future__ import annotations
@@ -58,25 +59,25 @@ INFINITY = Function("inf", ())
 TOP: Form = atom(INFINITY)
 BOTTOM: Form = scale(TOP, number(-1))
 MAX_WITNESSES = 64
-"""Of so many elements of a set it is asked whether one is there."""
+"""Limit of candidate members in one query whether a set is inhabited."""
 MAX_LISTED = 8
-"""Up to this number an index has all its positions tried."""
+"""Indices with a range of at most this length are tried at each position."""
 
 
 def opposed(left: Form, right: Form) -> bool:
-    """Whether two summands may be infinities of opposite sign."""
+    """Whether two summands may be infinite with opposite signs."""
     first, second = infinities(left), infinities(right)
     return any(-sign in second for sign in first)
 
 
 def undefined_sum(left: Form, right: Form) -> Function:
-    """The application that has a value where the sum of the two has one."""
+    """A function application that has a value exactly where the sum of the two forms has one."""
     parts = [tuple(term for term in form if term.infinities) for form in (left, right)]
     return _commutative("sum", *parts)
 
 
 def undefined_product(left: Form, right: Form) -> Function:
-    """The application that has a value where the product of the two has one."""
+    """A function application that has a value exactly where the product of the two forms has one."""
     return _commutative("product", left, right)
 
 
@@ -86,7 +87,7 @@ def _commutative(name: str, left: Form, right: Form) -> Function:
 
 
 def bracketed(form: Form) -> Form:
-    """A sum as one atom."""
+    """The sum as a single atom named `sum`, not distributed over."""
     single = len(form) < 2 and not any(term.bound for term in form)
     return form if single else atom(function("sum", [form]))
 
@@ -103,7 +104,7 @@ def infinite_product(left: Form, right: Form, signs: Signs) -> Form | None:
 
 
 def absorbed(form: Form) -> Form:
-    """-inf + A = -inf, for a form without cases."""
+    """The form reduced by -inf + A = -inf, where no term has guards."""
     for term in form:
         sign = plain_sign(term.coefficient)
         if sign and term.factors == ((INFINITY, 1),) and not term.bound and not term.guards:
@@ -112,7 +113,7 @@ def absorbed(form: Form) -> Form:
 
 
 def at_infinity(decl: FunctionDecl, sign: int) -> float | None:
-    """What a primitive of one argument is at infinity, by its `numpy:` line; None where it has no value there."""
+    """The limit value of a unary primitive at an infinity, by its `numpy:` line; None where it has no value there."""
     if decl.numpy is None or len(decl.parameters) != 1:
         return None
     with np.errstate(all="ignore"):
@@ -121,7 +122,7 @@ def at_infinity(decl: FunctionDecl, sign: int) -> float | None:
 
 
 def total_at(decl: FunctionDecl, arguments: Iterable[Form]) -> bool:
-    """Whether a primitive that has a value at all real numbers has one at the infinities of its arguments."""
+    """Whether a primitive that is total on the reals also has a value at the infinities of these arguments."""
     signs = {sign for argument in arguments for sign in infinities(argument)}
     return all(at_infinity(decl, sign) is not None for sign in signs)
 
@@ -130,12 +131,12 @@ def total_at(decl: FunctionDecl, arguments: Iterable[Form]) -> bool:
 
 
 def inhabited(families: Iterable[Family], arithmetic: Arithmetic) -> bool:
-    """Whether some element of a set is there, for all sizes and free indices. Every axis has a position."""
+    """Whether a union of families is non-empty for all sizes and free indices. Every axis has a position."""
     families = tuple(families)
     if any(not family.guards for family in families):
         return True
     if not all(is_finite(family.value) for family in families):
-        return False  # what its elements are decides whether it may be infinite
+        return False  # a member may be minus infinity itself
     try:
         found = list(islice((case for family in families for case in _presences(family)), MAX_WITNESSES))
         return arithmetic.covered(found)
@@ -144,7 +145,7 @@ def inhabited(families: Iterable[Family], arithmetic: Arithmetic) -> bool:
 
 
 def _presences(family: Family) -> Iterator[tuple[Guard, ...]]:
-    """Conditions under each of which some element of the family is there."""
+    """Conditions each of which implies that the family is non-empty."""
     used = {var for condition in family.guards for var in condition.variables}
     bound = tuple(var for var in family.bound if var in used)
     for choice in combinations(*(_positions(var, family, set(bound)) for var in bound)):
@@ -154,7 +155,7 @@ def _presences(family: Family) -> Iterator[tuple[Guard, ...]]:
 
 
 def _positions(var: Var, family: Family, bound: set[Var]) -> list[Poly]:
-    """Places of an index at which an element may be: all of few; the ends, and where a condition just holds."""
+    """Candidate values of an index: all of a small range; else its ends, and the bounds that guards give it."""
     length = var.size.constant
     if length is not None and length <= MAX_LISTED:
         return [number(place) for place in range(int(length))]
@@ -169,5 +170,5 @@ def _positions(var: Var, family: Family, bound: set[Var]) -> list[Poly]:
 
 
 def is_exact(form: Form) -> int:
-    """1 or -1 for plus or minus infinity itself, else 0."""
+    """1 or -1 for the constant plus or minus infinity, else 0."""
     return 1 if form == TOP else -1 if form == BOTTOM else 0

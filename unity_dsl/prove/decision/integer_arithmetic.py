@@ -1,9 +1,10 @@
-"""Decides quantifier-free integer questions about indices and sizes with z3, within a step limit.
+"""Decides quantifier-free integer questions about indices and sizes with z3, within a resource limit.
 
-Linear arithmetic, with an uninterpreted function for every integer tensor. A product of symbols is an unknown number of
-its own, which can only lose proofs; what is true of all products, that multiples of a size are in order, is stated for
-those that occur (incremental linearization, Cimatti et al., TACAS 2017). A quotient by a product of sizes is the number
-that Euclidean division determines. The limit counts z3's own steps, not seconds: the same answer on every run.
+The fragment is linear integer arithmetic (Presburger) with an uninterpreted function for each integer tensor. A
+nonlinear monomial is an unknown of its own, which is incomplete but sound; monotonicity of multiplication by a size is
+instantiated for the monomials that occur (incremental linearization, Cimatti et al., TACAS 2017). A floor quotient by a
+product of sizes is defined by Euclidean division. The limit is on z3's resource count (rlimit), not on time: answers
+are the same on every run.
 """
 
 from __future__ import annotations
@@ -34,27 +35,27 @@ from ..normal_form.polynomial import (
 from ..normal_form.step_limit import spend, steps_left
 
 STEPS = 2_000_000
-"""z3's `rlimit` for one obligation, a few seconds at most."""
+"""z3's `rlimit` for one query, a few seconds at most."""
 MAX_PRODUCTS = 12
-"""Of more products in one question none is compared with another."""
+"""No monotonicity axioms for a query with more products."""
 MAX_STEPS = 8
-"""How many multiples of a size are told apart."""
+"""Limit of the multiples n s for which a product gets axioms (`_steps`)."""
 
 SOLVER_STEPS = 1_000
-"""So much of z3's `rlimit` is one step of a proof."""
+"""Units of z3's `rlimit` that count as one step of a proof."""
 ASKING = 20
-"""Steps that it takes to ask z3 anything."""
+"""Steps counted for each query, beside its rlimit."""
 
 Case: TypeAlias = "tuple[Guard, ...]"
-"""Conditions that hold together."""
+"""A conjunction of guards."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What z3 was asked: whether a claim holds wherever the given conditions do, and those of the rule.
+    """A validity query: do the given conditions, and those of the rule, imply the claim?
 
-    The claim is that one of the `cases` holds or, where there are `counts`, that the numbers whose conditions hold add
-    up to 0. `text` is SMT-LIB 2 that states the opposite: the answer `unsat` says that the claim holds.
+    The claim is that one of the `cases` holds or, where there are `counts`, that the coefficients whose conditions hold
+    add up to 0. `text` is the negated claim in SMT-LIB 2: the answer `unsat` says that the claim is valid.
     """
 
     obligation: str
@@ -67,20 +68,23 @@ class Question:
 
 @dataclass
 class Arithmetic:
-    """What may be assumed of the sizes of a rule, and the questions asked under it; `record` keeps them where it is."""
+    """The conditions assumed of a rule's sizes, with the queries made under them.
+
+    `record` collects these where it is a list.
+    """
 
     conditions: tuple[Guard, ...] = ()
     asked: int = field(default=0, compare=False)
     record: list[Question] | None = field(default=None, compare=False)
 
     def certain(self, condition: Guard, given: Iterable[Guard] = (), obligation: str = "in_bounds") -> bool:
-        """Whether a condition holds wherever the given ones do."""
+        """Whether the given conditions imply a condition."""
         return self.covered([(condition,)], given, obligation)
 
     def covered(
         self, cases: Sequence[Sequence[Guard]], given: Iterable[Guard] = (), obligation: str = "same_value"
     ) -> bool:
-        """Whether one of the cases, each a conjunction, holds wherever the given conditions do."""
+        """Whether the given conditions imply the disjunction of the cases, each a conjunction."""
         given = tuple(given)
         if settled(given) is None:
             return True
@@ -95,7 +99,7 @@ class Arithmetic:
         return self._impossible(question, [*map(question.condition, given), *refuted], told)
 
     def equal_sizes(self, left: Sequence[Poly], right: Sequence[Poly]) -> bool:
-        """Whether two products of sizes are known to be the same number: factor by factor, or as a whole."""
+        """Whether two products of sizes are known to be equal: factor by factor, or as products."""
         if tuple(left) == tuple(right) or product(left) == product(right):
             return True
         if len(left) == len(right):
@@ -108,7 +112,7 @@ class Arithmetic:
         return self.covered([], given)
 
     def balanced(self, parts: Sequence[tuple[Fraction, Sequence[Guard]]], given: Iterable[Guard] = ()) -> bool:
-        """Whether the coefficients whose guards hold add up to 0, everywhere."""
+        """Whether the given conditions imply that the coefficients whose guards hold add up to 0."""
         import z3
 
         given = tuple(given)
@@ -132,7 +136,7 @@ class Arithmetic:
         self.asked += 1
         claims += map(question.condition, self.conditions)
         solver = z3.SimpleSolver()
-        # An interruption is Python's to raise, after this question: z3 would answer `unknown` and forget it.
+        # z3 would answer an interrupt with `unknown` and drop it: Python raises it after this query.
         left = steps_left()
         solver.set("rlimit", STEPS if left is None else min(STEPS, (left + 1) * SOLVER_STEPS), "ctrl_c", False)
         claims += question.ranges()
@@ -146,16 +150,16 @@ class Arithmetic:
 
 
 def _resources(solver: Any) -> int:
-    """What z3 has counted up to now under the name of `rlimit`."""
+    """The resource units that z3 has counted up to now (`rlimit count`)."""
     statistics = solver.statistics()
     return next((int(value) for name, value in statistics if name == "rlimit count"), 0)
 
 
 def _stated(claims: list[Any], logic: str) -> str:
-    """Claims as SMT-LIB 2, as they are: a solver would show what its own simplification has made of them."""
+    """Claims as SMT-LIB 2, printed before z3's solver simplifies them."""
     import z3
 
-    # In a context of their own: what else is alive has a part in how z3 shares and names the parts of a formula.
+    # In a fresh context: z3 shares and names subterms depending on the other terms of a context.
     context = z3.Context()
     first, *rest = [claim.translate(context) for claim in claims or [z3.BoolVal(True)]]
     array = (z3.Ast * len(rest))(*(claim.as_ast() for claim in rest))
@@ -167,11 +171,10 @@ def _stated(claims: list[Any], logic: str) -> str:
 
 
 class _Translation:
-    """One translation to z3: polynomials and guards, and the ranges of all that occurs in them.
+    """The translation of one query to z3: polynomials, guards, and the ranges of the symbols that occur.
 
-    Names say what they name, `size.m`, `index.1`, `place.1`, `entry.ids`: nothing that a user may write is a word of
-    SMT-LIB, and a size and an integer tensor of one name stay two things. Indices are numbered from 1 in each question,
-    so its text is the same on every run.
+    Names carry their sort, `size.m`, `index.1`, `place.1`, `entry.ids`, so that user names neither clash with SMT-LIB
+    keywords nor with each other. Indices are numbered from 1 in each query, so that its text is the same on every run.
     """
 
     def __init__(self) -> None:
@@ -184,7 +187,7 @@ class _Translation:
 
     @property
     def logic(self) -> str:
-        """The SMT-LIB logic that the question is in. Division by a number is part of the nonlinear ones only."""
+        """The SMT-LIB logic of the query. Division by a constant needs a nonlinear one."""
         return f"QF_{'UF' if self.has_functions else ''}{'NIA' if self.has_division else 'LIA'}"
 
     def number_of(self, kind: str) -> str:
@@ -261,14 +264,14 @@ class _Translation:
                 self.has_division = True
                 self.known[name] = self.poly(numerator) / z3.IntVal(int(denominator.constant))
             case Quotient(numerator, denominator):
-                # Euclidean division: the quotient is the whole number that leaves a rest in range.
+                # Euclidean division: the quotient is the integer that leaves a remainder in range.
                 self.known[name] = z3.Int(self.number_of("quotient"))
                 rest = self.poly(numerator) - self.poly(denominator * of(symbol))
                 self.facts += [rest >= 0, rest < self.poly(denominator)]
         return self.known[name]
 
     def ranges(self) -> list[Any]:
-        """What is known of the symbols that occur, and of products of them."""
+        """Axioms for the symbols that occur: their ranges, and monotonicity of their products."""
         products = tuple(self.products)
         lemmas = [lemma for monomial in products for lemma in self._steps(monomial)]
         if len(products) <= MAX_PRODUCTS:
@@ -276,7 +279,7 @@ class _Translation:
         return [*self.facts, *lemmas]
 
     def _steps(self, monomial: Monomial) -> Iterator[Any]:
-        """Of a product s a with a size s >= 1: it is at most -s, 0, s, at least 2 s as a is below 0, 0, 1, above."""
+        """Axioms for a product s a with a size s >= 1: a = n gives s a = n s, a > n gives s a >= (n + 1) s."""
         import z3
 
         size = tuple(factor for factor in monomial if isinstance(factor[0], str))
@@ -292,7 +295,7 @@ class _Translation:
             yield z3.Implies(multiple > count, value >= (count + 1) * scale)
 
     def _monotone(self, first: Monomial, second: Monomial) -> Iterator[Any]:
-        """Of two products s a and s b with the same size s >= 1: s a >= s b + s where a > b, and so on."""
+        """Monotonicity of two products s a and s b with the same size s >= 1: a > b implies s a >= s b + s, etc."""
         import z3
 
         others = dict(second)
@@ -309,7 +312,7 @@ class _Translation:
         yield z3.Implies(above < below, value + scale <= other)
 
     def _is_known(self, monomial: Monomial) -> bool:
-        """Whether a monomial is a symbol, or a product that the question has anyway."""
+        """Whether a monomial is a symbol, or a product that occurs in the query anyway."""
         return monomial in self.products or (sum(abs(power) for _, power in monomial) <= 1)
 
 

@@ -1,6 +1,6 @@
-"""Whether real numbers meet linear inequalities between products of atoms: z3's simplex over QF_LRA.
+"""Satisfiability of linear inequalities between products of atoms over the reals: z3's simplex, QF_LRA.
 
-Every product of atoms stands for an unknown number of its own, so that a contradiction here is one for all values.
+Each product of atoms is an unknown of its own (linear relaxation), so that unsatisfiability here holds for all values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .integer_arithmetic import STEPS
 
 
 def contradictory(positive: Sequence[Form], not_negative: Sequence[Form]) -> bool:
-    """Whether no numbers make the first forms all greater than 0, and the others at least 0."""
+    """Whether no values make all `positive` forms > 0 and all `not_negative` forms >= 0."""
     import z3
 
     known: dict[tuple[str, Monomial], Any] = {}

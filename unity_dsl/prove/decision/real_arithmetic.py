@@ -1,7 +1,7 @@
-"""Decides facts by quantifier-free nonlinear real arithmetic with z3.
+"""Decides facts over the reals by quantifier-free nonlinear real arithmetic (QF_NRA) with z3.
 
-Definitions are put in. maximum, minimum and abs are choices between polynomials, sqrt(x) is the number s >= 0 with
-s * s = x. A division, and a root, bring the obligation that they have a value. Limited by z3's own steps.
+Definitions are inlined. maximum, minimum and abs become if-then-else, sqrt(x) becomes an s >= 0 with s * s = x.
+Divisions and roots add definedness obligations. z3's resource count is limited, not its time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .integer_arithmetic import STEPS
 
 
 def true_over_reals(fact: FactDecl, functions: Mapping[str, FunctionDecl]) -> bool:
-    """Whether a fact is shown: both sides have a value, and compare as stated, wherever the conditions hold."""
+    """Whether a fact is proved: where its conditions hold, both sides have a value and compare as stated."""
     import z3
 
     reals = _Reals(functions)
@@ -37,7 +37,7 @@ def true_over_reals(fact: FactDecl, functions: Mapping[str, FunctionDecl]) -> bo
 
 
 class _Reals:
-    """Translation to z3. `obligations` say that a value exists, `definitions` what the roots are where it does."""
+    """The translation to z3. `obligations` state that values exist, `definitions` constrain the unknowns of roots."""
 
     def __init__(self, functions: Mapping[str, FunctionDecl]) -> None:
         self.functions = functions

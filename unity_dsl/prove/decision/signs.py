@@ -1,8 +1,9 @@
-"""Signs of forms: positive, not negative or unknown, wherever they have a value.
+"""Abstract interpretation of forms over the sign lattice: positive, not negative, unknown; wherever they have a value.
 
-Of finite forms only: exp(a) > 0 for every number a, but not at minus infinity. A sum of numbers that are not negative
-is not negative, and positive with one that is; an even power is not negative; a sum over an axis has a term at least,
-since every size is; the greatest of a set is as great as each. What is known of a function are its facts, `exp(a) > 0`.
+Only finite forms have a strict sign: exp(a) > 0 for every real a, but not at minus infinity. Sums of non-negative terms
+are non-negative, and positive with a positive one; even powers are non-negative; a sum over an axis has at least one
+term, since every size is at least 1; a maximum is at least each member. Signs of functions are declared facts, `exp(a)
+> 0`.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from ..normal_form.step_limit import spend
 from .integer_arithmetic import Arithmetic
 
 MAX_SUM = 16
-"""Of a longer sum with a term of unknown sign the sign is unknown."""
+"""Longer sums with a term of unknown sign have an unknown sign."""
 
 
 class Sign(IntEnum):
-    """What is known: each includes those before it."""
+    """The lattice of signs, in increasing strength."""
 
     UNKNOWN = 0
     NOT_NEGATIVE = 1
@@ -46,7 +47,10 @@ class Sign(IntEnum):
 
 
 class Signs:
-    """`of_function` says what is known of an atom that is a function, `elements` what is assumed of tensors."""
+    """Computes signs.
+
+    `of_function` gives the sign of a function atom, `elements` the assumed signs of tensors' elements.
+    """
 
     def __init__(
         self, arithmetic: Arithmetic, of_function: Callable[[Function], Sign], elements: Mapping[str, Sign]
@@ -56,7 +60,7 @@ class Signs:
         self.elements = elements
 
     def form(self, form: Form) -> Sign:
-        """The sign of a form; that of zero is `NOT_NEGATIVE`."""
+        """The sign of a form; `NOT_NEGATIVE` for zero."""
         spend()
         if not is_finite(form):
             return Sign.UNKNOWN
@@ -73,7 +77,7 @@ class Signs:
         return Sign.UNKNOWN
 
     def set_in(self, term: Term) -> Extremum | None:
-        """The set in a term that is a number c >= 0 times it; c > 0 where it may be empty."""
+        """The maximum in a term c × max, c >= 0, else None; c > 0 where the set may be empty."""
         sets = [(factor, power) for factor, power in term.factors if isinstance(factor, Extremum)]
         if len(sets) != 1 or sets[0][1] != 1 or term.bound or term.guards:
             return None
@@ -83,7 +87,7 @@ class Signs:
         return inner if sign is Sign.POSITIVE or (sign is Sign.NOT_NEGATIVE and not inner.infinities) else None
 
     def _set(self, families: Sequence[Family]) -> Sign:
-        """The greatest is as great as each, and as the mean of all. Some element must be there."""
+        """The sign of a maximum, from those of the members that exist in any case, or from that of the members' sum."""
         found = max((self.form(family.value) for family in families if not family.guards), default=Sign.UNKNOWN)
         if found is Sign.UNKNOWN and not any(family.guards or family.bound for family in families):
             mean = add(*(family.value for family in families))
@@ -91,7 +95,7 @@ class Signs:
         return found
 
     def nonzero(self, form: Form) -> bool:
-        """Whether a form is known to be positive, or negative."""
+        """Whether a form is known to be positive or negative."""
         return Sign.POSITIVE in (self.form(form), self.form(scale(form, number(-1))))
 
     def _term(self, term: Term) -> Sign:
@@ -104,7 +108,7 @@ class Signs:
         return found
 
     def power(self, factor: Atom, power: int, given: tuple[Guard, ...] = ()) -> Sign:
-        """The sign of an atom to a power, where the given conditions hold."""
+        """The sign of an atom to a power, under the given conditions."""
         own = self.atom(factor, given)
         return Sign.NOT_NEGATIVE if power % 2 == 0 and own is Sign.UNKNOWN else own
 
@@ -121,14 +125,14 @@ class Signs:
                 return self._set(families)
 
     def _not_negative(self, position: Poly, given: tuple[Guard, ...]) -> bool:
-        """Whether a whole number in value position is known to be at least 0: a quotient of sizes need not be."""
+        """Whether an index used as a value is known to be >= 0; a quotient of sizes need not be."""
         try:
             return self.arithmetic.certain(guard(position, Relation.NOT_NEGATIVE), given)
         except Unsupported:
             return False
 
     def coefficient(self, value: Poly) -> Sign:
-        """The sign of a number in front of a term, a polynomial in sizes."""
+        """The sign of a coefficient, a polynomial in sizes."""
         if not all(isinstance(symbol, str) for monomial, _ in value.terms for symbol, _ in monomial):
             return Sign.UNKNOWN
         if all(factor > 0 for _, factor in value.terms):
@@ -146,7 +150,7 @@ class Signs:
 
 
 def put_in_set(form: Form, position: int, inner: Extremum) -> list[Family]:
-    """t + c max(A), the set in the term at `position`, as the set t + c A."""
+    """t + c max(A), with the maximum in the term at `position`, as the families t + c A."""
     term = form[position]
     rest = form[:position] + form[position + 1 :]
     others = (replace(term, factors=tuple(entry for entry in term.factors if entry[0] is not inner)),)

@@ -1,9 +1,10 @@
 """Canonical order of equal factors, by colour refinement (Weisfeiler and Leman 1968) with individualisation.
 
-A product x[i] x[j] x[k] may be written in any order. Places of one tensor are told apart by how their bound indices
-occur elsewhere in the product. Places that refinement leaves equal are, but for rare cases, exchanged by a symmetry of
-the product: one of them is made the first and refinement goes on. Two products that are the same but for the order of
-their factors and the names of bound indices then mostly have the same order; a wrong order can only lose a proof.
+The factors of x[i] x[j] x[k] commute. Places (element reads) of one tensor are distinguished by the occurrences of
+their bound indices elsewhere in the product. Places with equal colours after refinement are, with rare exceptions,
+exchanged by an automorphism of the product: one is individualised and refinement continues. Two products that are equal
+up to commutativity and renaming of bound indices then mostly get the same order; a wrong order is incomplete, not
+unsound.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def arranged(places: Sequence[Place], bound: Collection[Var], guards: Sequence[G
 
 
 def _refined(places: Sequence[Place], bound: Collection[Var], guards: Sequence[Guard], marks: list[int]) -> list[int]:
-    """The rank of every place once no round tells more of them apart. Ranks follow the names of the tensors first."""
+    """The colour of each place at the fixpoint of refinement. Colours order by tensor name first."""
     indices = dict.fromkeys(bound, 0)
     known = 0
     while True:
@@ -56,7 +57,7 @@ def _occurrences(
     guards: Sequence[Guard],
     conditions: Sequence[str],
 ) -> str:
-    """Where an index occurs, each place and condition with its signature there."""
+    """The occurrences of an index: each place and guard that it is in, with the index's signature there."""
     found = [
         f"{signature}:{position}:{_signature(part, indices, var)}"
         for (_, index), signature in zip(places, own, strict=True)
@@ -72,7 +73,7 @@ def _occurrences(
 
 
 def _signature(poly: Poly, indices: dict[Var, int], marked: Var | None = None) -> str:
-    """The text of a polynomial with bound indices replaced by their ranks."""
+    """The text of a polynomial with bound indices replaced by their colours."""
 
     def text(symbol: Symbol) -> str:
         match symbol:

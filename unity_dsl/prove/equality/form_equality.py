@@ -1,14 +1,14 @@
-"""Decides equality of normal forms by their coefficient functions; of maxima by mutual coverage.
+"""Decides equality of normal forms by their coefficient functions; of maxima by mutual inclusion.
 
-A form is a polynomial in the elements of tensors. It is determined by its coefficient function: for every multiset of
-elements, the number of ways in which its terms produce their product. So both sides are equal if these numbers agree
-for all coordinates u of the elements, which is a question about whole numbers:
+A form is a polynomial in the elements of tensors, determined by its coefficient function: for each multiset of
+elements, the coefficient of their product. Two forms are equal if the coefficients agree for all coordinates u of the
+elements, which is a question of integer arithmetic:
 
     sum over terms of  coefficient × [guards, with bound indices solved out of  index = u]  =  0
 
-Scalar functions are elements of auxiliary tensors, one per function and argument up to a change of index; their
-coordinates are all the free indices of the argument. Treating them as independent of each other and of everything else
-can only lose proofs.
+Scalar functions are abstracted to elements of auxiliary tensors (congruence closure): one tensor per function and
+arguments up to a change of index, with the free indices of the arguments as coordinates. Auxiliary tensors are taken
+for independent of each other and of the inputs, which is incomplete, not unsound.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from ..normal_form.guard import Guard, Relation, guard, settled, within
 from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
 from ..normal_form.step_limit import spend
 from .factor_order import arranged
-from .index_unification import changes_of_index
+from .index_unification import changes_of_index, changes_of_member
 from .modular_images import Images
 from .witness_points import witness_points
 
 MAX_ORDERS = 24
 MAX_DEPTH = 12
 MAX_COMPARED = 2_000
-"""One question compares so many forms, those within functions included."""
+"""Limit of forms compared in one question, arguments of functions included."""
 _RENAMED = 10**12
-"""Numbers of indices from which on they stand for others in what is kept."""
+"""Indices with numbers from here on are placeholders in the keys of `Comparison.placed`."""
 
 
 @dataclass
 class _Class:
-    """An auxiliary tensor: the first of its elements that was met. Its free indices are its coordinates."""
+    """An auxiliary tensor: its representative atom, whose free indices are its coordinates."""
 
     name: str
     first: Function | Extremum
@@ -62,7 +62,7 @@ class _Class:
 
 @dataclass
 class _Row:
-    """A term as coordinates of tensors and a condition on them."""
+    """A term as element coordinates per tensor, under guards."""
 
     coefficient: Poly
     bound: tuple[Var, ...]
@@ -72,7 +72,7 @@ class _Row:
 
 @dataclass
 class Comparison:
-    """One question of equality, with the auxiliary tensors met so far."""
+    """One question of equality, with the auxiliary tensors introduced so far."""
 
     arithmetic: Arithmetic
     classes: list[_Class] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Comparison:
         self.images = Images.under(self.arithmetic.conditions)
 
     def equal(self, left: Form, right: Form, given: tuple[Guard, ...] = ()) -> bool:
-        """Whether two forms are equal wherever the given conditions hold. Raises Unsupported."""
+        """Whether the given conditions imply that two forms are equal. Raises Unsupported."""
         if left == right:
             return True
         if self.images.differ(left, right):
@@ -109,7 +109,7 @@ class Comparison:
     # ------------------------------------------------------------------------------------------ atoms
 
     def _row(self, term: Term, given: tuple[Guard, ...]) -> _Row | None:
-        """The factors of a term as places in tensors; None where its guards cannot hold."""
+        """The term with its factors as places in tensors; None where its guards contradict the given conditions."""
         term = refreshed(term) if term.bound else term
         context = (*given, *term.guards)
         if settled(context) is None or (term.guards and self.arithmetic.contradictory(context)):
@@ -123,10 +123,9 @@ class Comparison:
         return _Row(term.coefficient, term.bound, term.guards, tuple(sorted(places, key=lambda place: place[0])))
 
     def _place(self, factor: Atom, given: tuple[Guard, ...]) -> tuple[str, tuple[Poly, ...]]:
-        """The auxiliary tensor of an atom and where the atom stands in it, wherever the given conditions hold.
+        """The auxiliary tensor of an atom, and the atom's coordinates in it, under the given conditions.
 
-        Kept by the atom and the conditions that matter to it up to the names of indices: of an atom that occurs in
-        many terms the class is looked for once.
+        Cached by the atom and the conditions on its indices, up to renaming of indices.
         """
         if isinstance(factor, Element):
             return factor.tensor, factor.index
@@ -155,10 +154,10 @@ class Comparison:
     def _instance(
         self, known: _Class, factor: Function | Extremum, given: tuple[Guard, ...]
     ) -> tuple[Poly, ...] | None:
-        """The coordinates at which a known auxiliary tensor is equal to an atom, wherever the given conditions hold."""
+        """The coordinates at which the auxiliary tensor equals the atom under the given conditions, else None."""
         if not _same_head(known.first, factor):
             return None
-        # The parameters get names of their own: the atom may use the same indices for something else.
+        # The parameters are renamed apart from the indices of the atom.
         own = tuple(fresh(var.size) for var in known.parameters)
         renaming = {old: of(new) for old, new in zip(known.parameters, own, strict=True)}
         pattern = known.first.substitute(renaming)
@@ -177,15 +176,15 @@ class Comparison:
         return False
 
     def _covers(self, outer: Extremum, inner: Extremum, given: tuple[Guard, ...]) -> bool:
-        """Whether every member of the inner set is a member of the outer one."""
+        """Whether the outer set includes the inner one."""
         return all(self.member(outer.families, refreshed_family(family), given) for family in inner.families)
 
     def member(self, outer: Sequence[Family], family: Family, given: tuple[Guard, ...] = ()) -> bool:
-        """Whether every number of a family is known to be one of some families. Raises Unsupported."""
+        """Whether each member of a family is a member of one of the outer families. Raises Unsupported."""
         context = (*given, *family.guards)
         cases: list[tuple[Guard, ...]] = []
         for other in map(refreshed_family, outer):
-            for change in changes_of_index(other.value, family.value, other.bound):
+            for change in changes_of_member(other, family):
                 put_in = substitute_family(replace(other, bound=()), change)
                 ranges = tuple(g for var in other.bound for g in within(change[var], var.size))
                 case = (*ranges, *put_in.guards)
@@ -195,7 +194,7 @@ class Comparison:
         return self.arithmetic.covered(cases, context) or self._covered_at_points(outer, family, context)
 
     def _covered_at_points(self, outer: Sequence[Family], family: Family, context: tuple[Guard, ...]) -> bool:
-        """`member` where the reads leave indices of the outer families open: at points where the terms are the same."""
+        """`member` where reads do not determine all indices of the outer families: tried at their test points."""
         free = frozenset(var for condition in context for var in condition.variables)
         free |= frozenset(var for term in family.value for var in term.free)
         cases = []
@@ -216,7 +215,7 @@ class Comparison:
             return False
         (shape,) = shapes
         coordinates = tuple(tuple(coordinate() for _ in range(rank)) for rank in shape)
-        # In the order in which the places happen to stand, the counts often cancel as they are.
+        # The given order of the places often suffices; all orders are tried only if it does not.
         if not any(_collected(rows, [tuple(range(len(names)))], coordinates)):
             return True
         parts = _collected(rows, list(_orders(names)), coordinates)
@@ -226,9 +225,9 @@ class Comparison:
 def _collected(
     rows: list[_Row], orders: list[tuple[int, ...]], coordinates: tuple[tuple[Poly, ...], ...]
 ) -> list[list[tuple[Fraction, Sequence[Guard]]]]:
-    """Lists of numbers with conditions, each of which is to add up to 0: one per product of sizes.
+    """Lists of guarded numbers, one list per product of sizes; each list must add up to 0.
 
-    Products of sizes are independent of each other. What cancels under the same conditions is left out.
+    Products of sizes are linearly independent. Numbers with equal guards are added; those that cancel are left out.
     """
     counts: dict[tuple[tuple[Var, ...], tuple[Guard, ...]], Poly] = {}
     extra: dict[str, list[Var]] = {}
@@ -250,7 +249,7 @@ def _collected(
 
 
 def _connected(variables: frozenset[Var], given: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """The conditions that these indices, or indices tied to them, occur in, and those on sizes alone."""
+    """The conditions that share indices with `variables`, transitively, and those on sizes alone."""
     reached = set(variables)
     while True:
         tied = [condition for condition in given if not condition.variables.isdisjoint(reached)]
@@ -268,7 +267,7 @@ def _same_head(left: Function | Extremum, right: Function | Extremum) -> bool:
 
 
 def _orders(names: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
-    """The permutations of places that keep every place in its tensor. Raises Unsupported where they are too many."""
+    """The permutations that map each place to a place of the same tensor. Raises Unsupported for too many."""
     found = 0
     for order in permutations(range(len(names))):
         if all(names[position] == name for position, name in zip(order, names, strict=True)):
@@ -279,7 +278,10 @@ def _orders(names: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _solve(row: _Row, coordinates: tuple[tuple[Poly, ...], ...]) -> tuple[tuple[Var, ...], tuple[Guard, ...]]:
-    """Bound indices solved out of `index = u`. A coefficient c asks that c divides. Ranges become conditions."""
+    """Solves `index = u` for bound indices. A coefficient c other than ±1 adds divisibility by c.
+
+    Ranges become guards.
+    """
     spend(2 + len(row.bound) + len(row.guards))
     equations = [
         part - place
@@ -305,7 +307,7 @@ def _solve(row: _Row, coordinates: tuple[tuple[Poly, ...], ...]) -> tuple[tuple[
 
 
 def _candidates(equations: list[Poly], bound: list[Var]) -> Iterator[tuple[Poly, Var, Fraction]]:
-    """Equations with the bound index that they determine, coefficients ±1 first."""
+    """Equations with a bound index that each determines, coefficients ±1 first."""
     found = [
         (equation, var, coefficient)
         for equation in equations
@@ -319,10 +321,10 @@ def _candidates(equations: list[Poly], bound: list[Var]) -> Iterator[tuple[Poly,
 def _counted(
     coefficient: Poly, bound: tuple[Var, ...], guards: tuple[Guard, ...], extra: dict[str, list[Var]]
 ) -> tuple[Poly, tuple[Var, ...], tuple[Guard, ...]]:
-    """Bound indices that no element determines: in no condition, they multiply by their range.
+    """Eliminates the bound indices that no element determines: one in no guard multiplies the coefficient by its range.
 
-    Otherwise they become further coordinates, the same for all terms, the first of a size with the first: sums over
-    them agree if their terms do.
+    The others become further coordinates, matched across terms by size and order: the sums over them agree if the terms
+    do.
     """
     mentioned = {var for condition in guards for var in condition.variables}
     taken: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""Unifies reads of two atoms to find changes of index under which they may be equal.
+"""Unifies the element reads of two atoms to find changes of index under which they may be equal.
 
-What is found here is a guess: `compare` proves the equality under it, or goes on to the next.
+The results are candidates: the caller proves equality under one of them, or tries the next.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from ..normal_form.form import Atom, Element, Extremum, Form, Function, Term
+from ..normal_form.form import Atom, Element, Extremum, Family, Form, Function, Term
 from ..normal_form.polynomial import ZERO, Entry, Poly, Var, of
 from ..normal_form.step_limit import spend
 
-MAX_GUESSES = 12
-MAX_LAID = 200
-"""So many ways to lay reads over each other are gone through; many of them are the same change of index."""
+MAX_CANDIDATES = 12
+MAX_UNIFIERS = 200
+"""Limit of unifications of all reads; many of them give the same change of index."""
 
 INDEX = "#"
 """The tensor whose element at i is i."""
@@ -24,56 +24,76 @@ Change = dict[Var, Poly]
 
 
 def changes_of_index(pattern: Atom | Form, target: Atom | Form, parameters: tuple[Var, ...]) -> Iterator[Change]:
-    """Values of the parameters, in indices that are free in the target, for which the pattern may be the target."""
-    free = _free(target)
-    found = _extended({}, list(reads(pattern)), list(reads(target)), parameters, free)
+    """Substitutions of the parameters by free indices of the target under which the pattern may equal the target."""
+    yield from _distinct(_extended({}, [*reads(pattern)], [*reads(target)], parameters, _free(target)))
+
+
+def changes_of_member(outer: Family, inner: Family) -> Iterator[Change]:
+    """Substitutions of the bound indices of a family under which its member may equal that of another family.
+
+    An index that the value does not read, `{1 / n : mask[t] == 0}`, is first unified in the reads of the guards.
+    """
+    if not _free(outer.value).issuperset(outer.bound):
+        pattern, target = ([*reads(family.value), *_guard_reads(family)] for family in (outer, inner))
+        free = _free(inner.value) | {var for condition in inner.guards for var in condition.variables}
+        yield from _distinct(_extended({}, pattern, target, outer.bound, free))
+    yield from changes_of_index(outer.value, inner.value, outer.bound)
+
+
+def _guard_reads(family: Family) -> Iterator[Read]:
+    for condition in family.guards:
+        yield from _entries(condition.poly)
+
+
+def _distinct(found: Iterator[Change]) -> Iterator[Change]:
+    """The first `MAX_CANDIDATES` substitutions, each once."""
     seen: set[tuple[tuple[Var, Poly], ...]] = set()
-    for change in islice(found, MAX_LAID):
+    for change in islice(found, MAX_UNIFIERS):
         key = tuple(sorted(change.items(), key=lambda entry: entry[0].key))
         if key not in seen:
             seen.add(key)
             yield change
-            if len(seen) == MAX_GUESSES:
+            if len(seen) == MAX_CANDIDATES:
                 return
 
 
 def _extended(
     change: Change, pattern: list[Read], target: list[Read], parameters: tuple[Var, ...], free: frozenset[Var]
 ) -> Iterator[Change]:
-    """Every way to lay the reads of the pattern over reads of the target until all parameters are known."""
+    """Every way to unify reads of the pattern with reads of the target until all parameters are determined."""
     spend()
     unknown = [var for var in parameters if var not in change]
     if not unknown:
         yield change
         return
-    pattern, target = _settled(change, pattern, target)
+    pattern, target = _remaining(change, pattern, target)
     useful = [read for read in pattern if any(var in part.variables for part in read[1] for var in unknown)]
     if not useful:
-        # No read has the parameter: any value will do, or the proof under it fails.
+        # A parameter in no read: any value is a candidate.
         yield change | dict.fromkeys(unknown, ZERO)
         return
-    # First what one parameter follows from, and elements of tensors: an index in value position can be any other one.
-    chosen = min(useful, key=lambda read: (not _settles(read, unknown), read[0] == INDEX))
+    # Reads with one parameter first, elements of tensors before indices used as values, which unify with any other.
+    chosen = min(useful, key=lambda read: (not _determines_one(read, unknown), read[0] == INDEX))
     name, index = chosen
     others = [read for read in pattern if read is not chosen]
     for position, (other, place) in enumerate(target):
         if other != name or len(place) != len(index):
             continue
-        added = _laid_over(change, index, place, unknown, free)
+        added = _unified(change, index, place, unknown, free)
         if added is not None:
-            # A read that has parameters left is laid over again once one of them is known.
+            # A read with several parameters is unified again once one of them is determined.
             done = all(var in added for var in unknown if any(var in part.variables for part in index))
             left = (others, target[:position] + target[position + 1 :]) if done else (pattern, target)
             yield from _extended(change | added, *left, parameters, free)
 
 
-def _settles(read: Read, unknown: list[Var]) -> bool:
-    """Whether some index of a read has one parameter that is not known yet, and no other."""
+def _determines_one(read: Read, unknown: list[Var]) -> bool:
+    """Whether some index of a read has exactly one undetermined parameter."""
     return any(sum(var in part.variables for var in unknown) == 1 for part in read[1])
 
 
-def _settled(change: Change, pattern: list[Read], target: list[Read]) -> tuple[list[Read], list[Read]]:
-    """What is left once reads of the pattern that are known by now are laid over the same reads of the target."""
+def _remaining(change: Change, pattern: list[Read], target: list[Read]) -> tuple[list[Read], list[Read]]:
+    """The reads left after removing those of the pattern that the change maps to reads of the target."""
     left, open_reads = list(target), []
     for name, index in pattern:
         known = name, tuple(part.substitute(change) for part in index)
@@ -84,14 +104,14 @@ def _settled(change: Change, pattern: list[Read], target: list[Read]) -> tuple[l
     return open_reads, left
 
 
-def _laid_over(
+def _unified(
     change: Mapping[Var, Poly],
     index: tuple[Poly, ...],
     place: tuple[Poly, ...],
     unknown: list[Var],
     free: frozenset[Var],
 ) -> Change | None:
-    """What the parameters are if a read is that one. Indices bound inside are left aside on both sides."""
+    """The parameters' values if a read is that one; None where they do not unify. Indices bound inside are ignored."""
     added: Change = {}
     for part, other in zip(index, place, strict=True):
         part = part.substitute({**change, **added})
@@ -104,14 +124,14 @@ def _laid_over(
                 continue
             rest = _outer(part - of(var).scaled(coefficient), free | set(unknown))
             value = (_outer(other, free) - rest).scaled(1 / coefficient)
-            if value.variables <= free and value.is_whole:
+            if value.variables <= free and value.is_integral:
                 added[var] = value
                 break
     return added or None
 
 
 def _outer(poly: Poly, free: frozenset[Var]) -> Poly:
-    """The terms of an index that mention no index bound inside."""
+    """The part of an index without indices bound inside."""
     kept = ZERO
     for monomial, coefficient in poly.terms:
         part = Poly(((monomial, coefficient),))
@@ -127,7 +147,7 @@ def _free(item: Atom | Form) -> frozenset[Var]:
 
 
 def reads(item: Atom | Form) -> Iterator[Read]:
-    """Every element read, functions and sets inside included, and every entry of an integer tensor."""
+    """Every element read, inside functions and maxima as well, and every entry of an integer tensor."""
     match item:
         case Element(tensor, index):
             yield tensor, index

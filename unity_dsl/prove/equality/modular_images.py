@@ -1,9 +1,9 @@
-"""Images of forms modulo a prime: a quick test that two forms differ (polynomial identity testing, Schwartz 1980).
+"""Images of forms modulo a prime: a randomised test that two forms differ (polynomial identity testing, Schwartz 1980).
 
-Every size and every tensor is given one number, wherever it is read, and a function of forms one number for each image
-of its arguments. The image of a form is then its value: a sum over an index is the size times the summand. Forms whose
-coefficient functions agree have the same image, so those with other images are not equal. A guard has no image, for it
-holds at some positions only; nor have sizes between which an equation is assumed.
+Each size and each tensor is mapped to one number, the same for all its elements; each function of forms to a number per
+tuple of images of its arguments. A sum over an index is then its size times the summand. Forms with equal coefficient
+functions have equal images, so forms with different images are not equal. No image have guards, which hold at some
+positions only, and sizes between which an equation is assumed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ PRIME = 2**61 - 1
 
 @dataclass
 class Images:
-    """The images of atoms met so far. `disabled` where the assumptions may identify sizes."""
+    """Images of the atoms met so far. `disabled` where the conditions may equate sizes."""
 
     disabled: bool
     known: dict[Atom, int | None] = field(default_factory=dict)
 
     @classmethod
     def under(cls, conditions: Iterable[Guard]) -> Images:
-        """Images where these conditions on sizes are assumed."""
+        """Images under these conditions on sizes."""
         return cls(any(condition.relation is Relation.EQUAL for condition in conditions))
 
     def differ(self, left: Form, right: Form) -> bool:
-        """Whether two forms are known to be different."""
+        """Whether two forms have different images, hence are different."""
         if self.disabled:
             return False
         first = self.form(left)
@@ -77,7 +77,7 @@ class Images:
         return None if None in arguments else _number(f"function {factor.name} {arguments}")
 
     def _extremum(self, factor: Extremum) -> int | None:
-        """A set is determined by its members, however often and in whatever order they come."""
+        """The image of a maximum: a number per set of the members' images."""
         if any(family.guards for family in factor.families):
             return None
         members = [self.form(family.value) for family in factor.families]
@@ -86,7 +86,7 @@ class Images:
 
 
 def _size(size: Poly) -> int | None:
-    """The image of a polynomial in sizes, None where it has other symbols."""
+    """The image of a polynomial in sizes; None where it has other symbols."""
     total = 0
     for monomial, coefficient in size.terms:
         image = coefficient.numerator * pow(coefficient.denominator, -1, PRIME)
@@ -99,5 +99,5 @@ def _size(size: Poly) -> int | None:
 
 
 def _number(name: str) -> int:
-    """A number that is not 0, the same for the same name on every run."""
+    """A nonzero residue derived from a name, the same on every run."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big") % (PRIME - 1) + 1

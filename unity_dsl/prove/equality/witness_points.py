@@ -1,9 +1,9 @@
 """Test points for members of maxima: index values at which a set may have a given element (quantifier elimination).
 
-Whether a number is one of {value(r) : r in range, guards} asks for an r. Equations of reads are solved for indices with
-coefficient ±1, one in terms of others (Gauss); what is left open is put at each of its lower bounds (Cooper 1972; Loos
-and Weispfenning 1993): a conjunction of bounds has a solution only if the greatest lower bound is one. What is found
-here is a guess: equality at the point is shown, and that some point meets all guards is asked of z3.
+Membership of a number in {value(r) : r in range, guards} asks for an r. Equations between reads are solved for indices
+with coefficient ±1 (Gaussian elimination); each remaining index is set to each of its lower bounds (Cooper 1972; Loos
+and Weispfenning 1993): a conjunction of bounds is satisfiable only if it is at the greatest lower bound. The results
+are candidates: equality at the point is proved, and that some point meets all guards is asked of z3.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..normal_form.step_limit import spend
 from .index_unification import Change, Read, reads
 
 MAX_POINTS = 64
-"""Of no family are more points tried."""
+"""Limit of test points of a family."""
 
 
 def witness_points(outer: Family, target: Form, free: frozenset[Var]) -> Iterator[Change]:
-    """Values of all bound indices of `outer`, in the free indices, at which its value may be the target."""
+    """Values of all bound indices of `outer`, in terms of free indices, at which its value may equal the target."""
     points = (
         point
         for change in _solutions({}, [*reads(outer.value)], [*reads(target)], set(outer.bound), free)
@@ -35,7 +35,7 @@ def witness_points(outer: Family, target: Form, free: frozenset[Var]) -> Iterato
 def _solutions(
     change: Change, pattern: list[Read], target: list[Read], unknown: set[Var], free: frozenset[Var]
 ) -> Iterator[Change]:
-    """Every way to lay reads of the pattern with open bound indices over reads of the target, each solving for some."""
+    """Every way to unify reads of the pattern with reads of the target that solves for open bound indices."""
     spend()
     left = unknown - set(change)
     own = [(read, [part.substitute(change) for part in read[1]]) for read in pattern]
@@ -58,11 +58,11 @@ def _solutions(
 def _solved(
     change: Change, index: Sequence[Poly], place: Sequence[Poly], unknown: set[Var], free: frozenset[Var]
 ) -> Change:
-    """The equations index = place solved for indices with coefficient ±1, as far as they can be."""
+    """The change extended by the solutions of index = place for indices with coefficient ±1."""
     for part, other in zip(index, place, strict=True):
         equation = (part - other).substitute(change)
         if not equation.variables <= free | unknown:
-            continue  # an index that is bound further in
+            continue  # it has an index bound inside
         for var in sorted(equation.variables & unknown - set(change), key=lambda var: var.key):
             coefficient = equation.coefficient(var)
             if coefficient is not None and abs(coefficient) == 1:
@@ -73,7 +73,7 @@ def _solved(
 
 
 def _completed(change: Change, outer: Family) -> Iterator[Change]:
-    """What is open put at its lower bounds, one index after the other."""
+    """The change with each open index set to its lower bounds, one index after the other."""
     var = next((var for var in outer.bound if var not in change), None)
     if var is None:
         yield change
@@ -86,11 +86,11 @@ def _completed(change: Change, outer: Family) -> Iterator[Change]:
 
 
 def _points(var: Var, guards: Sequence[Guard]) -> list[Poly]:
-    """The lower bounds of an index, 0 the first; a value that an equation gives it is the only one."""
+    """The lower bounds of an index, 0 first; where an equation determines it, only that value."""
     found: dict[Poly, None] = {ZERO: None}
     for condition in guards:
         coefficient = condition.poly.coefficient(var)
-        if not coefficient or not condition.poly.is_whole:
+        if not coefficient or not condition.poly.is_integral:
             continue
         rest = condition.poly - of(var).scaled(coefficient)
         if condition.relation is Relation.EQUAL and abs(coefficient) == 1:

@@ -13,9 +13,10 @@ Product = Callable[[Form, Form], Form]
 
 
 def expanded_sums(form: Form, names: Collection[str], of_sum: OfSum, product: Product) -> Form:
-    """The form with functions of sums of indices expanded: a substitution makes `cos(#[i + a] t)` of `cos(#[i] t)`.
+    """The form with functions of sums of indices expanded: `cos(#[i + a] t)`, from a substitution into `cos(#[i] t)`.
 
-    `names` are the functions that have an addition theorem, `of_sum` what it makes of one, None for nothing.
+    `names` are the functions with an addition theorem, `of_sum` its right side for an application, None where it does
+    not apply.
     """
     return add(*(_expanded(term, names, of_sum, product) for term in form))
 
@@ -30,7 +31,7 @@ def _expanded(term: Term, names: Collection[str], of_sum: OfSum, product: Produc
                 found[factor] = value
     if not found:
         return (term,)
-    # Inside the sum over the term's own indices, which what is put in may mention.
+    # Put in under the term's own sum, since the expansion may mention its bound indices.
     inside: Form = (Term(term.coefficient, factors=tuple(entry for entry in term.factors if entry[0] not in found)),)
     for factor, power in term.factors:
         for _ in range(power if factor in found else 0):

@@ -1,10 +1,10 @@
-"""Where forms are undefined: applications of partial functions that each element of a tensor needs.
+"""Domains of definition: the applications of partial functions on which each element of a tensor depends.
 
-A normal form drops what cancels, log(x) - log(x) = 0, and with it where there is no value. So the applications of
-partial functions are kept beside it: an element has a value if all of them have one, and only if those have one that
-stand in no branch. Infinity counts as a value; inf - inf and 0 * inf have none (decision/extended_reals.py). A
-comparison has a value always, 0 (`!=` 1) where a side has none: what its sides are made of is kept in the comparison
-itself, and two comparisons are the same only if their sides are and have no value at the same places.
+A normal form loses undefinedness where terms cancel, log(x) - log(x) = 0. So each tensor carries its partial
+applications beside its form: an element has a value if all of them have one, and, for those outside branches, only if.
+Infinity is a value; inf - inf and 0 * inf have none (decision/extended_reals.py). A comparison always has a value, 0
+(`!=`: 1) where a side has none; so a comparison atom contains the partial applications of its sides, and two
+comparisons are equal only if their sides are and are undefined at the same places.
 """
 
 from __future__ import annotations
@@ -37,34 +37,37 @@ from ..normal_form.polynomial import ONE, Poly, Var
 TOTAL = frozenset(
     f"np.{name}" for name in ("abs", "cos", "exp", "expm1", "floor", "maximum", "minimum", "sign", "sin", "tanh")
 ) | {"math.erf"}
-"""Native functions that have a value at all numbers."""
+"""Native functions that are total on the reals."""
 DOMAINS = {"np.log": Sign.POSITIVE, "np.sqrt": Sign.NOT_NEGATIVE, "np.power": Sign.POSITIVE}
-"""What the first argument must be for a native function to have a value at all others."""
+"""Domains of partial native functions: the sign of the first argument under which they have a value."""
 INSIDE = ("then", "otherwise")
 SUMS = {"sum": "a sum of infinities of opposite sign", "product": "a product of zero and infinity"}
 """Arithmetic that has no value for some infinite operands, in words."""
 MAX_PARTIALS = 400
-"""Of no element are more kept."""
+"""Limit of partial applications of one element."""
 
 
 @dataclass(frozen=True)
 class Partial:
-    """An application that an element needs, for all bound indices that meet the guards. Its value is the atom.
+    """A partial application on which an element depends: the atom of the family's value, for all its indices.
 
-    One in a branch is put in a function of the condition, `then(c, 1 / a)`: there it may be without a value where the
-    element has one.
+    One in a branch is wrapped in a function of the condition, `then(c, 1 / a)`: it may have no value where the element
+    has one, namely where the branch is not taken.
     """
 
     family: Family
 
     @property
     def function(self) -> Function:
-        """The application itself."""
+        """The application without its branches."""
         return _bare(self.family.value)
 
     @property
     def weaker(self) -> Iterator[Partial]:
-        """The same with what it stands in, from outside to inside, taken off: each covers those before it."""
+        """The partial application itself, then without its outermost branch, and so on.
+
+        Each implies those before it.
+        """
         yield self
         factor = _only(self.family.value)
         while factor.name in INSIDE:
@@ -80,40 +83,40 @@ Domain = tuple[Partial, ...]
 
 
 class Applications:
-    """The partial applications met while an equation is read, if they are `followed`."""
+    """Records the partial applications of an equation while its form is built, if `followed`."""
 
     def __init__(self) -> None:
         self.followed = False
         self.met: list[Partial] = []
 
     def divide(self, divisor: Form, signs: Signs, exponentials: frozenset[str]) -> None:
-        """1 / divisor was put in."""
+        """Records 1 / divisor."""
         if self.followed:
             for guards, (part,) in cases((divisor,)):
                 for form in () if is_exact(part) else _roots(part, signs, exponentials):
                     self._meet(guards, function("inv", [form]))
 
     def call(self, decl: FunctionDecl, arguments: list[Form]) -> None:
-        """A primitive was put in."""
+        """Records a primitive at these arguments, unless it is total there."""
         if self.followed and not (native(decl) in TOTAL and total_at(decl, arguments)):
             for guards, parts in cases(tuple(arguments)):
                 if native(decl) not in TOTAL or not total_at(decl, parts):
                     self._meet(guards, function(f"fn {decl.name}", parts))
 
     def add(self, left: Form, right: Form) -> None:
-        """A sum was put in."""
+        """Records a sum that may be inf - inf."""
         if self.followed and opposed(left, right):
             for guards, parts in cases((left, right)):
                 if opposed(*parts):
                     self._meet(guards, undefined_sum(*parts))
 
     def sum(self, form: Form) -> None:
-        """A sum over indices was put in, of both signs where it may be infinite."""
+        """Records a sum over indices whose terms may be infinite with both signs."""
         if self.followed and len(infinities(form)) > 1:
             self._meet((), function("sum", [tuple(term for term in form if term.infinities)]))
 
     def multiply(self, left: Form, right: Form, signs: Signs) -> None:
-        """A product was put in."""
+        """Records a product that may be 0 * inf."""
         if self.followed and not (is_finite(left) and is_finite(right)):
             for guards, parts in cases((left, right)):
                 pairs = (parts, parts[::-1])
@@ -121,7 +124,7 @@ class Applications:
                     self._meet(guards, undefined_product(*parts))
 
     def read(self, domain: Domain, mapping: Mapping[Var, Poly], guards: Iterable[Guard]) -> None:
-        """An element was read, where the guards hold."""
+        """Records the domain of an element that is read where the guards hold."""
         for partial in domain:
             family = refreshed_family(partial.substitute(mapping).family)
             self.met.append(Partial(replace(family, guards=(*family.guards, *guards))))
@@ -131,7 +134,7 @@ class Applications:
 
     @contextmanager
     def guarded(self, condition: Guard) -> Iterator[None]:
-        """What is met inside is needed where the condition holds."""
+        """Adds a guard to what is recorded inside."""
         begun = len(self.met)
         yield
         families = [partial.family for partial in self.met[begun:]]
@@ -139,7 +142,7 @@ class Applications:
 
     @contextmanager
     def inside(self, name: str, *arguments: Form) -> Iterator[None]:
-        """What is met inside stands in a branch of a condition."""
+        """Wraps what is recorded inside in a branch of a condition."""
         begun = len(self.met)
         yield
         families = [partial.family for partial in self.met[begun:]]
@@ -150,7 +153,7 @@ class Applications:
 
     @contextmanager
     def apart(self) -> Iterator[list[Partial]]:
-        """What is met inside is handed out, and is no part of what is met around it."""
+        """Yields what is recorded inside, without recording it outside."""
         before, self.met = self.met, []
         try:
             yield self.met
@@ -159,7 +162,7 @@ class Applications:
 
     @contextmanager
     def total(self, what: str) -> Iterator[None]:
-        """Nothing may be met inside. Raises Unsupported."""
+        """Raises Unsupported if anything is recorded inside."""
         begun = len(self.met)
         yield
         if len(self.met) != begun:
@@ -167,7 +170,7 @@ class Applications:
 
     @contextmanager
     def unfollowed(self) -> Iterator[None]:
-        """What is put in by facts has a value where that has one which it is put in for."""
+        """Records nothing inside: the right side of a fact has a value wherever its left side has one."""
         before, self.followed = self.followed, False
         try:
             yield
@@ -175,7 +178,10 @@ class Applications:
             self.followed = before
 
     def collected(self, over: tuple[Var, ...]) -> Domain:
-        """What was met, for all indices over which it was reduced; each once. Raises Unsupported for too many."""
+        """The recorded applications, bound over reduced indices and deduplicated; ends the record.
+
+        Raises Unsupported for too many.
+        """
         found: dict[Partial, None] = {}
         for partial in self.met:
             family = partial.family
@@ -202,7 +208,7 @@ def _bare(form: Form) -> Function:
 
 
 def _roots(form: Form, signs: Signs, exponentials: frozenset[str]) -> Iterator[Form]:
-    """Forms that are not 0 exactly where this one is not, wherever it has a value."""
+    """Forms all nonzero if and only if this form is nonzero, wherever it has a value: its factors."""
     if not is_finite(form):
         yield form
         return
@@ -214,7 +220,7 @@ def _roots(form: Form, signs: Signs, exponentials: frozenset[str]) -> Iterator[F
     for factor in shared:
         never = isinstance(factor, Function) and (factor.name in exponentials or factor.name == "inv")
         if never and isinstance(factor, Function) and all(map(is_finite, factor.arguments)):
-            continue  # neither is 0 but at infinity
+            continue  # nonzero at every finite argument
         yield atom(factor)
     guarded = any(term.guards for term in form)
     coefficient = ONE if guarded else common_coefficient(form)
@@ -224,13 +230,13 @@ def _roots(form: Form, signs: Signs, exponentials: frozenset[str]) -> Iterator[F
 
 
 def native(decl: FunctionDecl) -> str | None:
-    """The native function that a primitive is, None where it is made of several."""
+    """The native function that a primitive calls, None where its `numpy:` line is composed of several."""
     plain = decl.numpy is not None and decl.numpy.arguments == tuple(Name(name) for name in decl.parameters)
     return decl.numpy.function if decl.numpy is not None and plain else None
 
 
 def has_value(factor: Function, signs: Signs, functions: Mapping[str, FunctionDecl]) -> bool:
-    """Whether an application is known to have a value wherever its arguments have."""
+    """Whether an application is known to have a value wherever its arguments have one."""
     if factor.name == "inv":
         return signs.nonzero(factor.arguments[0])
     if factor.name in SUMS or not all(map(is_finite, factor.arguments)):
@@ -240,13 +246,13 @@ def has_value(factor: Function, signs: Signs, functions: Mapping[str, FunctionDe
 
 
 def is_total_function(factor: Function, functions: Mapping[str, FunctionDecl]) -> bool:
-    """Whether an application of a primitive has a value wherever its arguments have."""
+    """Whether an application of a primitive is total: it has a value wherever its arguments have one."""
     decl = functions.get(factor.name.removeprefix("fn "))
     return decl is not None and native(decl) in TOTAL
 
 
 def partial_name(factor: Function) -> str:
-    """For readers: which partial function it is."""
+    """The name of a partial application for diagnostics."""
     if factor.name in SUMS:
         return SUMS[factor.name]
     return "a quotient" if factor.name == "inv" else f"`{factor.name.removeprefix('fn ')}`"

@@ -1,11 +1,11 @@
-"""Maxima and minima as sets: nesting dissolved, dominated elements dropped, common terms factored out.
+"""Normalises maxima and minima of sets: flattens nested ones, drops dominated members, factors out common terms.
 
     max(max(A), B) = max(A with B), -inf the max of nothing            max(a) = a
     c max(A) + t = max(c A + t), where c > 0, or c >= 0 and max(A) is finite, and t is finite
     min(A) = -max(-A)
     max(A with b) = max(A), where a - b >= 0 for some a of A
 
-Sets within sets are dissolved first; what all elements of the resulting set have in common is taken out of it again.
+Nested sets are flattened first; then common terms and factors of all members are taken out.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ..normal_form.polynomial import ONE, Var, number
 from .fact_patterns import is_negative
 
 MAX_SET = 16
-"""Sets of more families are neither dissolved nor searched for elements that others exceed."""
+"""Sets of more families are not flattened, and dominated members are not dropped."""
 
 
 class Sets:
-    """Sets of forms. `exponentials` are the atoms that may have any power."""
+    """Builds normalised maxima and minima. `exponentials` are the functions that may have negative powers."""
 
     def __init__(self, signs: Signs, exponentials: Collection[str]) -> None:
         self.signs = signs
@@ -51,7 +51,7 @@ class Sets:
         return scale(self.greatest(negated), number(-1))
 
     def greatest(self, families: Iterable[Family]) -> Form:
-        """The greatest of a union of families. Guards that no bound index is in are taken out. Raises Unsupported."""
+        """The maximum of a union of families; guards without bound indices become cases. Raises Unsupported."""
         flat = [part for family in families for part in self._flattened(family)]
         bound = {var for family in flat for var in family.bound}
 
@@ -67,7 +67,7 @@ class Sets:
     # ------------------------------------------------------------------------------------------ sets within sets
 
     def _flattened(self, family: Family) -> Iterator[Family]:
-        """A family whose value is c max(A) + t as the family c A + t, guards of the inner set kept."""
+        """The family with values c max(A) + t as families c A + t, under the guards of the inner set."""
         for position, term in enumerate(family.value):
             inner = self.signs.set_in(term)
             if inner is None or not self._dissolves(inner, family.value):
@@ -79,7 +79,7 @@ class Sets:
         yield family
 
     def _dissolves(self, inner: Extremum, value: Form) -> bool:
-        """Whether c max(A) + t is put in as max(c A + t), for a set in a value: t is finite."""
+        """Whether c max(A) + t is rewritten to max(c A + t): t and the members are finite, and they are few."""
         if len(value) == 1:
             return True
         others = (term for term in value if inner not in dict(term.factors))
@@ -87,7 +87,7 @@ class Sets:
         return len(inner.families) <= MAX_SET // 2 and elements and all(is_finite((term,)) for term in others)
 
     def _members(self, family: Family) -> Iterator[Family]:
-        """One family per case of the value's guards, without those whose value is the identity, minus infinity."""
+        """One family per case of the value's guards, without members equal to minus infinity."""
         for guards, (value,) in cases((family.value,)):
             if value != BOTTOM:
                 yield from self._flattened(_without_idle(Family(family.bound, (*family.guards, *guards), value)))
@@ -111,14 +111,14 @@ class Sets:
         return self._of_differing(members)
 
     def _of_two(self, first: Form, second: Form) -> Form:
-        """max(a, b) = b + max(a - b, 0), the one that has the difference with a positive first term."""
+        """max(a, b) = b + max(a - b, 0), oriented so that the difference has a positive leading term."""
         difference = add(first, scale(second, number(-1)))
         if is_negative(difference):
             difference, second = scale(difference, number(-1)), first
         return add(second, self._of_differing([Family((), (), difference), Family((), (), ())]))
 
     def _of_differing(self, members: list[Family]) -> Form:
-        """The greatest, with the factor that all elements share taken out."""
+        """The maximum with the common factor of all members taken out."""
         factor = self._common_factor(members)
         if factor == Term(ONE):
             return self._atom(members)
@@ -130,11 +130,11 @@ class Sets:
         return atom(extremum_atom(members, self.inhabited(members)))
 
     def inhabited(self, members: list[Family]) -> bool:
-        """Whether the set is known not to be empty."""
+        """Whether the set is known to be non-empty."""
         return inhabited(members, self.signs.arithmetic)
 
     def _undominated(self, members: list[Family]) -> list[Family]:
-        """Without families each of whose elements some other element is known to reach."""
+        """The families without those whose members are all known to be at most a member of another family."""
         if not 1 < len(members) <= MAX_SET:
             return members
         kept = list(members)
@@ -145,12 +145,12 @@ class Sets:
 
     def _exceeds(self, greater: Family, less: Family) -> bool:
         if greater.guards or not (is_finite(greater.value) and is_finite(less.value)):
-            return False  # it may be empty
+            return False  # may be empty, or infinite
         difference = add(greater.value, scale(less.value, number(-1)))
         return self.signs.form(difference) is not Sign.UNKNOWN
 
     def _common_factor(self, members: list[Family]) -> Term:
-        """A factor that is not negative, and positive where the set may be empty, of all elements.
+        """The common factor of all members that is known to be >= 0, and > 0 where the set may be empty.
 
         A factor c <= 0 is taken out as -c.
         """
@@ -174,7 +174,7 @@ class Sets:
 
 
 def _common_terms(members: list[Family]) -> Form:
-    """The terms of all values that no bound index of the families is in."""
+    """The terms that occur in all values and have no bound index of the families."""
     if len(members) == 1 and not members[0].bound:
         return ()
     first, *others = members
@@ -187,7 +187,7 @@ def _common_terms(members: list[Family]) -> Form:
 
 
 def _without_idle(family: Family) -> Family:
-    """The same set of numbers without indices that neither value nor guards depend on: every axis has a position."""
+    """The family without bound indices that neither value nor guards mention; ranges are non-empty."""
     used: set[Var] = {var for condition in family.guards for var in condition.variables}
     used |= free_variables(family.value)
     return replace(family, bound=tuple(var for var in family.bound if var in used))

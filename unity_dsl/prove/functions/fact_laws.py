@@ -1,15 +1,14 @@
 """Sorts declared facts into rewrite rules, sign facts, square laws and exponentials.
 
     f(a + b) == f(a) * f(b), f(a) > 0      f is an exponential: a function of a sum is a product of powers
-    f(a + b) == R, R of f and others       put in R for f of a sum, term by term (an addition theorem)
-    f(P, …) == R where C                   put in R for f(P, …), left to right
-    f(P) * f(P) == R where C               put in R for the square
+    f(a + b) == R, R of f and others       addition theorem: rewrites f of a sum, term by term
+    f(P, …) == R where C                   rewrite rule f(P, …) -> R
+    f(P) * f(P) == R where C               rewrite rule for the square
     f(P) > 0 where C, or >= 0              the sign of f
 
-P is made of names, numbers, `-P`, `P * P`, `1 / P` and primitives. A fact is used where its conditions are known to
-hold, so what is put in has a value, the same one, wherever the original has: two sides that come to the same form are
-equal wherever both have a value; that the right one has one wherever the left has is shown apart, from domain.py. Any
-other fact is not used.
+P is a pattern of names, numbers, `-P`, `P * P`, `1 / P` and primitives. A fact is applied where its conditions are
+known to hold, so its right side has the same value wherever the left side has one. Definedness of a whole side is a
+separate obligation (definedness.py). A fact of any other form is not used.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from ...index.library import Library
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number
 
 SETS = {"np.maximum": "maximum", "np.minimum": "minimum"}
-"""The primitives that are sets of numbers to the prover, by what they are evaluated with."""
+"""Native functions of the primitives that the prover takes for maxima and minima of sets."""
 
 
 class Use(StrEnum):
-    """How the prover uses a fact."""
+    """The role of a fact in the prover."""
 
     EXPONENTIAL = "exponential"
     ADDITION = "addition"
@@ -39,7 +38,7 @@ class Use(StrEnum):
 
 @dataclass(frozen=True)
 class Law:
-    """A fact as it is used: `arguments` are the patterns of the function's arguments, `right` what is put in."""
+    """A fact oriented as a rewrite rule: patterns of the function's arguments -> `right`."""
 
     arguments: tuple[Expr, ...]
     right: Expr
@@ -47,7 +46,7 @@ class Law:
 
     @property
     def is_strict(self) -> bool:
-        """Whether a fact about a sign says positive, rather than not negative."""
+        """Whether a sign fact states > 0 rather than >= 0."""
         bound = self.fact.claim.arguments[1]
         return self.fact.claim.function == ">" or (isinstance(bound, Number) and bound.value > 0)
 
@@ -57,9 +56,9 @@ Pair = tuple[FunctionDecl, FactDecl]
 
 @dataclass(frozen=True)
 class Laws:
-    """By the name of the primitive. The two facts that make a function an exponential are its law.
+    """The laws by name of primitive. An exponential has two facts: its homomorphism law and its positivity.
 
-    `symbols` are functions that are taken without their definitions.
+    `symbols` are functions left uninterpreted although they have a definition.
     """
 
     functions: Mapping[str, FunctionDecl]
@@ -72,26 +71,26 @@ class Laws:
 
     @cached_property
     def opaque(self) -> Laws:
-        """The same with a symbol for each function that has a definition, of which nothing is known but its name."""
+        """The same laws with each function that has a definition left uninterpreted."""
         defined = {name: decl for name, decl in self.functions.items() if decl.definition is not None}
         symbols = {name: replace(decl, definition=None, numpy=None, facts=()) for name, decl in defined.items()}
         return replace(self, functions={**self.functions, **symbols}, symbols=frozenset(symbols))
 
     @cached_property
     def powers(self) -> frozenset[str]:
-        """The atoms of exponentials: they may have any power."""
+        """The atoms of exponentials, which may have negative powers."""
         return frozenset(f"fn {name}" for name in self.exponentials)
 
 
 @lru_cache(maxsize=8)
 def laws_of(library: Library) -> Laws:
-    """All facts of a library that have a use."""
+    """The laws of all facts of a library that have a use."""
     pairs = [(function, fact) for function in library.functions.values() for fact in function.facts]
     return laws_from(pairs, library.functions)
 
 
 def laws_from(pairs: Iterable[Pair], functions: Mapping[str, FunctionDecl]) -> Laws:
-    """These facts, as far as they have a use."""
+    """The laws of these facts, of those that have a use."""
     found: dict[Use, dict[str, tuple[Law, ...]]] = {use: {} for use in Use}
     for function, fact in pairs:
         use = use_of(function, fact, functions)
@@ -121,7 +120,7 @@ def _always_positive(law: Law) -> bool:
 
 
 def use_of(function: FunctionDecl, fact: FactDecl, functions: Mapping[str, FunctionDecl]) -> Use | None:
-    """How a fact is used, None where it is not. A fact of a definition is a theorem: the definition says as much."""
+    """The role of a fact, None for no use. Facts of functions with definitions are theorems and need none."""
     if function.definition is not None or _is_set(function):
         return None
     left, right = fact.claim.arguments
@@ -143,7 +142,10 @@ def use_of(function: FunctionDecl, fact: FactDecl, functions: Mapping[str, Funct
 
 
 def _is_endless(left: Expr, right: Expr) -> bool:
-    """f(a, b) == … f …: it could be put in for ever. What ends less plainly is stopped by a limit."""
+    """Whether the right side contains the function again, so that rewriting need not terminate.
+
+    Other loops meet the step limit.
+    """
     assert isinstance(left, Apply)
     general = all(isinstance(argument, Name) for argument in left.arguments)
     return general and any(isinstance(node, Apply) and node.function == left.function for node in walk(right))
@@ -157,7 +159,7 @@ def _is_exponential(fact: FactDecl, function: FunctionDecl) -> bool:
 
 
 def _is_addition(fact: FactDecl, function: FunctionDecl) -> bool:
-    """f(a + b) == R, where R has f of a and of b alone: it comes to an end."""
+    """Whether a fact is f(a + b) == R, with f in R applied to a and to b alone, which terminates."""
     match fact.claim.arguments:
         case (Apply(name, (Apply("+", (Name(a), Name(b))),)), right) if name == function.name and a != b:
             within = [node for node in walk(right) if isinstance(node, Apply) and node.function == name]
@@ -170,7 +172,7 @@ def _is_set(function: FunctionDecl) -> bool:
 
 
 def _is_head(expr: Expr, function: FunctionDecl, functions: Mapping[str, FunctionDecl]) -> bool:
-    """Whether this is the function of patterns."""
+    """Whether an expression is the function applied to patterns."""
     if not (isinstance(expr, Apply) and expr.function == function.name):
         return False
     return all(_is_pattern(argument, functions) for argument in expr.arguments)

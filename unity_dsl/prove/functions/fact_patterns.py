@@ -1,8 +1,8 @@
-"""Matches forms against the patterns of facts, `log(a * b)`, modulo sums and products.
+"""Matches forms against patterns of facts, `log(a * b)`, modulo associativity and commutativity of sums and products.
 
-A form is read back as the pattern asks: a sum with a negative leading term as `-a`, a product, or a sum whose terms
-share a factor, as `a * b`, a product of inverses as `1 / a`, a product of powers of exponentials as one exponential. A
-part is always smaller than the whole, which is what rewriting ends by.
+A form is decomposed as the pattern requires: a sum with a negative leading term as `-a`, a product or a sum with a
+common factor as `a * b`, a product of inverses as `1 / a`, a product of powers of exponentials as one exponential. Each
+part is smaller than the form, so matching terminates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Values = Mapping[str, Form]
 
 
 def matches(patterns: Sequence[Expr], forms: Sequence[Form], laws: Laws, known: Values) -> Iterator[Values]:
-    """Every way found to read the forms as the patterns."""
+    """Every substitution found under which the patterns equal the forms."""
     if not patterns:
         yield known
         return
@@ -65,7 +65,7 @@ def _matches(pattern: Expr, form: Form, laws: Laws, known: Values) -> Iterator[V
 
 
 def is_negative(form: Form) -> bool:
-    """Whether the first term has a minus, in an order that does not depend on the names of indices where it can."""
+    """Whether the leading term has a negative coefficient; the term order avoids names of indices where it can."""
     if not form:
         return False
     first = min(form, key=lambda term: (re.sub(r"~\d+", "~", _shape(term)), _shape(term)))
@@ -77,7 +77,7 @@ def _shape(term: Term) -> str:
 
 
 def exponent_of(name: str, form: Form) -> Form | None:
-    """t where the form is f(t) for an exponential f: a product of powers of f. That of 1 is not looked for."""
+    """t where the form is f(t) for an exponential f, as a product of powers of f; None for the form 1."""
     term = _single(form)
     if term is None or term.coefficient != ONE or not term.factors:
         return None
@@ -90,7 +90,7 @@ def exponent_of(name: str, form: Form) -> Form | None:
 
 
 def _single(form: Form) -> Term | None:
-    """The only term, where it is no sum over an index and under no condition."""
+    """The only term, without bound indices and guards; else None."""
     return form[0] if len(form) == 1 and not form[0].bound and not form[0].guards else None
 
 
@@ -102,7 +102,7 @@ def _root(form: Form) -> Form | None:
 
 
 def _inverse(form: Form) -> Form | None:
-    """t where the form is 1 / t: a product of inverses."""
+    """t where the form is 1 / t, as a product of inverses; else None."""
     term = _single(form)
     if term is None or term.coefficient != ONE or len(term.factors) != 1:
         return None

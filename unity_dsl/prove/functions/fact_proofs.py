@@ -1,9 +1,9 @@
-"""Proves declared facts of element functions, and says which are assumed and from what others follow.
+"""Proves declared facts of element functions; says which are assumed, and which assumed facts a proof uses.
 
-Two methods. By reals: both sides are piecewise polynomial once definitions are put in, with the exact meaning of the
-primitives maximum, minimum, abs and sqrt; z3 shows that no real numbers that meet the conditions contradict the fact.
-By the normal form of the prover, from facts that are declared before it. Both also show that both sides have a value
-wherever the conditions hold. Any other fact is assumed: tried at points when it is read, and never called proved.
+Two methods. Over the reals: with definitions inlined both sides are piecewise polynomial, with the exact semantics of
+maximum, minimum, abs and sqrt; z3 shows that no reals that meet the conditions falsify the fact. By the prover's normal
+form, from facts declared before it. Both also prove that both sides have a value where the conditions hold. Any other
+fact is assumed: tested at points when it is read, never called proved.
 """
 
 from __future__ import annotations
@@ -21,24 +21,22 @@ from ..decision.real_arithmetic import true_over_reals
 from ..decision.signs import Sign
 from ..equality.form_equality import Comparison
 from ..normal_form.form import Element, Unsupported, atom
+from .definedness import TOTAL
 from .fact_laws import Use, laws_from, use_of
 from .fact_patterns import Values
 from .scalar_functions import Functions
 
-TOTAL = frozenset(
-    {f"np.{name}" for name in ("abs", "cos", "exp", "expm1", "floor", "maximum", "minimum", "sign", "sin", "tanh")}
-    | {"math.erf"}
-)
-"""Functions that have a value everywhere."""
 DOMAINS = {"np.log": ">", "np.sqrt": ">="}
-"""Functions that have a value where their argument compares so with 0."""
+"""Domains of partial native functions, as comparisons of the argument with 0."""
 
 
 @dataclass(frozen=True)
 class FactStatus:
-    """A fact of a function. `method` is how it is proved, None if it is assumed; `resting_on` what is assumed for it.
+    """The status of a fact. `method` proves it, None if it is assumed.
 
-    `use` is what the prover does with it, None for nothing.
+    `resting_on` are the assumed facts the proof uses.
+
+    `use` is its role in the prover, None for none.
     """
 
     function: str
@@ -53,12 +51,12 @@ class FactStatus:
 
     @property
     def foundations(self) -> tuple[FactDecl, ...]:
-        """What is assumed where this fact is used."""
+        """The assumed facts that a use of this fact depends on."""
         return (self.fact,) if self.method is None else self.resting_on
 
 
 class FactStatuses:
-    """The status of every fact of a library, worked out when it is asked for. A proof rests on earlier facts only."""
+    """The status of every fact of a library, computed lazily. A proof uses earlier facts only."""
 
     def __init__(self, library: Library) -> None:
         self.functions = library.functions
@@ -67,11 +65,11 @@ class FactStatuses:
         self.known: dict[int, FactStatus] = {}
 
     def of(self, function: FunctionDecl) -> tuple[FactStatus, ...]:
-        """The facts of a function, in the order of declaration."""
+        """The statuses of a function's facts, in order of declaration."""
         return tuple(self.status(self.places[id(fact)]) for fact in function.facts)
 
     def status(self, place: int) -> FactStatus:
-        """The fact at this place in the order of the library's declarations."""
+        """The status of the fact at this position among the library's declarations."""
         if place not in self.known:
             function, fact = self.pairs[place]
             method, resting_on = self._proof(place, fact)
@@ -96,14 +94,18 @@ def _statuses(library: Library) -> FactStatuses:
 
 
 def assumed_facts(used: Iterable[FactDecl], library: Library) -> tuple[str, ...]:
-    """What a proof that uses these facts rests on without proof, each once."""
+    """The assumed facts that a proof with these facts depends on, deduplicated."""
+    return tuple(dict.fromkeys(fact_text(fact) for one in used for fact in foundations(one, library)))
+
+
+def foundations(fact: FactDecl, library: Library) -> tuple[FactDecl, ...]:
+    """The assumed facts that a use of a fact of the library depends on."""
     statuses = _statuses(library)
-    found = (fact for one in used for fact in statuses.status(statuses.places[id(one)]).foundations)
-    return tuple(dict.fromkeys(map(fact_text, found)))
+    return statuses.status(statuses.places[id(fact)]).foundations
 
 
 def fact_lines(function: FunctionDecl, library: Library) -> tuple[str, ...]:
-    """The facts of a function with their status, a line each, and what a proof rests on in lines below it."""
+    """The facts of a function with their status, one line each, followed by the assumed facts that its proof uses."""
     found = FactStatuses(library).of(function)
     width = max((len(status.text) for status in found), default=0)
     lines = []
@@ -120,7 +122,7 @@ def fact_lines(function: FunctionDecl, library: Library) -> tuple[str, ...]:
 def _by_normal_form(
     fact: FactDecl, before: list[tuple[FunctionDecl, FactDecl]], declared: Mapping[str, FunctionDecl]
 ) -> tuple[FactDecl, ...] | None:
-    """The facts from which this one follows, None where it is not shown. Conditions are signs of names."""
+    """The facts that prove this one by normal form, None where it is not proved. Conditions are signs of names."""
     elements: dict[str, Sign] = {}
     for condition in fact.conditions:
         assumed = _assumed_sign(condition)
@@ -153,7 +155,7 @@ def _holds(claim: Apply, names: Values, functions: Functions) -> bool:
 
 
 def _has_value(expr: Expr, names: Values, functions: Functions) -> bool:
-    """Whether an expression is known to have a value: what is divided by is not 0, arguments lie in their domain."""
+    """Whether an expression is known to have a value: divisors are nonzero, arguments are in the domain."""
     match expr:
         case Number() | Name():
             return True

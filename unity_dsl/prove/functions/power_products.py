@@ -1,11 +1,11 @@
-"""Reduces products of atoms: squares by facts, and a × (1 / a) = 1 where a is known not to be 0.
+"""Reduces products of atoms: squares by facts, and a × (1 / a) = 1 where a is known to be nonzero.
 
-1 / a of a sum a = c t + r, with t its leading product of atoms, reduces every product that holds t and 1 / a:
+For a sum a = c t + r with leading monomial t, each product with t and 1 / a is reduced (polynomial division):
 
     t / a = (1 - r / a) / c
 
-r has lower products only, in an order that multiplication keeps, so this comes to an end, and a fraction is left whose
-numerator has no multiple of t: 1 - e / (1 + e) = 1 / (1 + e).
+The monomials of r are lower in a monomial order, so reduction terminates, and no multiple of t is left in the numerator
+of a fraction over a: 1 - e / (1 + e) = 1 / (1 + e).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Square = Callable[[Atom], "Form | None"]
 
 
 def reduced_products(form: Form, signs: Signs, square: Square) -> Form:
-    """The form with its products reduced; as it is where that takes too long."""
+    """The form with its products reduced; unchanged where the limit of steps is reached."""
     reduced = form
     for _ in range(MAX_STEPS):
         for position, term in enumerate(reduced):
@@ -38,7 +38,7 @@ def reduced_products(form: Form, signs: Signs, square: Square) -> Form:
 
 
 def _step(term: Term, signs: Signs, square: Square) -> Form | None:
-    """One reduction of one term, None where there is none."""
+    """One reduction of one term, None where none applies."""
     for factor, power in term.factors:
         if power >= 2:
             known = square(factor)
@@ -69,7 +69,7 @@ def _divided(term: Term, inverse: Function, signs: Signs) -> Form | None:
 
 
 def _leading(form: Form) -> Term:
-    """The greatest product of atoms: by degree, then by the powers of the atoms in a fixed order."""
+    """The leading monomial of atoms: by degree, then lexicographically by power in a fixed order of atoms."""
     atoms = sorted({factor for term in form for factor, _ in term.factors}, key=_order)
 
     def size(term: Term) -> tuple[int, ...]:
@@ -80,8 +80,8 @@ def _leading(form: Form) -> Term:
 
 
 def _order(factor: Atom) -> tuple[bool, str, str]:
-    """The same on both sides of a rule where the names of indices do not matter.
+    """The sort key of an atom, the same on both sides of a rule up to names of indices.
 
-    The greatest of a set comes first: max(x, 0) ** 2 = x max(x, 0) puts others in its place, which are to be lower.
+    Maxima come first: max(x, 0) ** 2 = x max(x, 0) replaces one by lower atoms.
     """
     return not isinstance(factor, Extremum), re.sub(r"~\d+", "~", factor.key), factor.key

@@ -1,13 +1,13 @@
 """Applies scalar functions to normal forms: exponentials, quotients, maxima, comparisons, rewriting by facts.
 
-Built in are, beside what is declared (fact_laws.py):
+Built in, beside the declared facts (fact_laws.py):
 
-    max and min are sets (extrema.py); 1 / (a b) = (1 / a) (1 / b); a × (1 / a) = 1 where a is known not to be 0
+    max and min are sets (extrema.py); 1 / (a b) = (1 / a) (1 / b); a × (1 / a) = 1 where a is known to be nonzero
     f(a + b) = f(a) f(b), f(n t) = f(t) ** n, 1 / f(a) = f(-a) for exponentials f
-    a comparison is worth 1 or 0 where the sign of the difference is known
+    a comparison is 1 or 0 where the sign of the difference is known
 
-A fact is put to use while a form is built, where its conditions are known to hold (signs.py). Facts about real numbers
-say nothing of infinity. Rewriting ends: a proof may use so many facts, one within another so often, and no more.
+Facts are applied while a form is built (eager conditional rewriting), where signs.py discharges their conditions; they
+hold for real numbers, not for infinities. Termination: the number of applications and their nesting are limited.
 """
 
 from __future__ import annotations
@@ -61,14 +61,13 @@ MAX_POWER = 16
 MAX_FACTS = 4_000
 MAX_NESTED = 24
 MAX_SUMMANDS = 4
-"""A function of a longer sum is left as it is by addition theorems: n summands become 2 ** (n - 1) products."""
+"""Addition theorems do not expand longer sums: n summands become 2 ** (n - 1) products."""
 
 
 class Functions:
-    """The element functions of a library as operations on forms. `used` collects the facts that were put to use.
+    """The element functions of a library as operations on forms. `used` collects the facts applied.
 
-    `elements` are the signs that are assumed of tensors, by name; `symbolic` tells whether a function that has a
-    definition was met and taken without it.
+    `elements` are assumed signs of tensors; `symbolic`: a function with a definition was left uninterpreted.
     """
 
     def __init__(self, laws: Laws, arithmetic: Arithmetic, elements: Mapping[str, Sign] | None = None) -> None:
@@ -86,7 +85,7 @@ class Functions:
     # ------------------------------------------------------------------------------------------ expressions
 
     def value(self, expr: Expr, names: Values) -> Form:
-        """An expression of element functions at these values of its names. Raises Unsupported."""
+        """The form of an expression of element functions, with names bound to forms. Raises Unsupported."""
         match expr:
             case Number(value):
                 return literal(value)
@@ -109,9 +108,10 @@ class Functions:
         raise Unsupported(f"{type(expr).__name__} in the definition of a function")
 
     def call(self, name: str, arguments: Sequence[Callable[[], Form]]) -> Form:
-        """Arithmetic or a declared function of what the arguments compute. Raises Unsupported.
+        """Arithmetic or a declared function of lazily evaluated arguments. Raises Unsupported.
 
-        Where an argument of a definition has no value matters where the definition mentions it: in a comparison, say.
+        Partial applications of an argument are recorded where the definition mentions its parameter, in a comparison,
+        say.
         """
         decl = self.laws.functions.get(name)
         self.symbolic = self.symbolic or name in self.laws.symbols
@@ -126,7 +126,7 @@ class Functions:
 
     @contextmanager
     def _passing(self, passed: Mapping[str, list[Partial]]) -> Iterator[None]:
-        """What the names of a definition stand for brings these partial applications with it."""
+        """Inside, each parameter of a definition brings these partial applications of its argument."""
         before, self.passed = self.passed, passed
         try:
             yield
@@ -134,7 +134,7 @@ class Functions:
             self.passed = before
 
     def apply(self, name: str, values: list[Form]) -> Form:
-        """Arithmetic or a primitive. Raises Unsupported."""
+        """Arithmetic or an element function of forms. Raises Unsupported."""
         match name:
             case "+":
                 return self._sum(*values)
@@ -153,7 +153,7 @@ class Functions:
         return self._call(self.laws.functions[name], values)
 
     def _call(self, decl: FunctionDecl, values: list[Form]) -> Form:
-        """An element function: its definition, or for a primitive itself."""
+        """An element function: its definition inlined, or a primitive."""
         if decl.definition is not None:
             with self._passing({}):
                 return self.value(decl.definition, dict(zip(decl.parameters, values, strict=True)))
@@ -181,9 +181,9 @@ class Functions:
         return found
 
     def step(self, sign: str, left: Form, right: Form, met: Sequence[Partial] = ()) -> Form:
-        """A comparison, worth 1 or 0: of real numbers as a function of their difference.
+        """A comparison as a form worth 1 or 0; between finite sides a function of the difference.
 
-        `met` are the partial applications that the sides are made of.
+        `met` are the partial applications of its sides.
         """
         within = self._where_defined(met)
         if sign == "!=":
@@ -193,7 +193,7 @@ class Functions:
         return self._compared(sign, left, right, within)
 
     def _where_defined(self, met: Sequence[Partial]) -> tuple[Form, ...]:
-        """The partial applications that may have no value, as a set, if there are some."""
+        """The partial applications that are not known to have a value, as one set; () where there are none."""
         known = (has_value(part.function, self.signs, self.laws.functions) for part in met)
         open_parts = [part.family for part, has in zip(met, known, strict=True) if not has]
         return (atom(extremum_atom(open_parts)),) if open_parts else ()
@@ -202,10 +202,9 @@ class Functions:
         return split((left, right), lambda parts: self._compared_case(sign, *parts, within=within))
 
     def _compared_case(self, sign: str, left: Form, right: Form, *, within: tuple[Form, ...]) -> Form:
-        """`>`, `>=` or `==`: of finite sides the sign of the difference, of others a function of both.
+        """`>`, `>=` or `==` without cases: of finite, defined sides a function of the difference, else of both sides.
 
-        So is one of sides that may have no value: at a pole a program may compute an infinity, and then the comparison
-        is no function of the difference.
+        A side that may have no value is compared as it is: at a pole a program may compute an infinity.
         """
         names = {">": "positive", ">=": "not_negative", "==": "zero"}
         if not within and is_finite(left) and is_finite(right):
@@ -242,17 +241,20 @@ class Functions:
         return atom(function(f"fn {name}", parts)) if limit is None else limit
 
     def _limit(self, decl: FunctionDecl, parts: tuple[Form, ...]) -> Form | None:
-        """What a primitive of one argument is at infinity, where that is a plain number."""
+        """The value of a unary primitive at an infinity, where that is finite; else None."""
         value = at_infinity(decl, is_exact(parts[0])) if len(parts) == 1 and is_exact(parts[0]) else None
         plain = value is not None and (isinf(value) or value == int(value))
         return literal(value if isinf(value) else int(value)) if plain and value is not None else None
 
     def expanded(self, form: Form) -> Form:
-        """The form with its addition theorems put to use again, where a substitution has made sums of indices."""
+        """The form with addition theorems applied again, after a substitution has introduced sums of indices."""
         return expanded_sums(form, self.laws.additions, self._of_sum, self.product)
 
     def _of_sum(self, name: str, parts: tuple[Form, ...]) -> Form | None:
-        """What an addition theorem says the function of a sum is: sin(a + b) = sin(a) cos(b) + cos(a) sin(b)."""
+        """The right side of an addition theorem, sin(a + b) = sin(a) cos(b) + cos(a) sin(b).
+
+        None where none applies.
+        """
         laws = self.laws.additions.get(name, ())
         if not laws or not 1 < len(parts[0]) <= MAX_SUMMANDS or not is_finite(parts[0]):
             return None
@@ -262,7 +264,7 @@ class Functions:
         return self._put_in(law, {first.name: parts[0][:1], second.name: parts[0][1:]})
 
     def _rewritten(self, name: str, parts: tuple[Form, ...]) -> Form | None:
-        """What a fact says the function of these is."""
+        """The right side of the first rewrite rule that matches an application, else None."""
         if not all(map(is_finite, parts)):
             return None
         return self._by(self.laws.rewrites.get(name, ()), parts)
@@ -293,7 +295,7 @@ class Functions:
         return all(self.meets(condition, names) for condition in fact.conditions)
 
     def meets(self, condition: Apply, names: Values) -> bool:
-        """Whether a comparison of two numbers is known to hold, wherever both have a value."""
+        """Whether a comparison of two expressions is known to hold wherever both have a value."""
         with self.applications.unfollowed():
             left, right = (self.value(part, names) for part in condition.arguments)
         difference = add(left, scale(right, number(-1)))
@@ -311,7 +313,7 @@ class Functions:
         return not difference
 
     def _sign(self, factor: Function) -> Sign:
-        """The sign of a function, from its facts."""
+        """The sign of a function application, by its sign facts."""
         name = factor.name.removeprefix("fn ")
         if name == factor.name:
             return self._built_in_sign(factor)
@@ -335,7 +337,7 @@ class Functions:
     def _built_in_sign(self, factor: Function) -> Sign:
         match factor.name:
             case "inv":
-                # Where 1 / a has a value a is not 0.
+                # Where 1 / a has a value, a is nonzero.
                 return Sign.POSITIVE if self.signs.form(factor.arguments[0]) is not Sign.UNKNOWN else Sign.UNKNOWN
             case "positive" | "not_negative" | "zero" | "compare >" | "compare >=" | "compare ==":
                 return Sign.NOT_NEGATIVE
@@ -346,7 +348,7 @@ class Functions:
     # ------------------------------------------------------------------------------------------ exponentials
 
     def _exponential(self, decl: FunctionDecl, form: Form, given: tuple[Guard, ...]) -> Form:
-        """f(sum of n t) = product of f(t) ** n, of a finite sum."""
+        """f(sum of n t) = product of f(t) ** n, for a finite sum."""
         name = decl.name
         if not is_finite(form):
             limit = self._limit(decl, (form,))
@@ -372,7 +374,7 @@ class Functions:
         return False
 
     def _at_most_zero(self, form: Form, given: tuple[Guard, ...]) -> bool:
-        """Whether a form is c a - c max(A) for an a of A: then it is at most 0, wherever it has a value."""
+        """Whether a form is c a - c max(A) for a member a of A, hence <= 0 wherever it has a value."""
         for position, term in enumerate(form):
             greatest = replace(term, coefficient=-term.coefficient)
             inner = self.signs.set_in(greatest)
@@ -391,14 +393,14 @@ class Functions:
         return total if len(total) < 2 else split((total,), lambda parts: absorbed(parts[0]))
 
     def product(self, left: Form, right: Form) -> Form:
-        """The product, reduced by squares and by a × (1 / a) = 1."""
+        """The product, reduced by square laws and a × (1 / a) = 1."""
         if is_finite(left) and is_finite(right):
             return reduced_products(multiply(left, right), self.signs, self._square)
         self.applications.multiply(left, right, self.signs)
         return split((left, right), lambda parts: self._product_of_infinite(*parts))
 
     def _product_of_infinite(self, left: Form, right: Form) -> Form:
-        """c (A + B) = c A + c B; what else is a sum stays in brackets."""
+        """c (A + B) = c A + c B where it applies; otherwise sums become atoms named `sum`."""
         if is_finite(left) and is_finite(right):
             return self.product(left, right)
         known = infinite_product(left, right, self.signs)
@@ -407,10 +409,7 @@ class Functions:
         return absorbed(multiply(left, right)) if known is None else known
 
     def _square(self, factor: Atom) -> Form | None:
-        """The square of an atom, where a fact says what it is: f(x) × f(x), and so (1 / f(x)) × (1 / f(x)).
-
-        max(a, 0) × max(a, 0) = a × max(a, 0).
-        """
+        """The square of an atom: max(a, 0)² = a max(a, 0), or a square law, also of 1 / f(x); None without one."""
         if isinstance(factor, Extremum):
             bare = len(factor.families) == 2 and not any(f.bound or f.guards for f in factor.families)
             zero = ZERO in [family.value for family in factor.families]
@@ -432,7 +431,7 @@ class Functions:
         return split((form,), lambda parts: self._inverse(parts[0]))
 
     def _inverse(self, form: Form) -> Form:
-        """What all terms have in common, and depends on no bound index, is inverted by itself."""
+        """1 / form, with the common factors without bound indices inverted separately."""
         if not form:
             raise Unsupported("a division by zero")
         if not is_finite(form):
@@ -464,12 +463,12 @@ class Functions:
 
 
 def set_of(decl: FunctionDecl) -> str | None:
-    """`maximum` or `minimum` for a primitive that is one."""
+    """`maximum` or `minimum` for a primitive that the prover takes for a set, else None."""
     return SETS.get(native(decl) or "")
 
 
 def _only(form: Form) -> Atom | None:
-    """The atom that a form is."""
+    """The atom that a form consists of, else None."""
     if len(form) != 1:
         return None
     (term,) = form
@@ -478,12 +477,12 @@ def _only(form: Form) -> Atom | None:
 
 
 def _are_numbers(names: Values) -> bool:
-    """Whether the names of a fact stand for real numbers: it says nothing of infinity."""
+    """Whether the names of a fact are bound to finite forms, for which facts are stated."""
     return all(map(is_finite, names.values()))
 
 
 def _exponent(term: Term) -> tuple[Term, int]:
-    """exp(term) as exp(base) ** power: the number in front becomes the power."""
+    """exp(term) as exp(base) ** power, the integer coefficient being the power."""
     if len(term.coefficient.terms) != 1:
         return term, 1
     ((monomial, factor),) = term.coefficient.terms
@@ -493,7 +492,7 @@ def _exponent(term: Term) -> tuple[Term, int]:
 
 
 def literal(value: Rational) -> Form:
-    """A number; infinity is a symbol."""
+    """A number as a form; infinity is an atom."""
     if value in (inf, -inf):
         return TOP if value > 0 else BOTTOM
     return constant(number(exact_number(value))) if value else ZERO

@@ -1,6 +1,6 @@
-"""Case split: guards inside function arguments are taken out, f([g] a + [¬g] b) = [g] f(a) + [¬g] f(b).
+"""Case split on guards inside function arguments: f([g] a + [¬g] b) = [g] f(a) + [¬g] f(b).
 
-A function of a concatenation is a concatenation of functions: f([g] a + [not g] b) = [g] f(a) + [not g] f(b).
+This is how a function of a concatenation becomes a concatenation of functions.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ CaseValue = Callable[[tuple[Form, ...], tuple[Guard, ...]], Form]
 
 
 def is_outer(condition: Guard, term: Term) -> bool:
-    """Whether a guard of a term mentions none of its bound indices."""
+    """Whether a guard mentions no index that its term binds, so that it can be moved out of the term."""
     return condition.variables.isdisjoint(term.bound)
 
 
 def split(arguments: tuple[Form, ...], value: Callable[[tuple[Form, ...]], Form], outer: Outer = is_outer) -> Form:
-    """`value` of the arguments, case by case of their outer guards. Raises Unsupported where they are too many."""
+    """The sum over all cases of the arguments' outer guards of [case] × `value`.
+
+    Raises Unsupported for too many cases.
+    """
     return split_given(arguments, lambda parts, _: value(parts), outer)
 
 
 def split_given(arguments: tuple[Form, ...], value: CaseValue, outer: Outer = is_outer) -> Form:
-    """As `split`, where `value` is also told under which guards the case stands."""
+    """As `split`; `value` also gets the guards of the case."""
     found = []
     for count, (guards, parts) in enumerate(cases(arguments, outer), 1):
         if count > MAX_CASES:
@@ -40,7 +43,7 @@ def split_given(arguments: tuple[Form, ...], value: CaseValue, outer: Outer = is
 
 
 def cases(arguments: tuple[Form, ...], outer: Outer = is_outer, taken: tuple[Guard, ...] = ()) -> Iterator[Case]:
-    """Every way in which the outer guards can hold or fail, with the arguments that are left then."""
+    """Each consistent choice of truth values for the outer guards, with the arguments simplified under it."""
     conditions = [g for form in arguments for term in form for g in term.guards if outer(g, term)]
     if not conditions:
         yield taken, arguments
@@ -53,7 +56,7 @@ def cases(arguments: tuple[Form, ...], outer: Outer = is_outer, taken: tuple[Gua
 
 
 def _given(form: Form, condition: Guard) -> Form:
-    """The form where a condition is known to hold."""
+    """The form simplified under a condition: implied guards are dropped, contradicted terms removed."""
     negated = condition.negated()
     return tuple(
         replace(term, guards=tuple(g for g in term.guards if g != condition))

@@ -13,13 +13,16 @@ from .polynomial import ONE, Monomial, Poly, Symbol
 
 
 def common_coefficient(form: Form) -> Poly:
-    """The number in front of every term, 1 where they differ."""
+    """The coefficient that all terms share, 1 where they differ."""
     found = {term.coefficient for term in form}
     return found.pop() if len(found) == 1 else ONE
 
 
 def common_measure(form: Form) -> Poly:
-    """The greatest positive number and product of sizes by which every coefficient can be divided; 1 for sums."""
+    """The greatest positive rational times product of sizes that divides every coefficient.
+
+    1 where a coefficient is not a monomial in sizes.
+    """
     if not form or any(len(term.coefficient.terms) != 1 for term in form):
         return ONE
     entries = [term.coefficient.terms[0] for term in form]
@@ -34,9 +37,10 @@ def common_measure(form: Form) -> Poly:
 
 
 def common_factors(form: Form, exponentials: Collection[str]) -> dict[Atom, int]:
-    """The atoms that every term has and that depend on none of its bound indices, with their least power.
+    """The atoms, free of bound indices, that occur in every term, each with its least power.
 
-    An exponential that a term lacks has power 0 there, so that no negative power is left in the form divided by them.
+    An exponential missing in a term has power 0 there, so that no negative power remains after dividing by these
+    factors.
     """
     found: dict[Atom, int] = {}
     for factor in dict.fromkeys(factor for term in form for factor, _ in term.factors):
@@ -53,7 +57,7 @@ def is_exponential(factor: Atom, exponentials: Collection[str]) -> bool:
 
 
 def divided(form: Form, coefficient: Poly, factors: Mapping[Atom, int]) -> Form:
-    """The form without a coefficient and factors that all its terms have."""
+    """The form divided by a coefficient and by factors that all of its terms contain."""
     return tuple(
         replace(
             term,
@@ -80,7 +84,7 @@ def _lowered(term: Term, factors: Mapping[Atom, int]) -> tuple[tuple[Atom, int],
 
 
 def numerators(form: Form) -> Iterator[tuple[Form, Form]]:
-    """For every a of which terms hold 1 / a: a and the form times a, where that depends on no bound index."""
+    """Pairs (a, the form times a) for each a without bound indices such that some term contains 1 / a."""
     bound = {var for term in form for var in term.bound}
     for inverse in dict.fromkeys(factor for term in form for factor, _ in term.factors):
         if isinstance(inverse, Function) and inverse.name == "inv" and inverse.free.isdisjoint(bound):

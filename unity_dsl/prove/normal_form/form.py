@@ -27,7 +27,7 @@ from .step_limit import spend
 MAX_TERMS = 4_000
 MAX_WEIGHT = 4_000
 MAX_HEIGHT = 24
-"""No form has more terms, no atom is made of more atoms or nested deeper: what grows further is refused."""
+"""Limits of terms in a form, of atoms in an atom and of its nesting; Unsupported beyond them."""
 
 
 NONE: frozenset[int] = frozenset()
@@ -40,7 +40,7 @@ FINITE = frozenset({"inv", "positive", "not_negative", "zero", "compare >", "com
 
 @dataclass(frozen=True)
 class Element:
-    """An element of a tensor. The index has one entry per factor of every dimension, device axes first."""
+    """An element x[i, …] of a tensor. The index has one entry per factor of each dimension, device axes first."""
 
     tensor: str
     index: tuple[Poly, ...]
@@ -64,7 +64,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Function:
-    """A scalar function of forms. Nothing is known of it but its name, and whether it is `known_finite`."""
+    """An uninterpreted scalar function of forms. `known_finite`: its value is a finite number wherever it has one."""
 
     name: str
     arguments: tuple[Form, ...]
@@ -80,17 +80,17 @@ class Function:
 
     @cached_property
     def depth(self) -> int:
-        """The lowest number of an index bound inside, as a positive number."""
+        """The number of levels of bound indices inside: they are numbered from -1 down to -depth."""
         return max((term.depth for argument in self.arguments for term in argument), default=0)
 
     @cached_property
     def weight(self) -> int:
-        """How many atoms it is made of."""
+        """The number of atoms in it, itself included."""
         return 1 + sum(term.weight for argument in self.arguments for term in argument)
 
     @cached_property
     def height(self) -> int:
-        """How deep functions are nested in it."""
+        """The nesting depth of functions and maxima."""
         return 1 + max((term.height for argument in self.arguments for term in argument), default=0)
 
     @cached_property
@@ -119,7 +119,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Family:
-    """The numbers `value` for all bound indices that meet the guards."""
+    """The set {value : bound indices in range, guards}."""
 
     bound: tuple[Var, ...]
     guards: tuple[Guard, ...]
@@ -137,10 +137,10 @@ class Family:
 
 @dataclass(frozen=True)
 class Extremum:
-    """The greatest number of a union of families; of the empty set, minus infinity.
+    """The maximum of a union of families; minus infinity where the union is empty.
 
-    A set, not a sum: a guard removes elements, and equal elements count once. The least number is minus the greatest
-    of the negated ones. `inhabited`: some element is known to be there, whatever the free indices are in their ranges.
+    Members form a set, not a multiset: a guard removes members, and equal members count once. A minimum is minus the
+    maximum of the negated members. `inhabited`: the set is known to be non-empty for all values of the free indices.
     """
 
     families: tuple[Family, ...]
@@ -251,7 +251,7 @@ def free_variables(form: Form) -> frozenset[Var]:
 
 
 def positions(form: Form) -> Iterator[Poly]:
-    """Every index at which a tensor is read and every number that a guard compares, functions and sets included."""
+    """All index polynomials of element reads, and all polynomials compared in guards, atoms included."""
     for term in form:
         yield from (condition.poly for condition in term.guards)
         for factor, _ in term.factors:
@@ -268,24 +268,24 @@ def positions(form: Form) -> Iterator[Poly]:
 
 
 def infinities(form: Form) -> frozenset[int]:
-    """The signs of the infinities that a form may be worth."""
+    """The signs of the infinities that a form may take."""
     return NONE.union(*(term.infinities for term in form))
 
 
 def is_finite(form: Form) -> bool:
-    """Whether a form is known to be a finite number wherever it has a value, so that the laws of a field hold of it."""
+    """Whether the form is finite wherever it has a value, so that the axioms of a field hold for it."""
     return not any(term.infinities for term in form)
 
 
 def infinities_of_power(factor: Atom, power: int) -> frozenset[int]:
-    """Those of an atom to a power. Negative powers are of exponentials, which are 0 at minus infinity."""
+    """The signs of the infinities of an atom to a power; negative powers are of exponentials, which are >= 0."""
     if power < 0 and isinstance(factor, Function) and not all(map(is_finite, factor.arguments)):
         return BOTH
     return factor.infinities
 
 
 def plain_sign(coefficient: Poly) -> int:
-    """1 or -1 for a number or a sum of products of sizes that plainly has that sign, else 0."""
+    """The sign, 1 or -1, of a polynomial in sizes all of whose coefficients have that sign; 0 otherwise."""
     if any(not isinstance(symbol, str) for monomial, _ in coefficient.terms for symbol, _ in monomial):
         return 0
     signs = {1 if factor > 0 else -1 for _, factor in coefficient.terms}
@@ -301,7 +301,7 @@ def atom(factor: Atom) -> Form:
 
 
 def guarded(conditions: Iterable[Guard], form: Form = (Term(ONE),)) -> Form:
-    """[conditions] × form."""
+    """[conditions] × form: the guards conjoined to each term, terms with contradictory guards dropped."""
     conditions = tuple(conditions)
     return tuple(
         replace(term, guards=kept) for term in form if (kept := settled((*term.guards, *conditions))) is not None
@@ -384,7 +384,7 @@ def refreshed_family(family: Family) -> Family:
 
 
 def _renamed(term: Term, bound: tuple[Var, ...]) -> Term:
-    """The term with other bound indices of the same sizes. What its guards say of each other stays as it is."""
+    """The term with its bound indices renamed to others of the same sizes."""
     spend(1 + len(term.guards) // 4)
     mapping = {old: of(new) for old, new in zip(term.bound, bound, strict=True)}
     guards = sorted((condition.substitute(mapping) for condition in term.guards), key=lambda condition: condition.key)

@@ -13,9 +13,9 @@ from .step_limit import spend
 
 
 def multiply(left: Form, right: Form) -> Form:
-    """The product; every copy of a term gets bound indices of its own.
+    """The product. Each copy of a term gets fresh bound indices.
 
-    Raises Unsupported where a sum would be distributed over what may be infinite: (2 - 1) inf is not 2 inf - inf.
+    Raises Unsupported where distributivity fails on infinite operands: (2 - 1) inf is not 2 inf - inf.
     """
     if not (is_finite(left) and is_finite(right)) and not distributes(left, right):
         raise Unsupported("a sum multiplied by what may be infinite")
@@ -26,7 +26,7 @@ def multiply(left: Form, right: Form) -> Form:
 
 
 def distributes(left: Form, right: Form) -> bool:
-    """Whether one side is a product of atoms, and the other one as well or that one finite: c (A + B) = c A + c B."""
+    """Whether c (A + B) = c A + c B applies: one side is one term without a sum, and finite or the other is one."""
     single = [len(form) < 2 and not any(term.bound for term in form) for form in (left, right)]
     return all(single) or (single[0] and is_finite(left)) or (single[1] and is_finite(right))
 
@@ -48,7 +48,7 @@ def _term_product(left: Term, right: Term) -> Term | None:
 
 
 def put_in_place(term: Term, taken: Mapping[Atom, int], value: Form) -> Form:
-    """The term with these factors replaced by a form, which may mention the indices that the term binds."""
+    """The term with these factors replaced by a form, which may mention the term's bound indices."""
     powers = dict(term.factors)
     for factor, power in taken.items():
         powers[factor] -= power
@@ -57,7 +57,7 @@ def put_in_place(term: Term, taken: Mapping[Atom, int], value: Form) -> Form:
 
 
 def enclosed(term: Term, value: Form) -> Form:
-    """The sum over a term's bound indices, under its guards, of a form that may mention them."""
+    """The form summed over a term's bound indices under its guards; the form may mention these indices."""
     parts = ((part, settled((*term.guards, *part.guards))) for part in value)
     return add(tuple(replace(part, bound=term.bound + part.bound, guards=g) for part, g in parts if g is not None))
 
@@ -69,7 +69,10 @@ def summed(form: Form, bound: tuple[Var, ...]) -> Form:
 
 
 def solved(term: Term) -> Term | None:
-    """Bound indices that an equation determines are put in; None where the guards contradict each other."""
+    """The term with bound indices eliminated by its equations (Gaussian, coefficient ±1).
+
+    None where guards contradict.
+    """
     for condition in term.guards:
         if condition.relation is not Relation.EQUAL:
             continue

@@ -1,4 +1,4 @@
-"""Guards: conditions on indices and sizes, from concatenation, slicing, padding and masks."""
+"""Guards: Iverson brackets of comparisons of indices and sizes, from concatenation, slices, padding and masks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEGATION = {Relation.EQUAL: Relation.UNEQUAL, Relation.UNEQUAL: Relation.EQUAL}
 
 @dataclass(frozen=True)
 class Guard:
-    """`poly relation 0`, over whole numbers."""
+    """`poly relation 0`, over the integers."""
 
     poly: Poly
     relation: Relation
@@ -47,7 +47,7 @@ class Guard:
 
     @cached_property
     def verdict(self) -> bool | None:
-        """Whether it holds, or fails, for all indices in range and all sizes >= 1; None where that is not plain."""
+        """True or False where bounds decide the comparison for all indices in range and sizes >= 1, else None."""
         if self.relation is Relation.NOT_NEGATIVE:
             if is_plainly_not_negative(self.poly):
                 return True
@@ -63,7 +63,7 @@ class Guard:
 
 
 def guard(poly: Poly, relation: Relation) -> Guard:
-    """An equation has a positive leading coefficient, so that equal ones are equal objects."""
+    """The normalised guard: equations get a positive leading coefficient, so that equal ones are equal objects."""
     if relation is not Relation.NOT_NEGATIVE and poly.terms and poly.terms[-1][1] < 0:
         poly = -poly
     return Guard(poly, relation)
@@ -91,7 +91,7 @@ def within(index: Poly, size: Poly) -> tuple[Guard, Guard]:
 
 
 def settled(guards: Iterable[Guard]) -> tuple[Guard, ...] | None:
-    """The guards that are not plainly true, each once and in order; None where they contradict each other."""
+    """The guards that bounds do not decide, deduplicated and sorted; None where two contradict, or one is false."""
     kept: dict[Guard, None] = {}
     for condition in guards:
         known = condition.verdict

@@ -1,4 +1,4 @@
-"""Indices in value position: `#` is the tensor whose element at i is i, so `#[i + a]` is `#[i] + a`."""
+"""Indices used as values: the tensor `#` has at i the element i, and `#[i + a]` expands to `#[i] + a`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .polynomial import ONE, Poly, number, of, product
 
 
 def index_value(poly: Poly) -> Form:
-    """An index in value position, a form in the elements of `#`."""
+    """An index used as a value, as a form over elements of `#`."""
     form = ZERO
     for monomial, coefficient in poly.terms:
         part = constant(number(coefficient))
@@ -40,7 +40,7 @@ def index_value(poly: Poly) -> Form:
 
 
 def expanded_indices(form: Form) -> Form:
-    """The form with every `#[i + a]` written as a sum, in the arguments of functions and in sets as well."""
+    """The form with each `#[i + a]` expanded to a sum, in arguments of functions and in maxima as well."""
     return add(*(_expanded(term) for term in form))
 
 
@@ -59,7 +59,7 @@ def _expanded(term: Term) -> Form:
 
 
 def _sum(factor: Atom) -> Form | None:
-    """The sum that an index in value position is, None for one that is a symbol and for other atoms."""
+    """The sum that `#[poly]` expands to; None where the index is a single symbol, and for other atoms."""
     if not isinstance(factor, Element) or factor.tensor != "#" or _is_symbol(factor.index[0]):
         return None
     return index_value(factor.index[0])
@@ -79,6 +79,6 @@ def _with_sums(factor: Atom) -> Atom:
 
 
 def _is_symbol(poly: Poly) -> bool:
-    """Whether an index is one symbol other than a size."""
+    """Whether an index is a single symbol other than a size."""
     ((monomial, coefficient), *others) = poly.terms or (((), 0),)
     return coefficient == 1 and not others and len(monomial) == 1 and not isinstance(monomial[0][0], str)

@@ -1,7 +1,8 @@
-"""Polynomials over sizes and indices: index expressions and coefficients.
+"""Laurent polynomials over sizes and indices, with rational coefficients: index expressions and coefficients of terms.
 
-A size is a string. Powers may be negative for sizes (every size is at least 1), so that `1 / |c|` is a coefficient.
-Terms are kept sorted, hence equality of polynomials is equality of objects and nothing depends on hash order.
+A size is a string. Sizes, which are at least 1, may have negative powers, so that `1 / |c|` is a coefficient.
+
+Terms are sorted: equality of polynomials is equality of objects, and no result depends on hash order.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from itertools import count
 from typing import TypeAlias
 
 MAX_DEGREE = 8
-"""Of products of more sizes nothing is plain: written as 1 + s', each size doubles the number of terms."""
+"""The sign of a monomial of higher degree is not determined: each 1 + s' doubles the number of terms."""
 
 
 @dataclass(frozen=True)
 class Var:
-    """An index. It runs over 0 … size - 1; `number` tells it from every other."""
+    """An index with range 0 … size - 1, identified by `number`."""
 
     number: int
     size: Poly
@@ -34,7 +35,7 @@ class Var:
 
 @dataclass(frozen=True)
 class Entry:
-    """An element of an integer tensor: a number of which nothing is known but 0 <= it < bound."""
+    """An element of an integer tensor: an unknown integer in 0 … bound - 1."""
 
     tensor: str
     index: tuple[Poly, ...]
@@ -47,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Quotient:
-    """`numerator // denominator`, rounded down, where no exact division is known; the denominator is at least 1."""
+    """The floor quotient `numerator // denominator`, denominator >= 1, where it is not known to be exact."""
 
     numerator: Poly
     denominator: Poly
@@ -59,7 +60,7 @@ class Quotient:
 
 @dataclass(frozen=True)
 class Coordinate:
-    """Any whole number: where an element of a tensor stands."""
+    """An unbounded integer variable: one coordinate of an element of a tensor."""
 
     number: int
 
@@ -73,13 +74,13 @@ Monomial: TypeAlias = "tuple[tuple[Symbol, int], ...]"
 
 
 def symbol_key(symbol: Symbol) -> str:
-    """A total order on symbols that is the same on every run; sizes come first."""
+    """The sort key of a symbol: a total order that is the same on every run, sizes first."""
     return symbol if isinstance(symbol, str) else symbol.key
 
 
 @dataclass(frozen=True)
 class Poly:
-    """Sum of coefficient × monomial, sorted, no coefficient 0."""
+    """A sum of coefficient × monomial, sorted, without zero coefficients."""
 
     terms: tuple[tuple[Monomial, Fraction], ...]
 
@@ -124,14 +125,14 @@ class Poly:
 
     @property
     def constant(self) -> Fraction | None:
-        """The number this is, or None."""
+        """The value of a constant polynomial, else None."""
         if not self.terms:
             return Fraction(0)
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it is plainly a whole number: `k / 2` and `1 / k` need not be."""
+    def is_integral(self) -> bool:
+        """Whether coefficients and powers make the value an integer: `k / 2` and `1 / k` need not be one."""
         return all(c.denominator == 1 and all(power > 0 for _, power in m) for m, c in self.terms)
 
     def symbols(self) -> Iterator[Symbol]:
@@ -148,11 +149,11 @@ class Poly:
 
     @cached_property
     def variables(self) -> frozenset[Var]:
-        """The indices it depends on."""
+        """The indices that occur, inside entries and quotients as well."""
         return frozenset(symbol for symbol in self.symbols() if isinstance(symbol, Var))
 
     def coefficient(self, symbol: Symbol) -> Fraction | None:
-        """The number in front of a symbol that occurs in no other way; None where it has no such number."""
+        """The coefficient of a symbol that occurs in one linear term only; None where it occurs otherwise."""
         found = Fraction(0)
         for monomial, coefficient in self.terms:
             if monomial == ((symbol, 1),):
@@ -162,7 +163,7 @@ class Poly:
         return found
 
     def substitute(self, mapping: Mapping[Var, Poly]) -> Poly:
-        """Replace indices, also inside entries and quotients."""
+        """The polynomial with indices replaced, inside entries and quotients as well."""
         if not mapping or self.variables.isdisjoint(mapping):
             return self
         total: dict[Monomial, Fraction] = {}
@@ -177,7 +178,7 @@ class Poly:
         return _poly(total)
 
     def with_size(self, name: str, value: Poly) -> Poly:
-        """Replace a size. Its powers must not be negative, unless the value is a product of sizes."""
+        """The polynomial with a size replaced. Negative powers of it need a value that is a product of sizes."""
         total = ZERO
         for monomial, coefficient in self.terms:
             part = number(coefficient)
@@ -191,7 +192,7 @@ class Poly:
         return total
 
     def divided(self, divisor: Poly) -> tuple[Poly, Poly]:
-        """(quotient, rest) by a monomial: the terms that it divides exactly, and the others."""
+        """(quotient, remainder) by a monomial: the terms that it divides exactly, and the others."""
         ((monomial, coefficient),) = divisor.terms
         exact, rest = {}, {}
         for term, c in self.terms:
@@ -204,7 +205,7 @@ class Poly:
         return _poly(exact), _poly(rest)
 
     def exactly_divided(self, divisor: Poly) -> Poly | None:
-        """The quotient where a divisor leaves no rest, else None: long division in graded lexicographic order."""
+        """The quotient where the remainder is 0, else None: long division in graded lexicographic order."""
         terms = (*self.terms, *divisor.terms)
         symbols = sorted({symbol for monomial, _ in terms for symbol, _ in monomial}, key=symbol_key)
 
@@ -227,7 +228,7 @@ class Poly:
         return whole
 
     def inverse(self) -> Poly | None:
-        """1 / this, where this is one product of sizes; every size is at least 1."""
+        """1 / self for a single product of sizes, else None."""
         if len(self.terms) != 1 or not all(isinstance(symbol, str) for symbol, _ in self.terms[0][0]):
             return None
         ((monomial, coefficient),) = self.terms
@@ -263,7 +264,7 @@ def _poly(terms: Mapping[Monomial, Fraction]) -> Poly:
 
 
 def divided_monomial(left: Monomial, right: Monomial) -> Monomial:
-    """left / right, with negative powers where it does not divide."""
+    """left / right, with negative powers where right does not divide left."""
     return _product(left, tuple((symbol, -power) for symbol, power in right))
 
 
@@ -289,7 +290,7 @@ def of(symbol: Symbol) -> Poly:
 
 
 def power_of(base: Poly, power: int) -> Poly:
-    """base ** power; a negative power of a product of sizes only."""
+    """base ** power; negative powers of products of sizes only."""
     if power < 0:
         inverse = base.inverse()
         if inverse is None:
@@ -302,9 +303,9 @@ def power_of(base: Poly, power: int) -> Poly:
 
 
 def quotient(numerator: Poly, denominator: Poly) -> Poly:
-    """numerator // denominator, rounded down, of whole numbers, where the denominator is at least 1.
+    """The floor quotient of integer polynomials, with denominator >= 1, normalised by three laws.
 
-    (d q + r) // d = q + r // d; r // d = 0 where 0 <= r < d is plain; (n // c + r) // d = (n + c r) // (c d).
+    (d q + r) // d = q + r // d; r // d = 0 where bounds show 0 <= r < d; (n // c + r) // d = (n + c r) // (c d).
     """
     if len(denominator.terms) != 1:
         return of(Quotient(numerator, denominator))
@@ -323,10 +324,10 @@ def quotient(numerator: Poly, denominator: Poly) -> Poly:
 
 
 def is_plainly_not_negative(poly: Poly) -> bool:
-    """Whether a polynomial is at least 0 for all indices in range and all sizes >= 1, as far as its terms tell.
+    """Whether poly >= 0 for all indices in range and all sizes >= 1, by a sufficient test of the coefficients.
 
-    Indices are put at the end of their range that makes it least; what is left is a polynomial in sizes, which with
-    every size s written as 1 + s' is at least 0 when no coefficient is negative.
+    Each index is replaced by the end of its range that minimises the value; in the remaining polynomial each size s is
+    replaced by 1 + s', and the value is non-negative if no coefficient is negative.
     """
     least = ZERO
     for monomial, coefficient in poly.terms:
@@ -351,7 +352,7 @@ def is_plainly_not_negative(poly: Poly) -> bool:
 
 @lru_cache(maxsize=4096)
 def _shifted_term(sizes: Monomial, coefficient: Fraction) -> Poly:
-    """A product of sizes with every s written as 1 + s', which is at least 0."""
+    """A product of sizes with each size s replaced by 1 + s', s' >= 0."""
     part = number(coefficient)
     for symbol, power in sizes:
         part = part * power_of(of(symbol) + ONE, power)
@@ -360,7 +361,7 @@ def _shifted_term(sizes: Monomial, coefficient: Fraction) -> Poly:
 
 @lru_cache(maxsize=4096)
 def _shifted(size: Poly) -> Poly | None:
-    """A polynomial in sizes with every s written as 1 + s'; None with a quotient, which may be less than 1."""
+    """A polynomial in sizes with each s replaced by 1 + s'; None where it contains a quotient, which may be below 1."""
     total = ZERO
     for monomial, coefficient in size.terms:
         if not all(isinstance(symbol, str) and power > 0 for symbol, power in monomial):
@@ -384,7 +385,7 @@ _numbers = count(1)
 
 
 def coordinate() -> Poly:
-    """A coordinate that occurs nowhere else."""
+    """A fresh coordinate."""
     return of(Coordinate(next(_numbers)))
 
 

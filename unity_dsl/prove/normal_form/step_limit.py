@@ -1,7 +1,7 @@
-"""The step budget of a proof: work is counted, never timed, so that answers are the same on every run.
+"""The step budget of a proof. Steps are counted instead of time, so that answers are the same on every run.
 
-A step is some tens of microseconds: a term substituted, two terms multiplied, a pair of reads unified, a thousand steps
-of z3, some thousand elements computed in NumPy.
+A step takes some tens of microseconds: a term substituted, two terms multiplied, a pair of reads unified, a thousand
+resource units of z3, some thousand elements computed in NumPy.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 
 class Unsupported(Exception):
-    """The prover has no method for something. The first argument says for what."""
+    """The prover has no method for a construct, which the first argument names."""
 
 
 class OutOfSteps(Unsupported):
-    """A question took more steps than it may."""
+    """The step budget of a question is exhausted."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ _METER: ContextVar[_Meter | None] = ContextVar("steps", default=None)
 
 @contextmanager
 def limited(steps: int) -> Iterator[None]:
-    """What is done inside may take so many steps, and no more than are left outside. Raises OutOfSteps from `spend`."""
+    """Limits the steps inside to `steps` and to the rest of the enclosing limit. `spend` raises OutOfSteps."""
     around = _METER.get()
     allowed = steps if around is None else min(steps, max(around.left, 0))
     meter = _Meter(allowed, allowed)
@@ -45,7 +45,7 @@ def limited(steps: int) -> Iterator[None]:
 
 
 def spend(steps: int = 1) -> None:
-    """Counts steps. Raises OutOfSteps once there are more than allowed, and from then on each time."""
+    """Counts steps. Raises OutOfSteps once the budget is exhausted, and on each later call."""
     meter = _METER.get()
     if meter is not None:
         meter.left -= steps
@@ -54,6 +54,6 @@ def spend(steps: int = 1) -> None:
 
 
 def steps_left() -> int | None:
-    """How many steps are left, None where there is no limit."""
+    """The steps left, None without a limit."""
     meter = _METER.get()
     return None if meter is None else max(meter.left, 0)

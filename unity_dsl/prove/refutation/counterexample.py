@@ -1,6 +1,6 @@
-"""Shrinks and prints counterexamples: small sizes, inputs of few whole numbers, a table.
+"""Shrinks and prints counterexamples: small sizes, inputs of few integers, a table.
 
-Whatever is shown was computed by running both sides in NumPy at these very sizes and inputs.
+All values shown come from evaluating both sides in NumPy at the sizes and inputs shown.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..translation.size_assumptions import Claim
 from .numeric_run import SPARSE, Array, Difference, IllShaped, InputValues, Numbers, Run, witness_sizes
 
 SIZE_RUNS = 60
-"""Sizes at which both sides are run, to find smaller ones."""
+"""Limit of evaluations to find smaller sizes."""
 INPUT_RUNS = 200
-"""Inputs on which both sides are run, to find simpler ones."""
+"""Limit of evaluations to find simpler inputs."""
 SEEDS = (2, 11, 4, 1, SPARSE, SPARSE + 1)
-"""Draws of the inputs at each size: whole numbers with ties and zeros, numbers without a pattern; of both signs."""
+"""Seeds of inputs at each size: integers with ties and zeros, generic numbers; of both signs."""
 WHOLE_SEEDS = (2, 11, 14, 8, SPARSE, SPARSE + 1)
 SIDES = ("left", "right")
 SHOWN = 12
@@ -34,7 +34,7 @@ SHOWN = 12
 
 @dataclass
 class Shrinking:
-    """A rule at given ranks, and a search for a smaller difference."""
+    """The search for a smaller difference of a rule at given ranks."""
 
     rule: RuleDecl
     claim: Claim
@@ -46,7 +46,7 @@ class Shrinking:
         return Run(self.rule, self.claim, self.library, self.ranks, self.views, sizes)
 
     def smallest(self, found: Difference) -> Difference:
-        """A difference at sizes that are as small, with inputs as simple, as the bounds let one find."""
+        """The smallest sizes and simplest inputs found, within the limits, that still give a difference."""
         return self._simpler(self._smaller(found))
 
     # ------------------------------------------------------------------------------------------ sizes
@@ -65,7 +65,7 @@ class Shrinking:
         return found
 
     def _reduced(self, found: Difference) -> Difference:
-        """One size after another made as small as it may be, the others left alone."""
+        """Each size minimised in turn, the others fixed."""
         for name in found.sizes:
             for value in sorted({1, 2, found.sizes[name] // 2} & set(range(1, found.sizes[name]))):
                 sizes = {**found.sizes, name: value}
@@ -90,7 +90,7 @@ class Shrinking:
     # ------------------------------------------------------------------------------------------ inputs
 
     def _simpler(self, found: Difference) -> Difference:
-        """Whole numbers, then 0 for whole inputs and single elements, then 1 or -1 for what must not be 0."""
+        """Simplifies inputs: to integers, then inputs and single elements to 0, then to ±1 where 0 is not allowed."""
         run = self.run_at(found.sizes)
         for seed in WHOLE_SEEDS:
             whole = _difference_at(run, dict(run.inputs(seed)))
@@ -118,7 +118,7 @@ class Shrinking:
 
 
 def _difference_at(run: Run, inputs: Mapping[str, Numbers]) -> Difference | None:
-    """A difference on these inputs. Where the first outputs agree on them, a later one may have no meaning."""
+    """A difference on these inputs. A later output may be undefined where the first ones agree."""
     try:
         return run.difference_at(inputs)
     except (IllShaped, Unsupported):
@@ -126,14 +126,14 @@ def _difference_at(run: Run, inputs: Mapping[str, Numbers]) -> Difference | None
 
 
 def smaller_sizes(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Sizes of a smaller sum, the smallest sums first."""
+    """The size assignments with a smaller sum, in increasing order of the sum."""
     for excess in range(sum(sizes.values()) - len(sizes)):
         for raised in combinations_with_replacement(sizes, excess):
             yield {name: 1 + raised.count(name) for name in sizes}
 
 
 def _is_like(found: Difference, before: Difference) -> bool:
-    """Values where there were values, and finite ones where they were finite."""
+    """Whether values stay values and finite ones stay finite, so that shrinking keeps the kind of difference."""
     if (found.shapes is None) != (before.shapes is None):
         return False
     return not (isfinite(before.left) and isfinite(before.right)) or (isfinite(found.left) and isfinite(found.right))
@@ -166,9 +166,9 @@ def _numbers(inputs: Sequence[InputValues]) -> dict[str, Numbers]:
 
 
 def confirmed(difference: Difference, rule: RuleDecl, library: Library) -> Difference | None:
-    """The difference found again from its own sizes and inputs; None where the sides do not differ there.
+    """The difference re-evaluated from its own sizes and inputs; None where the sides agree there.
 
-    Raises IllShaped where the rule has no meaning at these sizes, and InputError as the rule is read.
+    Raises IllShaped where the rule is ill-shaped at these sizes, and InputError as reading the rule does.
     """
     if difference.evaluation:
         library = outside_training(library)
@@ -183,7 +183,7 @@ def confirmed(difference: Difference, rule: RuleDecl, library: Library) -> Diffe
 
 
 def outside_training(library: Library) -> Library:
-    """The library with what its operators compute outside training."""
+    """The library with the operators' `eval` clauses in place of their statements."""
     operators = {
         name: replace(decl, statements=decl.evaluation or decl.statements, evaluation=())
         for name, decl in library.operators.items()
@@ -192,7 +192,7 @@ def outside_training(library: Library) -> Library:
 
 
 def counterexample_table(difference: Difference, rule: RuleDecl, library: Library) -> str:
-    """The sizes, inputs, place and both values, one a line. Raises ValueError where the sides do not differ there."""
+    """The sizes, inputs, position and both values, one a line. Raises ValueError where the sides agree there."""
     found = confirmed(difference, rule, library)
     if found is None:
         raise ValueError(f"the sides of `{rule.name}` do not differ there")
@@ -216,12 +216,12 @@ def counterexample_table(difference: Difference, rule: RuleDecl, library: Librar
 
 
 def _label(given: InputValues) -> str:
-    """The name; the leading dimensions that are device axes."""
+    """The name of an input with its device axes."""
     return f"{given.name} over {', '.join(f'@{name}' for name in given.devices)}" if given.devices else given.name
 
 
 def _values_text(given: InputValues) -> str:
-    """All elements of a small input; of another those that are not 0."""
+    """All elements of a small input, the nonzero ones of a large one."""
     shape = list(given.shape)
     if len(given.values) <= SHOWN:
         return _nested(given.numbers().array)
@@ -237,7 +237,7 @@ def _nested(values: Array) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number in at most 8 digits, a whole one without a point; nan as what it stands for."""
+    """A number in at most 8 digits, integers without a point; nan as `no value`."""
     if isnan(value):
         return "no value"
     return str(int(value)) if isfinite(value) and value == int(value) and abs(value) < 1e15 else f"{value:.8g}"

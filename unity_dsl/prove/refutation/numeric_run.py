@@ -1,4 +1,4 @@
-"""Runs both sides of a rule at numbers, by the reference evaluation, and finds where they differ."""
+"""Evaluates both sides of a rule at numbers, by the reference evaluation, and finds where they differ."""
 
 from __future__ import annotations
 
@@ -44,26 +44,27 @@ from ..translation.symbolic_sizes import Factors, valued
 Array = npt.NDArray[Any]
 TOLERANCE = 1e-9
 SPARSE = 100
-"""The first draw of inputs that are 0, or -1; at the first all integers are 0, so that masks keep nothing."""
+"""The first seed of inputs of 0, then of -1; at the first all integers are 0, so that masks are empty."""
 LARGE = 200
-"""The first draw of inputs up to a million."""
+"""The first seed of inputs up to a million."""
 LONG = 75
-"""A size at which masks that bite far out do."""
+"""A size large enough for masks that act at large indices only."""
 CALLING, ELEMENTS = 4, 1_000
-"""An operator is so many steps, and one more for so many elements."""
+"""Steps counted for each call, and elements counted as one more."""
 MAX_ELEMENTS = 200_000
-"""No witness is larger: the reference evaluates by brute force."""
+"""Limit of elements of a tensor: the reference evaluates by brute force."""
 
 
 class IllShaped(Exception):
-    """The rule has no meaning at these sizes. The first argument says why."""
+    """The rule is ill-shaped at these sizes. The first argument says why."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A tensor's numbers. The leading dimensions are its device axes, in their order.
+    """A tensor of numbers; its leading dimensions are its device axes, in order.
 
-    `error` bounds how far each is from the true value, where that is followed; `undefined` is true where none exists.
+    `error` bounds the distance of each element from its true value, if followed; `undefined` marks elements without
+    one.
     """
 
     devices: tuple[str, ...]
@@ -73,14 +74,14 @@ class Numbers:
     undefined: Array | None = None
 
     def in_order(self, devices: tuple[str, ...]) -> Numbers:
-        """The same with these device axes first, in this order; others of its own follow."""
+        """The tensor with these device axes first, in this order, followed by its others."""
         order = [self.devices.index(name) for name in devices if name in self.devices]
         order += [axis for axis in range(self.array.ndim) if axis not in order]
         error, undefined = (None if a is None else a.transpose(order) for a in (self.error, self.undefined))
         return replace(self, array=self.array.transpose(order), error=error, undefined=undefined)
 
     def at(self, place: tuple[int, ...]) -> Bounded:
-        """What one device has."""
+        """The slice of one device."""
         return self.bounded.map(lambda part: part[place])
 
     @property
@@ -107,15 +108,13 @@ class InputValues:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the two sides differ: sizes, output, position (device axes first), both values, and the inputs.
+    """A place where the two sides differ: sizes, output, position (device axes first), both values, and the inputs.
 
-    `sizes` are those of the free symbols of the prover, `written` those of the names in the rule's text.
-
-    Where already the shapes differ, `shapes` are the two, there is no position, and the values are the numbers of
-    elements. `ranks` are those of the rule's rest groups; the axes of a group `b` have sizes named `b.0`, `b.1`, …
-    With `evaluation` the operators are what they are outside training. Where the right side has no value, `right` is
-    `math.nan` itself, so that equal differences compare as equal. `reals` are the real numbers of the rule; those that
-    no condition determines are inputs as well.
+    `sizes` are by the prover's symbols, `written` by the names in the rule's text. Where the shapes differ, `shapes`
+    are the two, the position is empty, and the values are the numbers of elements. `ranks` are those of the rule's rest
+    groups; axes of a group `b` have sizes `b.0`, `b.1`, … With `evaluation` the operators' `eval` clauses apply. Where
+    the right side has no value, `right` is the object `math.nan`, so that equal differences compare as equal. `reals`
+    are the real numbers of the rule; those that no condition determines are inputs as well.
     """
 
     sizes: Mapping[str, int]
@@ -131,7 +130,7 @@ class Difference:
     reals: Mapping[str, Fraction] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as lists, numbers and texts; numbers that are not finite as texts (`inf`, `nan`)."""
+        """The difference as JSON values; numbers that are not finite as texts (`inf`, `nan`)."""
         found: dict[str, Any] = {
             "sizes": dict(self.written),
             "ranks": dict(self.ranks),
@@ -166,7 +165,7 @@ def _finite(value: float) -> float | str:
 
 @dataclass
 class Run:
-    """A rule at numbers for its sizes."""
+    """The evaluation of a rule at numbers for its sizes."""
 
     rule: RuleDecl
     claim: Claim
@@ -178,11 +177,11 @@ class Run:
     instances: dict[int, Instance] = field(default_factory=dict)
 
     def difference(self, seed: int) -> Difference | None:
-        """The first place where the sides differ on random inputs. Raises IllShaped and Unsupported."""
+        """The first difference on random inputs. Raises IllShaped and Unsupported."""
         return self.difference_at(dict(self.inputs(seed)))
 
     def difference_at(self, inputs: Mapping[str, Numbers]) -> Difference | None:
-        """The first place where the sides differ on these inputs. Raises IllShaped and Unsupported.
+        """The first difference on these inputs. Raises IllShaped and Unsupported.
 
         None where real numbers among the inputs do not meet the conditions.
         """
@@ -211,7 +210,10 @@ class Run:
         return {name: numbers[name] for name in sorted(names)}
 
     def _compare(self, output: int, left: Numbers, right: Numbers, inputs: Mapping[str, Numbers]) -> Difference | None:
-        """Equality is claimed wherever the left side has a value: the right side must have it there, too."""
+        """The first difference of one output.
+
+        Refinement: where the left side has a value, the right side must have the same.
+        """
         if set(left.devices) != set(right.devices):
             raise IllShaped("the two sides have other device axes")
         first, second = left.array, right.in_order(left.devices).array
@@ -231,10 +233,10 @@ class Run:
         return Difference(self.sizes, output, position, found, nan if isnan(other) else other)
 
     def _certain(self, output: int, inputs: Mapping[str, Numbers]) -> Array:
-        """Where a difference is one of real numbers.
+        """Elements whose difference is not due to rounding.
 
-        The left side certainly has a value, and the right side certainly has none, or one that is farther from it than
-        both rounding errors.
+        The left side certainly has a value; the right side certainly has none, or one farther away than both error
+        bounds.
         """
         bounded = BoundedRun(
             self.rule, self.claim, self.library, self.ranks, self.views, self.sizes, dict(inputs), self.instances
@@ -248,14 +250,17 @@ class Run:
         return np.asarray(left.decided & (right.undefined | apart))
 
     def _has_value(self, array: Array) -> Array:
-        """Where an array has a value. Infinity is one only if an operator says `inf`; else it is a quotient by 0."""
+        """Whether each element has a value. Infinity is one only if an operator contains `inf`.
+
+        Else it is a quotient by 0.
+        """
         decls = (declaration(call, self.library) for call in calls(self.rule))
         nodes = (node for decl in decls for made in decl.statements for node in walk(made.value))
         infinite = any(isinstance(node, Number) and isinf(node.value) for node in nodes)
         return ~np.isnan(array) if infinite else np.isfinite(array)
 
     def inputs(self, seed: int) -> Iterator[tuple[str, Numbers]]:
-        """Random inputs. Raises IllShaped where they are too large, Unsupported where a size is no whole number."""
+        """Random inputs. Raises IllShaped where they are too large, Unsupported where a size is not an integer."""
         random = np.random.default_rng(seed)
         numbers = [tensor.name for tensor in self.rule.inputs if tensor.real]
         reals = drawn_reals(self.claim, numbers, self.sizes, seed)
@@ -301,10 +306,10 @@ class Run:
         if not set(new).isdisjoint(mapped):
             raise IllShaped(f"`{call.name}` makes a device axis that is there already")
         parts = [operand.in_order(mapped) for operand in operands]
-        # A parallel op moves integers as it moves floats.
+        # Parallel ops apply to integers as to floats.
         moved = None if call.degrees is None else operands[0].integer_range
         ranges = [None if call.degrees is not None else operand.integer_range for operand in operands]
-        # The shapes are those of the sizes, so that a call is the same instance on other inputs.
+        # Shapes depend on sizes alone, so the instance of a call is the same for all inputs.
         key = id(call) if pattern is None else id(pattern)
         if key not in self.instances:
             shapes = [part.array.shape[len(mapped) :] for part in parts]
@@ -346,7 +351,7 @@ class Run:
         dims: Sequence[tuple[int, ...]],
         ranges: Sequence[int | None],
     ) -> Instance:
-        """The operator on one device."""
+        """The instance of a call on one device."""
         decl = declaration(call, self.library)
         shapes = [Shape(shape, bound) for shape, bound in zip(dims, ranges, strict=True)]
         given = {name: number_of(attribute_value(expr, self.claim), self.sizes) for name, expr in call.attributes}
@@ -361,9 +366,9 @@ class Run:
             raise IllShaped(error.diagnostic.message) from None
 
     def _binding(self, view: GraphView, shape: Sequence[int]) -> Binding:
-        """How a view divides the dimensions: as it does in symbols, else by the sizes that its names have in the rule.
+        """The dimensions of a view: as divided in symbols, else by the sizes of its names in the rule.
 
-        Raises IllShaped where they do not divide a dimension, Unsupported where two factors or more are unknown.
+        Raises IllShaped where they do not divide a dimension, Unsupported where several factors are unknown.
         """
         if id(view) in self.views:
             return view_binding(view, self.views[id(view)], self.sizes)
@@ -389,7 +394,7 @@ class Run:
 
 
 class BoundedRun(Run):
-    """A rule at numbers, with bounds on the rounding errors."""
+    """The evaluation of a rule with bounds on the rounding errors."""
 
     def _evaluated(self, instance: Instance, operands: Sequence[Bounded], result: int) -> Bounded:
         named = {operand.name: value for operand, value in zip(instance.inputs, operands, strict=True)}
@@ -407,9 +412,9 @@ def _recorded(inputs: Mapping[str, Numbers]) -> Iterator[InputValues]:
 
 
 def _floats(random: np.random.Generator, shape: tuple[int, ...], seed: int) -> Array:
-    """Numbers without a pattern; every third draw is of few whole numbers, so that there are ties and zeros.
+    """Generic random numbers; every third seed gives small integers, so that there are ties and zeros.
 
-    From `SPARSE` on all are 0, then all -1, then of -1, 0 and 1: there partial functions have no value.
+    From `SPARSE` on all are 0, then all -1, then of -1, 0 and 1, where partial functions are undefined.
     """
     if seed >= LARGE:
         return np.round(random.choice((-1.0, 1.0), shape) * 10.0 ** random.uniform(0, 6, shape))
@@ -422,7 +427,7 @@ def _floats(random: np.random.Generator, shape: tuple[int, ...], seed: int) -> A
 
 
 def long_sizes(claim: Claim, names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Small sizes that meet the conditions but for one, which is long: each in turn, where that meets them as well."""
+    """Small size assignments with one size of `LONG`, each in turn, that meet the conditions."""
     small = witness_sizes(claim, names, 0)
     for name in names:
         sizes = {**(small or {}), name: LONG}
@@ -431,7 +436,7 @@ def long_sizes(claim: Claim, names: Sequence[str]) -> Iterator[dict[str, int]]:
 
 
 def witness_sizes(claim: Claim, names: Sequence[str], seed: int, least: int = 2) -> dict[str, int] | None:
-    """Numbers for the sizes that meet the conditions, pairwise different where that can be; None if none is found."""
+    """Sizes that meet the conditions, pairwise different if possible; None if none are found."""
     random = Random(seed)
     for attempt in range(600):
         top = least + len(names) + (attempt // 50 if attempt < 400 else 2 ** (attempt // 50))

@@ -1,11 +1,11 @@
-"""Proves that an operator on halos of windowed axes, or on pieces of merged ones, is the operator.
+"""Proves that an operator on halos of windowed axes, or on blocks of merged ones, equals the operator on one device.
 
-Windows. The axis has p × e positions; a dimension that is read around it, in steps of s, has p × s e. Each device holds
-of it what the declared op gives it, and runs the operator's equations over its own e positions of the axis: a read at
-global position g is one of the local tensor at g - start(@p), where start is the op's own index at local position 0.
-Obligations: that position is inside for every read, whether g is or not; the results are those of the operator. The
-lengths of axes that say how wide a window is are the instance's, as the op's attributes are; p, e and all other sizes
-are symbols.
+Windows. The axis has p × e positions; a dimension that is read around it with step s has p × s e. Each device gets of
+it what the declared op gives, and evaluates the operator's equations over its own e positions of the axis: a read at
+global position g becomes one of the local tensor at g - start(@p), where start is the op's own index at local position
+0. Obligations: that local position is in bounds for every read that is in bounds globally, and the results equal those
+of the operator. Window widths are numbers of the instance, as are the op's attributes; p, e and all other sizes are
+symbols.
 
 Merged dimensions. Of (h k), divided along k, the op gives each device the slices that dividing the axis k itself gives.
 """
@@ -41,9 +41,9 @@ from .window_subject import axes_beside
 
 
 def prove_halo(subject: Subject, axis: str, by: str, library: Library) -> Answer:
-    """Whether `by` gives each of any number of devices what it needs where the axis is divided.
+    """Whether `by` gives each of any number of devices all that it reads where the axis is divided.
 
-    Of what is read around the axis, the results being then those of the operator; else of dimensions that merge it.
+    For dimensions read around the axis the results must equal the operator's; for merged dimensions the slices must.
     """
     axis = subject.axes.get(axis, axis)
     theorem = _windows if axis in windowed(subject.instance, library) else _merged
@@ -65,7 +65,7 @@ def _windows(subject: Subject, axis: str, by: str, library: Library, functions: 
 
 
 class _WindowDivision(Division):
-    """One axis divided, with windows of what is read around it."""
+    """The division of one axis, with windows of the dimensions read around it."""
 
     def __init__(
         self, subject: Subject, axis: str, window: Windowed, declaration: ParallelDecl, functions: Functions
@@ -76,7 +76,7 @@ class _WindowDivision(Division):
         self.starts: dict[tuple[str, int], Poly] = {}
 
     def sizes(self) -> Sizes:
-        instance, given = self.instance, {self.axis: self.whole}
+        instance, given = self.instance, {self.axis: self.axis_factors}
         for name in axes_beside(instance, self.window, self.axis):
             given[name] = factors_of(number(instance.sizes[name]))
         for reach in self.window.reaches:
@@ -88,11 +88,11 @@ class _WindowDivision(Division):
         return sizes
 
     def _around(self, reach: Reach) -> Factors:
-        """The dimension that is read in steps along the axis, as one: positions in it are no tuples."""
-        return (product(self.whole).scaled(reach.step),)
+        """The dimension read with a step along the axis, as one factor: its positions are not tuples."""
+        return (product(self.axis_factors).scaled(reach.step),)
 
     def _inhabited(self, sizes: Sizes) -> None:
-        """What conditions of the operator ask beyond that holds at the instance, all positions on one device."""
+        """Checks the operator's conditions at the instance's sizes, with all positions on one device. Raises Failed."""
         named = {**self.instance.sizes, DEGREE: 1, LOCAL: self.instance.sizes[self.axis]}
         for condition in self.arithmetic.conditions:
             symbols = (symbol for symbol in condition.poly.symbols() if not isinstance(symbol, Quotient))
@@ -112,7 +112,7 @@ class _WindowDivision(Division):
         return input_tensor(operand.name, {}, dims, None)
 
     def slice(self, operand: Operand, tensor: Tensor, device: Var) -> Tensor:
-        """A window of what is read around the axis, as the declared op makes it."""
+        """The window of a dimension read around the axis, as the declared op produces it."""
         reach = self.window.reach(operand.name)
         if reach is None:
             return super().slice(operand, tensor, device)
@@ -120,11 +120,11 @@ class _WindowDivision(Division):
         if attributes is None:
             raise Failed("in_bounds", f"`{self.declaration.name}` holds too little of `{operand.name}`")
         numeric = _instance(self.declaration, self.instance.shape(operand), reach.dim, attributes, 1)
-        held = _HaloCall(numeric, tensor, {}, self.functions)
-        (made,) = held.run()
+        call = _HaloCall(numeric, tensor, {}, self.functions)
+        (made,) = call.run()
         ((own,), *dims) = made.dims
         (local,) = dims[reach.dim]
-        position = held.global_position(reach.dim).substitute({own: of(device)})
+        position = call.global_position(reach.dim).substitute({own: of(device)})
         start = position.substitute({local: number(0)})
         if position != start + of(local):
             raise Unsupported("windows that are not in one piece")
@@ -137,7 +137,7 @@ class _WindowDivision(Division):
 
 
 class _OnWindows(OnDevice):
-    """The equations on one device, reading windows at the global position less where they start."""
+    """The equations on one device: a read of a window at the global position minus the window's start."""
 
     def __init__(
         self,
@@ -153,13 +153,16 @@ class _OnWindows(OnDevice):
         self.extents = extents
 
     def _read(self, read: Read) -> Form:
-        """A read that is 0 outside takes what the window holds there; one with another fill asks where it is."""
+        """A read with fill 0 relies on the window's own fill.
+
+        One with another fill is guarded by its global position.
+        """
         outside = self._outside(read)
         if not outside or not (isinstance(read.fill, Number) and read.fill.value == 0):
             return super()._read(read)
         parts, inside = self._place(read)
-        held = tuple(condition for condition in inside if condition not in outside)
-        return guarded(held, self._at(self.tensors[read.tensor], parts, held))
+        guards = tuple(condition for condition in inside if condition not in outside)
+        return guarded(guards, self._at(self.tensors[read.tensor], parts, guards))
 
     def _outside(self, read: Read) -> list[Guard]:
         places = [(dim, self.extents.get((read.tensor, dim))) for dim in range(len(read.index))]
@@ -167,7 +170,7 @@ class _OnWindows(OnDevice):
             condition
             for dim, extent in places
             if extent is not None
-            for condition in within(self._whole(read.index[dim]), extent)
+            for condition in within(self._as_integer(read.index[dim]), extent)
         ]
 
     def _factored(
@@ -176,7 +179,7 @@ class _OnWindows(OnDevice):
         extent = self.extents.get((read.tensor, place))
         if extent is None:
             return super()._factored(read, place, dim, index)
-        position = self._whole(index)
+        position = self._as_integer(index)
         local, (own,) = position - self.starts[read.tensor, place], dim
         for condition in within(local, own.size):
             if not self.sizes.arithmetic.certain(condition):
@@ -194,7 +197,10 @@ def _met(condition: Guard, value: int) -> bool:
 
 
 class _HaloCall(Call):
-    """A declared op on a tensor with symbolic sizes. `attributes` are in the symbols, by name; others are numbers."""
+    """A declared op applied to a tensor with symbolic sizes. `attributes` are given in symbols.
+
+    The others are numbers.
+    """
 
     def __init__(self, made: Instance, tensor: Tensor, attributes: Mapping[str, Poly], functions: Functions) -> None:
         (device,) = made.outputs[0].dims[0]
@@ -206,16 +212,16 @@ class _HaloCall(Call):
         super().__init__(made, {made.inputs[0].name: tensor}, sizes, (), functions)
 
     def global_position(self, dim: int) -> Poly:
-        """The index of a dimension that the op declares, after `run`."""
+        """The op's own index of a dimension it declares, after `run`."""
         (equation,) = self.instance.equations
         assert isinstance(equation.value, Read)
-        return self._whole(equation.value.index[dim])
+        return self._as_integer(equation.value.index[dim])
 
 
 def _instance(
     declaration: ParallelDecl, shape: Sequence[int], dim: int, attributes: Attributes, degree: int
 ) -> Instance:
-    """A declared cut of one dimension at numbers. Raises Unsupported where it cannot be."""
+    """The instance of an op that divides one dimension, at numbers. Raises Unsupported where there is none."""
     free = free_attributes(declaration)
     given = {a.name: dim for a in declaration.attributes if a.default is None and a.name not in free}
     (name,) = declaration.degrees
@@ -228,7 +234,7 @@ def _instance(
 # ---------------------------------------------------------------------------------------------- merged dimensions
 
 _WITNESS = 2, 5
-"""Devices, and positions of the divided axis on each, at which attributes are looked for."""
+"""Devices, and positions of the divided axis on each, at which values of the op's attributes are searched for."""
 
 
 def _merged(subject: Subject, axis: str, by: str, library: Library, functions: Functions) -> tuple[Obligation, ...]:
@@ -257,7 +263,7 @@ def _holds_slices(
     sizes: Sizes,
     functions: Functions,
 ) -> bool:
-    """Whether some values of the op's attributes, in the symbols, give each device its slice of the dimension."""
+    """Whether some symbolic values of the op's attributes give each device its slice of the dimension."""
     dim = operand.dims[place]
     before, after = dim[: dim.index(axis)], dim[dim.index(axis) + 1 :]
     degree, local = _WITNESS
@@ -276,8 +282,8 @@ def _holds_slices(
     own = tensor.dims[place][sum(len(sizes.dims[name]) for name in before)]
     for choice in combinations(*guesses):
         try:
-            held = _HaloCall(made.instance, tensor, dict(choice), functions)
-            (result,) = held.run()
+            call = _HaloCall(made.instance, tensor, dict(choice), functions)
+            (result,) = call.run()
         except (Failed, Unsupported):
             continue
         if _is_slice(result, tensor, own, sizes.arithmetic):
@@ -286,18 +292,18 @@ def _holds_slices(
 
 
 def _guesses(name: str, value: int, made: Subject, local: int, block: Poly) -> Iterator[Poly]:
-    """What a number that was found may stand for."""
-    if name in made.whole and value == local:
+    """Candidate symbolic values for a number found at the witness."""
+    if name in made.integers and value == local:
         yield block
     yield number(value)
 
 
 def _is_slice(result: Tensor, tensor: Tensor, own: Var, arithmetic: Arithmetic) -> bool:
-    """Whether the first dimension of a result is the index `own` of a tensor, and the others are the tensor's."""
+    """Whether a result is the slice of a tensor at index `own`, as its first dimension."""
     ((device,), *dims) = result.dims
-    kept = [var for dim in tensor.dims for var in dim if var != own]
-    held = [var for dim in dims for var in dim]
-    if [var.size for var in held] != [var.size for var in kept]:
+    others = [var for dim in tensor.dims for var in dim if var != own]
+    sliced = [var for dim in dims for var in dim]
+    if [var.size for var in sliced] != [var.size for var in others]:
         return False
-    renaming = {device: of(own), **{old: of(new) for old, new in zip(held, kept, strict=True)}}
+    renaming = {device: of(own), **{old: of(new) for old, new in zip(sliced, others, strict=True)}}
     return Comparison(arithmetic).equal(tensor.value, substitute(result.value, renaming))

@@ -1,9 +1,10 @@
-"""Proves that an operator on slices of one axis, with reductions collected at once, is the operator.
+"""Proves that an operator on slices of one axis, with reductions over the devices, equals the operator on one device.
 
-The axis has p × e positions, as the indices (@p, j). Every operand that has it is partitioned along it, every other one
-is a copy. Each device runs the operator's equations over its own e positions; an index used as a value is global, so is
-a size; an equation that reduces the axis is followed by the same reduction over the devices. The theorem: results that
-have the axis, combined, and results that have not, are those of the operator. The degree p and all sizes are symbols.
+The axis has p × e positions, with indices (@p, j). Operands with the axis are partitioned along it, the others
+replicated. Each device evaluates the operator's equations over its own e positions; indices used as values and sizes
+are global; an equation that reduces the axis is followed by the same reduction over the devices. The theorem: combined
+results with the axis, and results without it, are those of the operator wherever that has a value. The degree p and
+all sizes are symbols.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from ...index.equations.instance import Equation, Instance, Operand
 from ...index.library import Library
 from ...syntax.ast import Expr, Name, Read, ReductionKind
 from ...syntax.rational import exact_number
-from ..answer import ASSUMED, Answer, NotProved, Obligation, Proved
+from ..answer import Answer, NotProved, Obligation, Proved
 from ..decision.integer_arithmetic import Arithmetic
 from ..equality.form_equality import Comparison
-from ..functions.fact_laws import laws_of
-from ..functions.fact_proofs import assumed_facts
+from ..functions.definedness import Domain, partial_name
+from ..functions.domain_inclusion import uncovered
+from ..functions.fact_laws import Laws, laws_of
+from ..functions.fact_minimisation import with_assumed_facts
 from ..functions.scalar_functions import Functions
 from ..normal_form.form import Element, Unsupported, atom, free_variables, substitute
 from ..normal_form.form_products import summed
 from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import Poly, Var, fresh, number, of, product
-from ..normal_form.step_limit import OutOfSteps, limited
+from ..normal_form.step_limit import OutOfSteps, limited, steps_left
 from ..translation.operator_forms import Call, Tensor, input_tensor
 from ..translation.symbolic_sizes import Factors, Failed, Sizes
 from .theorem_subject import Subject, generalise
@@ -35,41 +38,48 @@ DEGREE = "@p"
 LOCAL = "@e"
 
 STEPS = 30_000
-"""What the proof of one theorem may take."""
+"""Step limit of one theorem."""
 
 
 def prove_configuration(instance: Instance, axis: str, library: Library) -> Answer:
-    """Whether this axis of the operator may be divided over any number of devices that divides it, at all sizes.
+    """Whether this axis of the operator may be divided over any degree that divides it, at all sizes.
 
-    The instance gives the ranks, the attributes and the equations (those of an adjoint as well, and those of the
-    evaluation); its numbers for sizes are not used. A counterexample is not looked for.
+    The instance gives ranks, attributes and equations (of adjoints and `eval` clauses as well); its sizes are not used.
+    No counterexample is searched for.
     """
     return prove_division(generalise(instance, (axis,)), axis, library)
 
 
 def prove_division(subject: Subject, axis: str, library: Library) -> Answer:
-    """`prove_configuration` for a subject in which the axis stands by itself."""
+    """`prove_configuration` for a subject in which the axis is a dimension of its own."""
     axis = subject.axes.get(axis, axis)
     return answer(library, lambda functions: _divided(subject, axis, functions))
 
 
 def prove_linearity(subject: Subject, operands: tuple[int, ...], library: Library, *, same: bool = False) -> Answer:
-    """Whether these operands may together be terms of a sum over any number of devices: f(sum x) = sum f(x).
+    """Whether the operator is jointly linear in these operands: f(sum x) = sum f(x) over any number of devices.
 
-    With `same`, whether a device that has only its terms computes what one that has the sums does: f(sum x) = f(x).
+    With `same`, whether a device with only its terms of the sum gets the result for the sum: f(sum x) = f(x).
     """
     return answer(library, lambda functions: _linear(subject, operands, functions, same))
 
 
 def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ...]]) -> Answer:
-    """What comes of an attempt to show obligations, with the time it took.
+    """The answer of an attempt to discharge obligations, timed, from as few assumed facts as are needed.
 
-    Functions with a definition are symbols at first: what holds of all functions holds of them, and slices of an
-    operator apply the same ones. They are written out where that is not enough.
+    Functions with a definition are uninterpreted at first, which suffices where slices apply the same functions; their
+    definitions are inlined only if that fails.
     """
+    with limited(2 * STEPS):
+        found = _attempted(library, attempt)
+        steps = 2 * STEPS - (steps_left() or 0)
+    return with_assumed_facts(found, library, lambda restricted: _attempted(restricted, attempt), steps)
+
+
+def _attempted(library: Library, attempt: Callable[[Functions], tuple[Obligation, ...]]) -> Answer:
     begun = perf_counter()
     laws = laws_of(library)
-    functions = Functions(laws.opaque, Arithmetic())
+    functions = _following(laws.opaque)
     try:
         try:
             with limited(STEPS):
@@ -77,7 +87,7 @@ def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ..
         except (Failed, Unsupported):
             if not functions.symbolic:
                 raise
-            functions = Functions(laws, Arithmetic())
+            functions = _following(laws)
             with limited(STEPS):
                 obligations = attempt(functions)
     except Failed as failed:
@@ -87,8 +97,22 @@ def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ..
     except Unsupported as reason:
         return NotProved("same_value", f"no method for {reason}", perf_counter() - begun)
     facts = tuple(functions.used.values())
-    assumed = (Obligation(ASSUMED, text) for text in assumed_facts(facts, library))
-    return Proved((*obligations, *assumed), functions.arithmetic.asked, perf_counter() - begun, facts)
+    return Proved(obligations, functions.arithmetic.asked, perf_counter() - begun, facts)
+
+
+def _following(laws: Laws) -> Functions:
+    """The element functions, recording the partial applications of each form."""
+    functions = Functions(laws, Arithmetic())
+    functions.applications.followed = True
+    return functions
+
+
+def check_defined(name: str, undivided: Tensor, part: Domain, functions: Functions) -> None:
+    """Shows that results on devices have a value wherever those on one device have one. Raises Failed."""
+    partial = uncovered(part, undivided.domain, functions)
+    if partial is not None:
+        what = partial_name(partial.function)
+        raise Failed("defined", f"`{name}`: {what} on a device is not known to have a value where the operator has")
 
 
 def modes(subject: Subject) -> tuple[tuple[str, Subject], ...]:
@@ -109,7 +133,7 @@ def _divided(subject: Subject, axis: str, functions: Functions) -> tuple[Obligat
 
 
 def symbolic_sizes(subject: Subject, arithmetic: Arithmetic, given: Mapping[str, Factors]) -> Sizes:
-    """A size of its own for every axis of the operands. What conditions do not determine, they are assumed for."""
+    """A size symbol for every axis of the operands. Conditions that do not determine a size are assumed."""
     instance = subject.instance
     sizes = Sizes(arithmetic, dict(given))
     for operand in instance.inputs:
@@ -119,19 +143,19 @@ def symbolic_sizes(subject: Subject, arithmetic: Arithmetic, given: Mapping[str,
         if decl.integer_range is not None:
             sizes.dims.setdefault(decl.integer_range, (of(decl.integer_range),))
     for name, value in instance.attributes.items():
-        sizes.attributes[name] = of(name) if name in subject.whole else number(exact_number(value))
+        sizes.attributes[name] = of(name) if name in subject.integers else number(exact_number(value))
     sizes.solve(instance.operator, assumed=True)
     return sizes
 
 
 def symbolic_input(instance: Instance, operand: Operand, sizes: Sizes) -> Tensor:
-    """An operand of which nothing is known."""
+    """An operand with unknown elements."""
     dims = [tuple(size for axis in dim for size in sizes.dims[axis]) for dim in operand.dims]
     return input_tensor(operand.name, {}, dims, _bound(instance, operand, sizes))
 
 
 def scalars(subject: Subject) -> dict[str, Tensor]:
-    """The real attributes as unknown numbers, by the names under which the equations read them."""
+    """The real attributes as unknown numbers, by the names under which equations read them."""
     return {f"#{name}": input_tensor(f"#{name}", {}, [], None) for name in subject.real}
 
 
@@ -144,7 +168,7 @@ def _bound(instance: Instance, operand: Operand, sizes: Sizes) -> Poly | None:
 
 
 class Division:
-    """One axis divided: the operator on the whole, and its equations on the slices of one device."""
+    """One axis divided: the operator on one device, and its equations on the slices of each device."""
 
     def __init__(self, subject: Subject, axis: str, functions: Functions) -> None:
         self.subject = subject
@@ -152,16 +176,18 @@ class Division:
         self.axis = axis
         self.functions = functions
         self.arithmetic = functions.arithmetic
-        self.whole: Factors = (of(DEGREE), of(LOCAL))
+        self.axis_factors: Factors = (of(DEGREE), of(LOCAL))
 
     def obligations(self) -> tuple[Obligation, ...]:
         sizes = self.sizes()
-        # A copy: a call adds what it infers, and on a device other axes may follow from the divided one.
-        local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.whole[1:]})
+        # A copy: calls add inferred sizes, and on a device sizes may follow from that of the divided axis.
+        local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.axis_factors[1:]})
         operands = [self.input(operand, sizes) for operand in self.instance.inputs]
         names = [operand.name for operand in self.instance.inputs]
         numbers = scalars(self.subject)
-        expected = _Whole(self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.functions)
+        expected = _Undivided(
+            self.instance, dict(zip(names, operands, strict=True)) | numbers, sizes, (), self.functions
+        )
         wanted = expected.run()
         device = expected.axis(self.axis)[0]
         local = [
@@ -169,14 +195,14 @@ class Division:
         ]
         shard = self.on_device(dict(zip(names, local, strict=True)) | numbers, local_sizes, device)
         met = [Obligation("in_bounds", "every read without a fill lies inside its slice")]
-        for operand, whole, part in zip(self.instance.outputs, wanted, shard.run(), strict=True):
-            self._same(operand, whole, part, device)
+        for operand, undivided, part in zip(self.instance.outputs, wanted, shard.run(), strict=True):
+            self._same(operand, undivided, part, device)
             collected = "combined" if self.axis in operand.axes else "the same on every device"
-            met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(whole.value)} terms"))
+            met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(undivided.value)} terms"))
         return tuple(met)
 
     def sizes(self) -> Sizes:
-        return symbolic_sizes(self.subject, self.arithmetic, {self.axis: self.whole})
+        return symbolic_sizes(self.subject, self.arithmetic, {self.axis: self.axis_factors})
 
     def input(self, operand: Operand, sizes: Sizes) -> Tensor:
         return symbolic_input(self.instance, operand, sizes)
@@ -185,68 +211,72 @@ class Division:
         return OnDevice(self, operands, sizes, device)
 
     def slice(self, operand: Operand, tensor: Tensor, device: Var) -> Tensor:
-        """`partition` where the operand has the axis, the index @p taken out of its dimension; else `replicate`."""
+        """`partition` where the operand has the axis, with @p taken out of its dimension; else `replicate`."""
         if self.axis not in operand.axes:
             return tensor
         dims, own = [], None
         for axes, dim in zip(operand.dims, tensor.dims, strict=True):
             place = 0
-            kept = list(dim)
+            rest = list(dim)
             for axis in axes:
                 if axis == self.axis:
                     if own is not None:
                         raise Failed("same_layout", f"`{operand.name}` has the axis `{axis}` twice")
-                    own = kept.pop(place)
+                    own = rest.pop(place)
                 else:
                     place += 1
-            dims.append(tuple(kept))
+            dims.append(tuple(rest))
         assert own is not None
         here = {own: of(device)}
         entry = None if tensor.entry is None else tensor.entry.substitute(here)
         return replace(tensor, dims=tuple(dims), value=substitute(tensor.value, here), entry=entry)
 
-    def _same(self, operand: Operand, whole: Tensor, part: Tensor, device: Var) -> None:
-        """The device's index and its own positions are those of the whole axis. Raises Failed."""
+    def _same(self, operand: Operand, undivided: Tensor, part: Tensor, device: Var) -> None:
+        """Shows that the combined result is that on one device, with global for (device, local) indices.
+
+        Raises Failed.
+        """
         where = f"`{operand.name}`"
         if self.axis not in operand.axes and device in free_variables(part.value):
             raise Failed("same_layout", f"{where} differs from device to device")
         positions = [var for dim in part.dims for var in dim]
-        others = [var for dim in whole.dims for var in dim if var != device]
+        others = [var for dim in undivided.dims for var in dim if var != device]
         if [var.size for var in positions] != [var.size for var in others]:
             raise Failed("same_shape", f"{where}: the slices do not make up the whole")
         renaming = {old: of(new) for old, new in zip(positions, others, strict=True) if old != new}
-        if part.entry is not None and whole.entry is not None:
-            if not self.arithmetic.certain(compare("==", whole.entry, part.entry.substitute(renaming))):
+        if part.entry is not None and undivided.entry is not None:
+            if not self.arithmetic.certain(compare("==", undivided.entry, part.entry.substitute(renaming))):
                 raise Failed("same_value", f"{where}: the integers are not known to agree")
             return
-        if part.entry is not None or whole.entry is not None:
+        if part.entry is not None or undivided.entry is not None:
             raise Unsupported("an integer result that is an entry on one side only")
-        if not Comparison(self.arithmetic).equal(whole.value, substitute(part.value, renaming)):
+        if not Comparison(self.arithmetic).equal(undivided.value, substitute(part.value, renaming)):
             raise Failed("same_value", f"{where}: the coefficients are not known to agree")
+        check_defined(operand.name, undivided, tuple(p.substitute(renaming) for p in part.domain), self.functions)
 
 
-class _Whole(Call):
-    """The operator on the whole, by itself."""
+class _Undivided(Call):
+    """The operator on one device, with no reader of its results."""
 
     alone = True
 
 
 class OnDevice(Call):
-    """The equations on one device. What they reduce over the divided axis is reduced over the devices at once."""
+    """The equations on one device; reductions over the divided axis are followed by one over the devices."""
 
     alone = True
 
     def __init__(self, theorem: Division, operands: dict[str, Tensor], sizes: Sizes, device: Var) -> None:
         super().__init__(theorem.instance, operands, sizes, (), theorem.functions)
         self.divided = theorem.axis
-        self.whole = product(theorem.whole)
+        self.global_length = product(theorem.axis_factors)
         self.device = device
 
     def places(self, axis: str) -> tuple[Var, ...]:
         return (self.device, *self.axes[axis]) if axis == self.divided else self.axes[axis]
 
     def length(self, name: str) -> Poly:
-        return self.whole if name == self.divided else super().length(name)
+        return self.global_length if name == self.divided else super().length(name)
 
     def _factored(
         self, read: Read, place: int, dim: tuple[Var, ...], index: Expr
@@ -260,16 +290,20 @@ class OnDevice(Call):
         result = super().define(equation)
         if self.divided not in equation.over:
             return result
+        over_devices = (self.device,)
+        self.functions.applications.read(result.domain, {}, ())
         match equation.kind:
             case ReductionKind.SUM:
-                return replace(result, value=self.functions.summed(result.value, (self.device,)))
+                value = self.functions.summed(result.value, over_devices)
             case ReductionKind.MAX | ReductionKind.MIN:
-                return replace(result, value=self.functions.reduced(equation.kind.value, result.value, (self.device,)))
-        raise Unsupported("a reduction of this kind over devices")
+                value = self.functions.reduced(equation.kind.value, result.value, over_devices)
+            case _:
+                raise Unsupported("a reduction of this kind over devices")
+        return replace(result, value=value, domain=self.functions.applications.collected(over_devices))
 
 
 def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, same: bool) -> tuple[Obligation, ...]:
-    """The operator on sums over devices is compared with the sum over devices of the operator on the terms."""
+    """Compares the operator on sums over devices with the sum over devices of the operator on the terms."""
     met = []
     for mode, one in modes(subject):
         instance = one.instance
@@ -284,10 +318,10 @@ def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, sam
                 terms[operand.name] = term
                 totals[operand.name] = replace(term, value=summed(term.value, (device,)))
         numbers = scalars(one)
-        # One call, run twice: a copy of the sizes, for a call adds what it infers.
-        whole = Call(instance, totals | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
+        # A copy of the sizes, since each of the two calls adds inferred sizes.
+        total = Call(instance, totals | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
         part = Call(instance, terms | numbers, replace(sizes, dims=dict(sizes.dims)), (), functions)
-        for operand, wanted, found in zip(instance.outputs, whole.run(), part.run(), strict=True):
+        for operand, wanted, found in zip(instance.outputs, total.run(), part.run(), strict=True):
             renaming = {
                 old: of(new)
                 for mine, other in zip(found.dims, wanted.dims, strict=True)
@@ -295,16 +329,20 @@ def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, sam
             }
             if found.entry is not None:
                 raise Unsupported("integer results")
-            value = substitute(found.value, renaming)
-            if not Comparison(functions.arithmetic).equal(wanted.value, value if same else summed(value, (device,))):
+            functions.applications.read(found.domain, renaming, ())
+            value, over = substitute(found.value, renaming), () if same else (device,)
+            if not same:
+                value = functions.summed(value, over)
+            if not Comparison(functions.arithmetic).equal(wanted.value, value):
                 reason = "differs from device to device" if same else "of a sum is not the sum of its values"
                 raise Failed("same_value", f"`{operand.name}` {reason}{mode}")
+            check_defined(operand.name, wanted, functions.applications.collected(over), functions)
             collected = "the same on every device" if same else "summed"
             met.append(Obligation("same_value", f"`{operand.name}`, {collected}: {len(wanted.value)} terms{mode}"))
     return tuple(met)
 
 
 def _per_device(tensor: Tensor, name: str, device: Var) -> Tensor:
-    """A tensor of its own on every device: its elements have the device for their first coordinate."""
+    """A tensor with the device as first coordinate of its elements: one value per device."""
     index = (of(device), *(of(var) for dim in tensor.dims for var in dim))
     return replace(tensor, value=atom(Element(f"{name}@", index)))

@@ -1,9 +1,9 @@
-"""The subject of a sharding theorem: an instance with all that does not matter made general.
+"""The subject of a sharding theorem: an instance generalised over ranks, names and numbers that do not matter.
 
-Rest axes that stand side by side wherever they occur are one axis: `(b0, b1) -> b` is a bijection that no equation can
-tell from the identity, so a theorem at one size of `b` for every size is one at every pair. A number that an attribute
-has is a symbol: a theorem for every number is one for this. So an operator has few subjects, whatever the ranks and the
-numbers it is used at, and a proof is kept under the subject's text.
+Rest axes that are adjacent wherever they occur are merged into one: `(b0, b1) -> b` is a bijection that no equation
+distinguishes from the identity, so a theorem for all sizes of `b` holds for all pairs. Numbers of attributes become
+symbols, so a theorem for all numbers holds for each. So an operator has few subjects over all ranks and numbers, and a
+theorem is stored under its subject's text.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from ...syntax.rational import Rational
 
 @dataclass(frozen=True)
 class Subject:
-    """An operator to prove something of. `whole` are attributes that stand for any whole number from 1, `real` for any.
+    """An operator to prove a theorem about. `integers` stand for any integer >= 1, `real` attributes for any number.
 
-    In the equations a whole attribute is the size of its name, a real one a scalar `#name` to be read.
+    In the equations an integer attribute is the size of its name, a real one a scalar `#name` that is read.
     """
 
     instance: Instance
-    whole: tuple[str, ...] = ()
+    integers: tuple[str, ...] = ()
     real: tuple[str, ...] = ()
     axes: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def text(self) -> str:
-        """All that a proof looks at, in the notation of `.uop` files; the same for equal subjects on every run."""
+        """Everything that a proof depends on, in `.uop` notation; equal for equal subjects on every run."""
         return "\n".join(_lines(self))
 
 
@@ -46,10 +46,10 @@ def generalise(
     declared: OperatorDecl | None = None,
     numbers: bool = False,
 ) -> Subject:
-    """The subject of an instance. Axes in `apart` stay by themselves; `axes` says what each is called in the subject.
+    """The subject of an instance. Axes in `apart` are not merged; `axes` maps the instance's axes to the subject's.
 
-    `declared` is the operator that an adjoint is of: there it is seen how attributes are used. With `numbers`,
-    attributes keep the numbers they have.
+    `declared` is the operator that an adjoint is of, which shows how attributes are used. With `numbers`, attributes
+    keep their numbers.
     """
     joined = instance
     while (pair := next(_pairs(joined, apart), None)) is not None:
@@ -62,7 +62,7 @@ def generalise(
 
 @lru_cache(maxsize=16384)
 def subject_of(kind: Kind, apart: tuple[str, ...], declared: OperatorDecl | None) -> Subject:
-    """As `generalise`, found once for all instances of a kind; without a declaration attributes keep their numbers."""
+    """`generalise`, cached for all instances of a kind; without a declaration attributes keep their numbers."""
     joining = tuple(axis for axis in apart if axis in _joining(kind))
     if joining != apart:
         return subject_of(kind, joining, declared)
@@ -74,13 +74,13 @@ def subject_of(kind: Kind, apart: tuple[str, ...], declared: OperatorDecl | None
 
 @lru_cache(maxsize=4096)
 def _joining(kind: Kind) -> frozenset[str]:
-    """The axes that stand beside another somewhere: whether one is in `apart` matters for these alone."""
+    """The axes adjacent to another one somewhere, for which alone it matters whether they are in `apart`."""
     pairs = (pair for operand in _operands(kind.instance) for pair in _neighbours(operand.dims))
     return frozenset(chain.from_iterable(pairs)) - _declared(kind.instance.operator)
 
 
 def _pairs(instance: Instance, apart: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Two rest axes that are always next to each other, as dimensions of their own."""
+    """Pairs of rest axes that are always adjacent, as separate dimensions."""
     declared = _declared(instance.operator)
     operands = _operands(instance)
     for first, second in {pair: None for operand in operands for pair in _neighbours(operand.dims)}:
@@ -92,7 +92,7 @@ def _pairs(instance: Instance, apart: Collection[str]) -> Iterator[tuple[str, st
 
 @lru_cache(maxsize=1024)
 def _declared(operator: OperatorDecl) -> set[str]:
-    """Names that a condition or a range of integers may speak of."""
+    """Names that conditions and integer ranges may mention."""
     tensors = (*operator.inputs, *operator.outputs)
     names = {dim.name for tensor in tensors for dim in tensor.dims if not dim.rest}
     names |= {name for condition in operator.conditions for name in free_axes(condition)}
@@ -114,7 +114,7 @@ def _neighbours(dims: tuple[Dim, ...]) -> Iterator[tuple[str, str]]:
 
 
 def _together(dims: tuple[Dim, ...], first: str, second: str) -> bool:
-    """Whether a tensor has both, `first` directly before `second` every time, or neither."""
+    """Whether a tensor has both axes, `first` directly before `second` each time, or neither."""
     pairs = list(_neighbours(dims)).count((first, second))
     return [axis for dim in dims for axis in dim if axis in (first, second)] == [first, second] * pairs
 
@@ -128,7 +128,7 @@ def _read_together(equation: Equation, first: str, second: str) -> bool:
 
 
 def _term_together(expr: Expr, first: str, second: str) -> bool:
-    """Whether the axes occur in index positions only, bare and in pairs."""
+    """Whether the axes occur in index positions only, bare and adjacent."""
     names = (Name(first), Name(second))
     outside = sum(node in names or node in (Size(first), Size(second)) for node in walk(expr))
     for node in walk(expr):
@@ -202,7 +202,7 @@ def _renamed(instance: Instance) -> tuple[Instance, dict[str, str]]:
 
 @lru_cache(maxsize=1024)
 def _ranks(operator: OperatorDecl) -> set[str]:
-    """Attributes that say how many axes a rest group has, and nothing else."""
+    """Attributes that determine the rank of a rest group, and are used for nothing else."""
     about_ranks = [condition for condition in operator.conditions if mentions_rank(condition)]
     others = [condition for condition in operator.conditions if not mentions_rank(condition)]
     others += [statement.value for statement in (*operator.statements, *operator.evaluation)]
@@ -212,7 +212,7 @@ def _ranks(operator: OperatorDecl) -> set[str]:
 
 @lru_cache(maxsize=1024)
 def _counting(operator: OperatorDecl) -> set[str]:
-    """Attributes that are part of an index, or are compared: there a whole number is another thing than a real one."""
+    """Attributes that occur in indices or comparisons, where an integer and a real number mean different things."""
     found: set[str] = set()
     for statement in (*operator.statements, *operator.evaluation):
         for node in walk(statement.value):
@@ -225,14 +225,14 @@ def _counting(operator: OperatorDecl) -> set[str]:
 
 @lru_cache(maxsize=1024)
 def _tied(operator: OperatorDecl) -> set[str]:
-    """Names that a condition puts in relation to others."""
+    """Names that a condition relates to others."""
     conditions = [free_axes(condition) for condition in operator.conditions]
     return {name for names in conditions if len(names) > 1 for name in names}
 
 
 @lru_cache(maxsize=1024)
 def _written(operator: OperatorDecl) -> set[Rational]:
-    """Numbers that the declaration has itself."""
+    """The numbers in the declaration's own text."""
     statements = (*operator.statements, *operator.evaluation)
     return {node.value for statement in statements for node in walk(statement.value) if isinstance(node, Number)}
 
@@ -246,20 +246,20 @@ def _conditions(operator: OperatorDecl) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _dividing(operator: OperatorDecl) -> set[str]:
-    """Attributes by which a size is divided and rounded down: as a symbol, that is no polynomial."""
+    """Attributes by which a size is divided rounding down, which has no polynomial as a symbol."""
     nodes = [node for condition in operator.conditions for node in walk(condition)]
     divisors = [node.arguments[1] for node in nodes if isinstance(node, Apply) and node.function == "//"]
     return {name for divisor in divisors for name in free_axes(divisor)}
 
 
 def _symbolic(instance: Instance, operator: OperatorDecl) -> Subject:
-    """Numbers of attributes replaced by their names, where a number tells which attribute it is."""
+    """The subject with numbers of attributes replaced by their names, where a number identifies its attribute."""
     attributes = {name: value for name, value in instance.attributes.items() if name not in _ranks(operator)}
     values = list(attributes.values())
     tied, written = _tied(operator), _written(operator)
     counting, dividing = _counting(operator), _dividing(operator)
     names: dict[Rational, Expr] = {}
-    whole, real = [], []
+    integers, real = [], []
     for name, value in attributes.items():
         if values.count(value) > 1 or value in written or name in instance.sizes or name in dividing:
             continue
@@ -268,7 +268,7 @@ def _symbolic(instance: Instance, operator: OperatorDecl) -> Subject:
             real.append(name)
         elif isinstance(value, int) and value >= 1:
             names[value] = Size(name)
-            whole.append(name)
+            integers.append(name)
 
     def change(expr: Expr) -> Expr:
         return names.get(expr.value, expr) if isinstance(expr, Number) else expr
@@ -281,7 +281,7 @@ def _symbolic(instance: Instance, operator: OperatorDecl) -> Subject:
         equations=tuple(map(equation, instance.equations)),
         evaluation=tuple(map(equation, instance.evaluation)),
     )
-    return Subject(changed, tuple(whole), tuple(real))
+    return Subject(changed, tuple(integers), tuple(real))
 
 
 # ---------------------------------------------------------------------------------------------- text
@@ -296,7 +296,7 @@ def _lines(subject: Subject) -> Iterator[str]:
     ranks = _ranks(instance.operator)
     for name, value in instance.attributes.items():
         if name not in subject.real and name not in ranks:
-            yield f"{name} = {'any' if name in subject.whole else repr(value)}"
+            yield f"{name} = {'any' if name in subject.integers else repr(value)}"
     yield from _conditions(instance.operator)
     yield from map(equation_text, instance.equations)
     if instance.evaluation:

@@ -1,4 +1,4 @@
-"""Subjects of window theorems: instances that read around one of their axes."""
+"""Subjects of window theorems: instances with a dimension read around one of their axes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .theorem_subject import Subject
 
 
 def window_text(subject: Subject, axis: str, by: str, library: Library) -> str:
-    """What a theorem about windows looks at besides its subject: how far is read, and with which attributes."""
+    """The part of a window theorem's subject beyond the instance: reach of the reads, lengths, attributes of the op."""
     axis = subject.axes.get(axis, axis)
     window = windowed(subject.instance, library).get(axis)
     if not isinstance(window, Windowed):
         return ""
     size, declaration = subject.instance.sizes[axis], library.parallels[by]
     lengths = {name: subject.instance.sizes[name] for name in sorted(axes_beside(subject.instance, window, axis))}
-    held = [(reach, window_attributes(declaration, size, reach)) for reach in window.reaches]
-    return f"{held!r} {lengths!r}"
+    windows = [(reach, window_attributes(declaration, size, reach)) for reach in window.reaches]
+    return f"{windows!r} {lengths!r}"
 
 
 def axes_beside(instance: Instance, window: Windowed, axis: str) -> set[str]:
-    """The other axes of the positions that are read: how many there are says how wide the windows are."""
+    """The other axes in the positions read, whose lengths determine the width of the windows."""
     places = {(reach.operand, reach.dim) for reach in window.reaches}
     return {
         name

@@ -1,8 +1,7 @@
 """Extern operators as uninterpreted functions: equal operands give equal results (congruence), nothing else is known.
 
-The results of a call are the entries of an unknown integer tensor, one for every operator, attributes and operands
-that are not known to be equal to those of a call before. That an operator computes the same from the same numbers is
-assumed.
+The results of a call are the entries of an unknown integer tensor: one tensor for each operator, attributes and
+operands up to proved equality. Determinism of extern operators is assumed.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class ExternSymbols:
     known: list[_Known] = field(default_factory=list)
 
     def result(self, call: Call) -> Tensor:
-        """The result of an extern call at its operands. Raises Unsupported for operands that may have no value."""
+        """The result of an extern call. Raises Unsupported for operands that may have no value."""
         instance = call.instance
         (output,) = instance.outputs
         operands = tuple(call.tensors[operand.name] for operand in instance.inputs)
@@ -59,7 +58,7 @@ class ExternSymbols:
         return replace(Tensor(call.devices, dims), entry=_entry(known, dict(call.devices), dims, bound), bound=bound)
 
     def _equal(self, known: _Known, name: str, attributes: Attributes, operands: tuple[Tensor, ...]) -> bool:
-        """Whether a call is known to have the operands, and so the results, of one before."""
+        """Whether the operands are known to equal those of an earlier call."""
         if (known.name, known.attributes) != (name, attributes):
             return False
         return all(self._same(*pair) for pair in zip(known.operands, operands, strict=True))
@@ -77,6 +76,6 @@ class ExternSymbols:
 
 
 def _entry(known: _Known, devices: dict[str, Var], dims: tuple[tuple[Var, ...], ...], bound: Poly) -> Poly:
-    """The element of a symbol at these indices, divided as they were where it was met first."""
+    """The element of a symbol at these indices, with dimensions factored as at its first call."""
     places = [part for dim, sizes in zip(dims, known.dims, strict=True) for part in digits(dim, sizes)]
     return of(Entry(known.symbol, (*(of(devices[name]) for name in known.devices), *places), bound))

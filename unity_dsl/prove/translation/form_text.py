@@ -1,7 +1,7 @@
-"""Prints normal forms and questions for people: `sum(k < h) [j < o] x[i, k] * w[j, k]`.
+"""Prints normal forms and queries for people: `sum(k < h) [j < o] x[i, k] * w[j, k]`.
 
-Sizes and tensors keep their names, indices are i, j, k, …, named from without to within. A set under `max` is written
-as a set, a dimension of several factors in brackets, major first, a device axis as `@p`.
+Sizes and tensors keep their names; indices are i, j, k, …, outermost first. Maxima are printed as sets, dimensions with
+several factors in parentheses, major first, device axes as `@p`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 
 @dataclass(frozen=True)
 class Notation:
-    """How things are named: `taken` are the names of sizes and tensors, `dims` how many factors each tensor has."""
+    """Names of symbols. `taken` are those of sizes and tensors, `dims` the number of factors of tensors' dimensions."""
 
     taken: frozenset[str] = frozenset()
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Notation:
     places: Mapping[Coordinate, str] = field(default_factory=dict)
 
     def binding(self, indices: Iterable[Var]) -> Notation:
-        """The same with names for further indices."""
+        """The notation with names for further indices."""
         names = dict(self.indices)
         free = self._free()
         names |= {var: next(free) for var in indices}
@@ -44,7 +44,7 @@ class Notation:
     # ------------------------------------------------------------------------------------------ whole numbers
 
     def poly(self, poly: Poly) -> str:
-        """An index or a size: what is added first, then what is taken away."""
+        """An index or size, positive terms first."""
         parts = sorted(poly.terms, key=_place)
         if not parts:
             return "0"
@@ -56,7 +56,7 @@ class Notation:
         return text
 
     def product(self, monomial: Monomial, coefficient: Fraction, sign: str = "*") -> str:
-        """`2*p*h/(3*m)`, a number and symbols; `sign` stands between factors."""
+        """A coefficient times a monomial, `2*p*h/(3*m)`; `sign` separates factors."""
         decimal = repr(float(coefficient))
         if coefficient.denominator > 1000 and Fraction(decimal) == coefficient:
             above, below = [decimal], []
@@ -97,7 +97,7 @@ class Notation:
         return f"{tensor}[{', '.join(grouped)}]" if grouped else tensor
 
     def guard(self, condition: Guard) -> str:
-        """`i < m`: what is taken away stands on the other side."""
+        """`i < m`: negative terms are moved to the right side."""
         above = Poly(tuple(term for term in condition.poly.terms if term[1] > 0 and term[0]))
         below = Poly(tuple((monomial, -c) for monomial, c in condition.poly.terms if c < 0 and monomial))
         constant = next((c for monomial, c in condition.poly.terms if not monomial), Fraction(0))
@@ -118,7 +118,7 @@ class Notation:
     # ------------------------------------------------------------------------------------------ forms
 
     def form(self, form: Form) -> str:
-        """The sum of terms in one line."""
+        """The sum of terms on one line."""
         text = ""
         for term in form:
             sign, body = self.term(term)
@@ -126,7 +126,7 @@ class Notation:
         return text or "0"
 
     def term(self, term: Term) -> tuple[str, str]:
-        """Its sign, and the rest."""
+        """(sign, unsigned text) of a term."""
         inner = self.binding(term.bound)
         ranges = ", ".join(f"{inner.indices[var]} < {inner.poly(var.size)}" for var in term.bound)
         prefix = f"sum({ranges}) " if ranges else ""
@@ -158,7 +158,7 @@ class Notation:
                 return f"max{{{'; '.join(map(self.family, families))}}}"
 
     def family(self, family: Family) -> str:
-        """`x[i, j] : j < n, j >= 2`, the members of a set."""
+        """`x[i, j] : j < n, j >= 2`, a family in set-builder notation."""
         inner = self.binding(family.bound)
         ranges = [f"{inner.indices[var]} < {inner.poly(var.size)}" for var in family.bound]
         conditions = ", ".join([*ranges, *map(inner.guard, family.guards)])
@@ -166,7 +166,7 @@ class Notation:
 
 
 def _place(term: tuple[Monomial, Fraction]) -> tuple[bool, bool, bool]:
-    """What is added before what is taken away, indices before sizes, a number last."""
+    """The sort key of a term: positive first, then indices, sizes, constants."""
     monomial, coefficient = term
     return coefficient < 0, not monomial, all(isinstance(symbol, str) for symbol, _ in monomial)
 
@@ -176,7 +176,7 @@ def _bracketed(text: str) -> str:
 
 
 def _leads(poly: Poly) -> bool:
-    """Whether an index is in it: it is written on the left."""
+    """Whether a polynomial contains an index, and so is printed on the left."""
     return any(not isinstance(symbol, str) for symbol in poly.symbols())
 
 
@@ -184,7 +184,7 @@ def _leads(poly: Poly) -> bool:
 
 
 def notation_of(inputs: Mapping[str, Tensor], sizes: Iterable[str]) -> Notation:
-    """Names that clash neither with these inputs nor with these sizes."""
+    """A notation with names distinct from those of the inputs and sizes."""
     dims = {name: (*(1 for _ in tensor.devices), *(len(dim) for dim in tensor.dims)) for name, tensor in inputs.items()}
     return Notation(frozenset((*inputs, *sizes)), dims)
 
@@ -213,7 +213,7 @@ def tensor_lines(tensor: Tensor, notation: Notation, name: str) -> list[str]:
 
 
 def question_text(question: Question, notation: Notation) -> str:
-    """What was asked, in words. Indices and places have names of their own in each question."""
+    """A query in words. Indices and coordinates are named anew in each query."""
     guards = [
         *question.given,
         *(condition for case in question.cases for condition in case),

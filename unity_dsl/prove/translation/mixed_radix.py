@@ -1,7 +1,7 @@
-"""Positions in a dimension as the digits of its factors (mixed radix), under one way to divide it or another.
+"""Positions in a dimension as digits of its factors (mixed radix), and conversion between factorisations.
 
-A dimension of size p * e may be the pair (p, e) to one operator and one factor to the next: position i there is block
-i // e and remainder i % e here. Where the factors of one are products of the other's, no division is left.
+A dimension of size p * e may be factored as (p, e) by one operator and unfactored for the next: position i is then (i
+// e, i % e). Where one factorisation refines the other, the conversion needs no division.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ MAX_CHOICES = 16
 
 
 def merged(axes: tuple[Var, ...]) -> Poly:
-    """The position in a dimension from those of its factors, major first."""
+    """The position in a dimension from the digits of its factors, major first."""
     return fold(lambda position, var: position * var.size + of(var), axes, number(0))
 
 
 def digits(axes: tuple[Var, ...], sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
-    """The position along axes in a dimension of the same size that has other factors, factor by factor.
+    """The indices of a dimension in terms of those of another factorisation of it.
 
     Raises Unsupported for blocks of a size that is a sum.
     """
@@ -40,7 +40,7 @@ def digits(axes: tuple[Var, ...], sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 
 def blocks(position: Poly, sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
-    """A position inside a dimension by Euclidean division. Raises Unsupported for blocks of a size that is a sum."""
+    """The digits of a position by Euclidean division. Raises Unsupported for blocks of a size that is a sum."""
     if not sizes:
         return ()
     found: list[Poly] = []
@@ -54,9 +54,9 @@ def blocks(position: Poly, sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 
 def digit_choices(indices: Iterable[Var], *forms: Form) -> Iterator[dict[Var, Poly]]:
-    """Every choice of those indices of few positions that multiply a size: in `t * c + i` with t < 2, t is 0 or 1.
+    """Case split on indices of small range that multiply a size: in `t * c + i` with t < 2, t = 0 or t = 1.
 
-    At most `MAX_CHOICES`; further indices stay.
+    At most `MAX_CHOICES` cases; further indices are left symbolic.
     """
     multiplied = {symbol for form in forms for symbol in _multiplied(form)}
     found: list[dict[Var, Poly]] = [{}]
@@ -70,7 +70,7 @@ def digit_choices(indices: Iterable[Var], *forms: Form) -> Iterator[dict[Var, Po
 
 
 def unrolled(form: Form) -> Form:
-    """The form with every sum over an index of few positions that multiplies a size written out."""
+    """The form with each sum over an index of small range that multiplies a size unrolled."""
     return add(*(part for term in form for part in _unrolled(term)))
 
 
@@ -86,15 +86,15 @@ def _unrolled(term: Term) -> Iterator[Form]:
 
 
 def _multiplied(form: Form) -> set[Symbol]:
-    """The symbols that occur in products, in indices and guards."""
+    """The symbols that occur in nonlinear monomials of indices and guards."""
     monomials = (monomial for poly in positions(form) for monomial, _ in poly.terms if len(monomial) > 1)
     return {symbol for monomial in monomials for symbol, _ in monomial}
 
 
 def common_indices(left: tuple[Var, ...], right: tuple[Var, ...]) -> tuple[tuple[Var, ...], dict[Var, Poly]]:
-    """Indices of a dimension that two tensors divide in their own ways, and what the indices of both are in them.
+    """Common indices of a dimension that two tensors factor differently, and the substitutions for their own.
 
-    The sizes are known to have the same product. Raises Unsupported.
+    The sizes are known to have equal products. Raises Unsupported.
     """
     sizes = [tuple(var.size for var in axes) for axes in (left, right)]
     if sizes[0] != sizes[1] and product(sizes[0]) == product(sizes[1]):

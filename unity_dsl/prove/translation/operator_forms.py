@@ -1,7 +1,7 @@
-"""Inlines an operator at symbolic sizes: its results as normal forms in the elements of the inputs.
+"""Inlines an operator at symbolic sizes: its results as normal forms over the elements of its inputs.
 
-The equations are those of the instance at a witness, numbers for the sizes; which axes there are does not depend on
-the numbers. How far each axis runs is worked out again in symbols, from the operands' own dimensions.
+The equations come from an instance at numeric sizes (the witness); their axes do not depend on the numbers. Sizes of
+axes are then inferred in symbols from the operands' dimensions.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from .symbolic_sizes import Failed, Sizes, shown
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor over inputs: `value` (floats) or `entry` (integers below `bound`) in terms of its own indices.
+    """A tensor over the inputs: `value` (floats) or `entry` (integers below `bound`) as a function of its own indices.
 
-    `devices` are its device axes by name, `dims` the factors of its dimensions, each index with its size; `factors`
-    those of the bound, where it is known as a product. `domain` is kept where applications are followed.
+    `devices` are its device axes by name, `dims` the factors of its dimensions, each an index with its size; `factors`
+    those of `bound`, where it is known as a product. `domain` are its partial applications, if they are followed.
     """
 
     devices: tuple[tuple[str, Var], ...]
@@ -50,14 +50,14 @@ class Tensor:
     domain: Domain = ()
 
     def index(self, devices: Mapping[str, Poly], parts: Sequence[Sequence[Poly]]) -> dict[Var, Poly]:
-        """What its indices stand for when it is read there."""
+        """The substitution for its indices when it is read at these positions."""
         found = {var: devices[name] for name, var in self.devices}
         for dim, part in zip(self.dims, parts, strict=True):
             found |= dict(zip(dim, part, strict=True))
         return {var: value for var, value in found.items() if value != of(var)}
 
     def over(self, other: Tensor) -> tuple[Tensor, Tensor]:
-        """The other tensor and this one, of the same device axes and sizes, in the same indices. Raises Unsupported."""
+        """The other tensor and this one over common indices; same device axes and sizes. Raises Unsupported."""
         own = dict(other.devices)
         mapping = {var: of(own[name]) for name, var in self.devices}
         dims = []
@@ -70,12 +70,12 @@ class Tensor:
         return left._at(mapping), right._at(mapping)
 
     def choices(self, other: Tensor) -> list[dict[Var, Poly]]:
-        """Choices of indices that are made one by one where this tensor is compared with another."""
+        """The case splits on indices under which this tensor is compared with another."""
         values = [form for tensor in (self, other) for form in (tensor.value, *tensor.applied)]
         return list(digit_choices([var for dim in self.dims for var in dim], *values))
 
     def chosen(self, choice: Mapping[Var, Poly]) -> Tensor:
-        """The tensor where some of its indices are these numbers, and sums over such indices are written out."""
+        """The tensor under a case: indices replaced by numbers, sums over such indices unrolled."""
         found = self._at(choice) if choice else self
         value = unrolled(found.value)
         changed = choice or value != found.value
@@ -83,7 +83,7 @@ class Tensor:
 
     @property
     def applied(self) -> tuple[Form, ...]:
-        """The partial applications of its domain."""
+        """The partial applications of its domain, as forms."""
         return tuple(partial.family.value for partial in self.domain)
 
     def _at(self, mapping: Mapping[Var, Poly]) -> Tensor:
@@ -96,9 +96,9 @@ class Tensor:
 
 
 class Call:
-    """One operator at its operands. `operands` are by name, `devices` the axes over which the call is mapped.
+    """An operator applied to operands by name, mapped over the device axes `devices`.
 
-    `alone`: no other operator reads the results, so that integers may be any numbers that are computed.
+    `alone`: no other operator reads the results, so that integer results need no bound.
     """
 
     alone = False
@@ -127,7 +127,7 @@ class Call:
         return [self.tensors[output.name] for output in self.instance.outputs]
 
     def define(self, equation: Equation) -> Tensor:
-        """The result of one equation, over the results of those before."""
+        """The result of an equation, given those of earlier ones."""
         target = equation.target
         dims = tuple(tuple(var for axis in dim for var in self.axis(axis)) for dim in target.dims)
         over = tuple(var for axis in equation.over for var in self.axis(axis))
@@ -150,7 +150,7 @@ class Call:
         return Tensor(self.devices, dims, value, domain=self.functions.applications.collected(over))
 
     def bound(self, target: Operand) -> Poly | None:
-        """What the integers of an output are below, None for one of floats."""
+        """The exclusive upper bound of an integer output, None for a float one."""
         decl = next(output for output in self.instance.operator.outputs if output.name == target.name)
         return None if decl.integer_range is None else self.sizes.size(Name(decl.integer_range))
 
@@ -165,7 +165,7 @@ class Call:
         return self.axes[axis]
 
     def _inferred(self, axis: str) -> tuple[Poly, ...]:
-        """The dimension over which an index runs that is itself no declared dimension: where it is read bare."""
+        """The factors of an axis that is no declared dimension: those of a dimension read at the bare axis."""
         found = {
             tuple(var.size for var in self.tensors[node.tensor].dims[dim])
             for equation in self.instance.equations
@@ -197,13 +197,13 @@ class Call:
             case Apply(function, _) if function in COMPARISONS:
                 return self._iverson(expr)
             case Apply("//" | "%"):
-                return index_value(self._whole(expr))
+                return index_value(self._as_integer(expr))
             case Apply(function, arguments):
                 return self.functions.call(function, [partial(self.form, argument) for argument in arguments])
         raise Unsupported(f"`{self.instance.name}`: {type(expr).__name__}")
 
     def length(self, name: str) -> Poly:
-        """How many positions an axis has."""
+        """The number of positions of an axis."""
         if name in self.sizes.dims or name in self.sizes.attributes:
             value = self.sizes.size(Size(name))
             assert value is not None
@@ -234,7 +234,7 @@ class Call:
             return self.functions.select(decided, first, self.form(otherwise))
 
     def _uniform(self, index: tuple[Expr, ...]) -> Form:
-        """Random numbers are a function of the row-major position, so the sizes of all axes but the first matter."""
+        """Random numbers as a function of the row-major position, hence of the sizes of all axes but the first."""
         axes = [var for part in index if isinstance(part, Name) for var in self.places(part.name)]
         strides = ",".join(var.size.key for var in axes[1:])
         return atom(Element(f"uniform<{strides}>", tuple(of(var) for var in axes)))
@@ -244,7 +244,7 @@ class Call:
     def _read(self, read: Read) -> Form:
         tensor = self.tensors[read.tensor]
         if tensor.entry is not None and read.fill is None:
-            return index_value(self._whole(read))
+            return index_value(self._as_integer(read))
         if tensor.entry is not None:
             raise Unsupported(f"`{self.instance.name}`: an integer read with a fill")
         parts, inside = self._place(read)
@@ -266,7 +266,7 @@ class Call:
         return self.functions.expanded(refresh(substitute(tensor.value, mapping)))
 
     def _place(self, read: Read) -> tuple[list[tuple[Poly, ...]], tuple[Guard, ...]]:
-        """The index factor by factor, and the conditions under which it lies inside. Raises Failed (in_bounds)."""
+        """The index per factor, with the guards of its bounds. Raises Failed (in_bounds)."""
         tensor = self.tensors[read.tensor]
         parts: list[tuple[Poly, ...]] = []
         inside: list[Guard] = []
@@ -284,7 +284,7 @@ class Call:
         return parts, tuple(inside)
 
     def _bare(self, read: Read, dim: int, index: Expr) -> tuple[Var, ...] | None:
-        """The indices of a dimension that is read at an axis, or at the axes that it merges."""
+        """The indices of a dimension read at a bare axis, or at the axes it merges; None otherwise."""
         own = self.instance.operand(read.tensor).dims[dim]
         if isinstance(index, Name):
             return self.axes[index.name]
@@ -296,8 +296,8 @@ class Call:
         sizes = tuple(var.size for var in dim)
         axes = self._bare(read, place, index)
         if axes is not None and product(var.size for var in axes) == product(sizes):
-            return digits(axes, sizes), []  # the position along axes of the dimension's size lies inside
-        position = self._whole(index)
+            return digits(axes, sizes), []  # a position along axes of the dimension's size is in bounds
+        position = self._as_integer(index)
         if not sizes:
             return (), [compare("==", position, number(0))]
         major, exact = position, True
@@ -310,7 +310,7 @@ class Call:
         return (major, *minor), list(bounds)
 
     def _divided(self, value: Poly, size: Poly) -> tuple[Poly, Poly, bool]:
-        """Quotient and rest, and whether the quotient is exact: what a block leaves is certain to lie in it."""
+        """(quotient, remainder, whether the division is exact): an exact one bounds the remainder by the block."""
         if size.inverse() is None:
             raise Unsupported(f"`{self.instance.name}`: a position in a dimension with a factor {shown(size)}")
         exact, rest = value.divided(size)
@@ -319,23 +319,23 @@ class Call:
         whole = quotient(value, size)
         return whole, value - size * whole, False
 
-    # ------------------------------------------------------------------------------------------ whole numbers
+    # ------------------------------------------------------------------------------------------ integers
 
     def guard(self, expr: Expr) -> Guard | None:
-        """A comparison of whole numbers as a condition, else None."""
+        """An integer comparison as a guard, else None."""
         if not (isinstance(expr, Apply) and expr.function in COMPARISONS):
             return None
         left, right = (self.integer(argument) for argument in expr.arguments)
         return None if left is None or right is None else compare(expr.function, left, right)
 
-    def _whole(self, expr: Expr) -> Poly:
+    def _as_integer(self, expr: Expr) -> Poly:
         value = self.integer(expr)
         if value is None:
             raise Unsupported(f"`{self.instance.name}`: an index that is no whole number")
         return value
 
     def position(self, axis: str) -> Poly:
-        """What the index along an axis is worth."""
+        """The value of an axis's index."""
         return merged(self.places(axis))
 
     def places(self, axis: str) -> tuple[Var, ...]:
@@ -343,13 +343,13 @@ class Call:
         return self.axes[axis]
 
     def integer(self, expr: Expr) -> Poly | None:
-        """An expression of axes, sizes, whole numbers and integer tensors; None for anything else."""
+        """An expression of axes, sizes, integers and integer tensors as a polynomial; None for any other."""
         match expr:
             case Number(value):
                 return number(value) if isinstance(value, int) else None
             case Size(name):
                 length = self.length(name)
-                return length if length.is_whole else None
+                return length if length.is_integral else None
             case Name(name):
                 return self.position(name)
             case Read(tensor=name, fill=None):
@@ -384,7 +384,7 @@ def _integer_arithmetic(function: str, parts: list[Poly]) -> Poly:
 
 
 def input_tensor(name: str, devices: Mapping[str, Poly], dims: Sequence[Sequence[Poly]], bound: Poly | None) -> Tensor:
-    """An input: its elements are unknown. Nothing depends on a device axis of one device."""
+    """An input with unknown elements. A device axis with one device is no coordinate."""
     own = tuple((device, fresh(size)) for device, size in devices.items())
     axes = tuple(tuple(fresh(size) for size in dim) for dim in dims)
     places = (number(0) if var.size == ONE else of(var) for _, var in own)

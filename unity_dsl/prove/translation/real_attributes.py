@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ...index.equations.term import call as applied
 from ...index.equations.term import rewrite, substitute, walk
 from ...index.equations.term_text import expression_text
-from ...index.instantiation.call_frame import whole_attributes
+from ...index.instantiation.call_frame import integer_attributes
 from ...index.instantiation.view_call import takes_pattern
 from ...index.library import Library
 from ...syntax.ast import Apply, AttributeDecl, Expr, Name, Number, OperatorDecl, Read, Statement, TensorDecl
@@ -31,7 +31,7 @@ def real_attributes(decl: OperatorDecl) -> frozenset[str]:
     """The attributes of an operator that may be any number: they place nothing, and no condition ties them to sizes."""
     if decl.extern:
         return frozenset()
-    found = {one.name for one in decl.attributes} - whole_attributes(decl)
+    found = {one.name for one in decl.attributes} - integer_attributes(decl)
     while tied := [names for one in decl.conditions if (names := _named(one)) & found and not names <= found]:
         found.difference_update(*tied)
     return frozenset(found)

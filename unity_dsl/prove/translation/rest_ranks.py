@@ -1,9 +1,9 @@
-"""Ranks of rest groups at which a rule is proved, and why they stand for all ranks.
+"""The finitely many ranks of rest groups at which a rule is proved, and why they suffice for all ranks.
 
-An operator reaches a dimension by its place from the front (`d` in `[d, f..]`), by its place from the back (`i` in
-`[b.., i]`), or as one of all that are left, together. Let no place lie deeper than R dimensions. At rank 0 every
-operator has its places outside the group; so of a group of R + 1 axes or more one at least is told by no place, and all
-such axes are never told apart: they are one axis that has been split into factors, a renaming.
+An operator addresses a dimension by its position from the front (`d` in `[d, f..]`), from the back (`i` in `[b.., i]`),
+or as part of a rest group. Let R bound these positions. At rank 0 all addressed positions lie outside the group; so in
+a group of R + 1 or more axes at least one is not addressed individually. All such axes are always treated alike, hence
+equivalent to one axis split into factors, a renaming.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..normal_form.form import Unsupported
 from .rule_forms import Ranks, calls, declaration, rest_groups, views
 
 LEAST = 2
-"""The highest rank that is tried at least."""
+"""Lower bound of the highest rank at which a rule is proved."""
 
 
 def ranks_of(rule: RuleDecl, library: Library) -> Iterator[Ranks]:
-    """Numbers of axes for the rule's rest groups. Raises InputError for names that are not there."""
+    """The ranks of the rule's rest groups to prove. Raises InputError for unknown names."""
     groups = rest_groups(rule)
     highest = max(LEAST, _reach(rule, library) + 1) if groups else 0
     for ranks in combinations(range(highest + 1), repeat=len(groups)):
@@ -32,7 +32,7 @@ def ranks_of(rule: RuleDecl, library: Library) -> Iterator[Ranks]:
 
 
 def _reach(rule: RuleDecl, library: Library) -> int:
-    """How deep a dimension is told by its place: in a declaration, a pattern, or an operand that another broadcasts."""
+    """The bound R: the greatest position addressed in a declaration, a pattern, or by broadcasting."""
     fixed = [sum(not dim.rest and not dim.device for dim in tensor.dims) for tensor in rule.inputs]
     fixed += [len(side) for view in views(rule) for side in (view.source, view.target)]
     for call in calls(rule):
@@ -42,9 +42,9 @@ def _reach(rule: RuleDecl, library: Library) -> int:
 
 
 def check_ranks(rule: RuleDecl, library: Library) -> None:
-    """Only the first and the last dimension may be counted where there are rest groups. Raises Unsupported.
+    """Only the first or last dimension may be addressed by number where there are rest groups. Raises Unsupported.
 
-    With `dim=1` no ranks of a group would stand for all: the dimension is in the group from some rank on.
+    With `dim=1` no finite set of ranks suffices: from some rank on the dimension is in the group.
     """
     if not rest_groups(rule):
         return
@@ -69,7 +69,7 @@ def _first_or_last(condition: Expr, given: Mapping[str, Expr | Rational | None])
 
 
 def _counted(expr: Expr) -> tuple[int, int]:
-    """How many groups a sum counts, and how many dimensions besides. Anything else counts as too many."""
+    """(number of groups, number of dimensions) in a sum of ranks. Any other expression counts as too many."""
     match expr:
         case Apply("rank"):
             return 1, 0

@@ -1,6 +1,6 @@
 """Inlines both sides of a rule: every output as a normal form over the shared inputs.
 
-A rest group `b..` of a rule's input is proved at some ranks from 0 on; `ranks.py` says which stand for all.
+A rest group `b..` of a rule's input is proved at several ranks from 0 on; rest_ranks.py says which suffice.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ Views = Mapping[int, Mapping[str, Factors]]
 
 
 def claim_of(rule: RuleDecl) -> Claim:
-    """The sizes of a rule under its conditions, whatever their order. Raises Unsupported and E010."""
+    """The sizes of a rule under its conditions, independent of their order. Raises Unsupported and E010."""
     devices = tuple(_device_axes(rule))
     claim = without_conditions(rule, frozenset(devices))
-    # Products last: what they say of factors, other conditions may say of names.
+    # Products last: other conditions may determine names in them.
     for condition in sorted(rule.conditions, key=_is_of_products):
         claim = claim.assume(condition)
     for name in devices:
-        claim.degree(name)  # refused here where it is a product
+        claim.degree(name)  # raises Unsupported for a product
     return replace(claim, conditions=(*claim.conditions, *_positive_sizes(rule, claim)))
 
 
 def _is_of_products(condition: Apply) -> bool:
-    """Whether a condition compares two expressions neither of which is a name or a remainder."""
+    """Whether neither side of a condition is a name or a remainder."""
     remainders = any(isinstance(side, Apply) and side.function == "%" for side in condition.arguments)
     names = any(isinstance(side, Name) for side in condition.arguments)
     return condition.function == "==" and not (remainders or names)
 
 
 def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
-    """An input has at least one element, a device axis one device: `x: [m - 5]` assumes m >= 6."""
+    """Inputs have at least one element and device axes one device: `x: [m - 5]` implies m >= 6."""
     sizes = [dim.size for tensor in rule.inputs for dim in tensor.dims if not dim.rest]
     sizes += [tensor.integer_range for tensor in rule.inputs if tensor.integer_range is not None]
     sizes += [Name(p) for p in _device_axes(rule)]
@@ -85,7 +85,7 @@ def rest_groups(rule: RuleDecl) -> tuple[str, ...]:
 
 @dataclass
 class Graph:
-    """A rule at given ranks: tensors by name, built on demand. `witness` gives every size a number."""
+    """A rule at given ranks: tensors by name, built on demand. `witness` assigns a number to every size."""
 
     rule: RuleDecl
     claim: Claim
@@ -107,7 +107,7 @@ class Graph:
             self.tensors[tensor.name] = self._input(tensor)
 
     def sides(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Left and right. Raises Failed, Unsupported, and InputError for names that are not there."""
+        """The outputs of both sides. Raises Failed, Unsupported, and InputError for unknown names."""
         for name, expr in self.rule.definitions:
             self.tensors[name] = self.tensor(expr)
         left, right = ([self.tensor(expr) for expr in side] for side in (self.rule.left, self.rule.right))
@@ -176,14 +176,14 @@ class Graph:
 
 
 def call_pattern(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> GraphView | None:
-    """The pattern that names the axes of an operator's only operand. To any other operator a view is an operand."""
+    """The view that names the axes of an operator's only operand; for any other operator a view is an operand."""
     (first, *others) = call.arguments
     named = isinstance(decl, OperatorDecl) and takes_pattern(decl) is not None
     return first if isinstance(first, GraphView) and not others and named else None
 
 
 def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDecl:
-    """What a call names. Raises E102 and E120, E125, E212."""
+    """The declaration that a call names. Raises E102 and E120, E125, E212."""
     known: Mapping[str, OperatorDecl | ParallelDecl] = library.operators if call.degrees is None else library.parallels
     if call.name not in known:
         what = "operator" if call.degrees is None else "parallel op"
@@ -199,7 +199,7 @@ def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDec
 
 
 def taken(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> frozenset[str]:
-    """The device axes of its operands that a parallel op reads. An operator is mapped over all of them."""
+    """The device axes of its operands that a parallel op consumes. An operator is mapped over all of them."""
     if not isinstance(decl, ParallelDecl):
         return frozenset()
     degrees = dict(zip(decl.degrees, call.degrees or (), strict=True))
@@ -207,7 +207,7 @@ def taken(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> frozenset[str]:
 
 
 def attribute_value(expr: Expr, claim: Claim) -> Poly:
-    """An attribute: a number as it is written in decimal, or an expression in sizes."""
+    """An attribute as a polynomial: a number with its exact decimal value, or an expression in sizes."""
     match expr:
         case Number(value):
             return number(exact_number(value))
@@ -224,9 +224,9 @@ def attribute_value(expr: Expr, claim: Claim) -> Poly:
 
 
 def _check_numbers(call: GraphCall, decl: OperatorDecl | ParallelDecl, given: Mapping[str, Poly]) -> None:
-    """What the instance at the witness decides by number must be one. Raises Unsupported.
+    """Attributes that select the instance at the witness must be numbers. Raises Unsupported.
 
-    With `dim=a` the proof would be of the dimension that the witness gives to a, and of no other.
+    With `dim=a` the proof would cover only the dimension that the witness assigns to a.
     """
     decided = {name for condition in decl.conditions if mentions_rank(condition) for name in keys(condition)}
     for name, value in given.items():
@@ -235,7 +235,7 @@ def _check_numbers(call: GraphCall, decl: OperatorDecl | ParallelDecl, given: Ma
 
 
 def input_dims(decl: RuleInput, claim: Claim, ranks: Ranks) -> list[Factors]:
-    """The dimensions of an input without device axes. A group's axes are named `b.0`, `b.1`, …"""
+    """The dimensions of an input without device axes. The axes of a group are named `b.0`, `b.1`, …"""
     dims: list[Factors] = []
     for dim in decl.dims:
         if dim.rest and isinstance(dim.size, Name):
@@ -250,7 +250,7 @@ def _sizes(dim: tuple[Var, ...]) -> Factors:
 
 
 def _ambient(call: GraphCall, operands: Sequence[Tensor], own: frozenset[str]) -> tuple[str, ...]:
-    """The device axes over which a call is mapped: those of its operands, the same for all. Raises Failed."""
+    """The device axes over which a call is mapped: those of its operands, which must agree. Raises Failed."""
     found = [tuple(name for name, _ in tensor.devices if name not in own) for tensor in operands]
     for names in found:
         if set(names) != set(found[0]):
@@ -260,7 +260,7 @@ def _ambient(call: GraphCall, operands: Sequence[Tensor], own: frozenset[str]) -
 
 
 def _exposed(tensor: Tensor, dims: Sequence[DimDecl], degrees: Mapping[str, str]) -> Tensor:
-    """The device axes that a parallel op reads become its operand's leading dimensions."""
+    """The operand with the device axes that a parallel op consumes as leading dimensions."""
     wanted = [dim.name for dim in dims if dim.device]
     if any(not dim.device for dim in dims[: len(wanted)]):
         raise Unsupported("a device axis that is not the first dimension")
@@ -275,7 +275,7 @@ def _exposed(tensor: Tensor, dims: Sequence[DimDecl], degrees: Mapping[str, str]
 
 
 def _hidden(tensor: Tensor, output: Operand, devices: Mapping[str, str]) -> Tensor:
-    """Leading dimensions that are device axes become device axes again."""
+    """The result with leading device dimensions turned back into device axes."""
     names = [devices[dim[0]] for dim in output.dims if len(dim) == 1 and dim[0] in devices]
     if any(len(dim) != 1 or dim[0] not in devices for dim in output.dims[: len(names)]):
         raise Unsupported("a device axis that is not the first dimension")
@@ -284,7 +284,7 @@ def _hidden(tensor: Tensor, output: Operand, devices: Mapping[str, str]) -> Tens
 
 
 def view_axes(view: GraphView, operand: Tensor, named: Mapping[str, Factors]) -> dict[str, Factors]:
-    """The axes that a view names, with their factors. Raises Failed."""
+    """The axes named by a view, with their factors. Raises Failed."""
     if len(view.source) != len(operand.dims):
         raise Failed("same_shape", f"a view of {len(view.source)} dimensions of a tensor of {len(operand.dims)}")
     pairs = zip(view.source, operand.dims, strict=True)
@@ -292,7 +292,7 @@ def view_axes(view: GraphView, operand: Tensor, named: Mapping[str, Factors]) ->
 
 
 def view_binding(view: GraphView, axes: Mapping[str, Factors], sizes: Mapping[str, int]) -> Binding:
-    """A view at numbers for the sizes."""
+    """A view at numeric sizes."""
 
     def dims(side: tuple[tuple[str | int, ...], ...]) -> tuple[tuple[tuple[str, int], ...], ...]:
         return tuple(tuple((str(n), known.get(str(n), 0)) for n in names if n != 1) for names in side)
@@ -304,10 +304,10 @@ def view_binding(view: GraphView, axes: Mapping[str, Factors], sizes: Mapping[st
 def _pattern_axes(
     names: tuple[str | int, ...], factors: Factors, sizes: Mapping[str, Factors]
 ) -> Iterator[tuple[str, Factors]]:
-    """The axes that a pattern names in one dimension, each with its factors. Raises Failed.
+    """The axes that a view names in one dimension, each with its factors. Raises Failed.
 
-    As many names as factors are these in their order. Else a name that is a size of the rule has that size, and one
-    other has what is left.
+    As many names as factors correspond in order. Otherwise a name that is a size of the rule has that size, and one
+    remaining name gets the remaining factors.
     """
     named = [name for name in names if name != 1]
     if len(named) == 1 and isinstance(named[0], str):
@@ -331,7 +331,7 @@ def _pattern_axes(
 
 
 def _bind_ranges(sizes: Sizes, instance: Instance, operands: Sequence[Tensor]) -> None:
-    """`int<v>`: the axis v of the operator, or the operand's own range. A smaller range may stand for a greater."""
+    """`int<v>`: binds v to the operand's range; a bound v must be at least that range. Raises Failed."""
     for decl, tensor in zip(instance.operator.inputs, operands, strict=True):
         if decl.integer_range is None or tensor.bound is None:
             continue
@@ -354,11 +354,11 @@ class _Site:
     pattern: GraphView | None
 
     def instance(self, operands: Sequence[Tensor], view: Mapping[str, Factors] | None) -> Instance:
-        """The instance, in which sizes given as attributes stay sizes. Raises Failed (same_shape)."""
+        """The instance, with attributes that are sizes left symbolic. Raises Failed (same_shape)."""
         shapes = [
             Shape(
                 tuple(valued(product(_sizes(dim)), self.witness) for dim in tensor.dims),
-                # A parallel op moves integers as it moves floats.
+                # Parallel ops apply to integers as to floats.
                 None
                 if tensor.bound is None or isinstance(self.decl, ParallelDecl)
                 else valued(tensor.bound, self.witness),
@@ -383,7 +383,7 @@ class _Site:
         return tuple(name for name, value in self.given.items() if value.constant is None)
 
     def attributes(self, instance: Instance) -> dict[str, Poly]:
-        """Every attribute in symbols; a symbolic one is also known under the name that stands for it in bodies."""
+        """Every attribute in symbols; a symbolic one also under its name in the bodies."""
         found: dict[str, Poly] = {}
         for name, value in instance.attributes.items():
             symbolic = name in self.given and self.given[name].constant is None
@@ -394,15 +394,15 @@ class _Site:
 
 
 def number_of(value: Poly, sizes: Mapping[str, int]) -> Rational:
-    """An attribute at numbers for the sizes."""
+    """An attribute at numeric sizes."""
     return rational(exactly(value, sizes))
 
 
 def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, Rational]) -> Sized:
-    """The declaration with these attributes as sizes in its statements: `start` as `|start'|`.
+    """The declaration with these attributes as sizes in its statements: `start` becomes `|start'|`.
 
-    A condition says how large it is, so that the instance can check its reads; a coefficient, `1 / k`, needs none.
-    Raises Unsupported where one that is part of an index is less than 1.
+    A condition gives the size, so that the instance can check its reads; a coefficient, `1 / k`, needs none. Raises
+    Unsupported for an attribute in an index that is below 1.
     """
     if not names:
         return decl
@@ -423,14 +423,14 @@ def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, Ratio
 
 
 def used_names(rule: RuleDecl, claim: Claim, ranks: Ranks) -> tuple[str, ...]:
-    """Every size of the rule that is free, in order of appearance."""
+    """The sizes of the rule that its conditions do not determine, in order of appearance."""
     used = [*_sizes_of_inputs(rule, claim, ranks), *(condition.poly for condition in claim.conditions)]
     used += [size for call in calls(rule) for size in _sizes_of_call(call, claim)]
     return _free_names(used)
 
 
 def attribute_names(rule: RuleDecl, claim: Claim, ranks: Ranks) -> frozenset[str]:
-    """The free names that are numbers of calls only: no size of a tensor, and no degree."""
+    """The undetermined names that are attributes only: neither a size of a tensor nor a degree."""
     degrees = [claim.degree(p) for call in calls(rule) for p in call.degrees or ()]
     sized = _free_names([*_sizes_of_inputs(rule, claim, ranks), *degrees])
     given = [attribute_value(expr, claim) for call in calls(rule) for _, expr in call.attributes]
@@ -456,7 +456,7 @@ def _free_names(sizes: Iterable[Poly]) -> tuple[str, ...]:
 
 
 def views_at(rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, sizes: Mapping[str, int]) -> Views:
-    """The views of a rule whose axes are known, whether or not its sides are well-shaped in symbols."""
+    """The views of a rule whose axes are known, even where its sides are ill-shaped in symbols."""
     graph = Graph(rule, claim, library, ranks, sizes, Arithmetic(claim.conditions))
     with suppress(Failed, Unsupported):
         graph.sides()
@@ -464,7 +464,7 @@ def views_at(rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, sizes
 
 
 def check_random(rule: RuleDecl, library: Library) -> None:
-    """Every call of a random operator draws its own numbers, so a side may hold one at most. Raises Unsupported."""
+    """At most one call of a random operator per side: each call draws its own numbers. Raises Unsupported."""
     for side in (rule.left, rule.right):
         drawn = [call.name for call in calls(replace(rule, left=side, right=())) if draws(declaration(call, library))]
         if len(drawn) > 1:
@@ -487,7 +487,7 @@ def views(rule: RuleDecl) -> Iterator[GraphView]:
 
 
 def expressions(rule: RuleDecl) -> Iterator[GraphExpr]:
-    """Every expression of a rule, those around others first."""
+    """Every expression of a rule, parents first."""
     pending: list[GraphExpr] = [*(expr for _, expr in rule.definitions), *rule.left, *rule.right]
     while pending:
         expr = pending.pop(0)

@@ -1,4 +1,4 @@
-"""Calls of several results in a rule, written result by result: `lstm_cell(z, c)` as a side is two tensors."""
+"""Expands calls with several results in a rule: `lstm_cell(z, c)` as a side becomes two tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...syntax.span import Span
 
 
 def by_results(rule: RuleDecl, library: Library) -> RuleDecl:
-    """The rule with sides of one tensor an entry. Raises E010 where they are not equally many."""
+    """The rule with sides of one tensor per entry. Raises E010 where their numbers differ."""
     left, right = (tuple(_tensors(side, library)) for side in (rule.left, rule.right))
     if len(left) != len(right):
         message = f"{len(left)} tensors on the left, {len(right)} on the right"
@@ -23,7 +23,7 @@ def by_results(rule: RuleDecl, library: Library) -> RuleDecl:
 
 
 def check_results(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> None:
-    """Raises E212 where an operator returns more or fewer tensors than the call is taken for."""
+    """Raises E212 where the number of results of an operator differs from the number expected."""
     if len(decl.outputs) == call.results:
         return
     names = ", ".join(f"`{output.name}`" for output in decl.outputs)

@@ -1,4 +1,4 @@
-"""Assumptions on the sizes of a rule, from its conditions: renamings and guards."""
+"""Assumptions on the sizes of a rule, from its conditions: substitutions and guards."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .symbolic_sizes import Factors, arithmetic_value, factors_of, shown, valued
 
 @dataclass(frozen=True)
 class Claim:
-    """What each size of a rule stands for, and what is assumed of the rest.
+    """The substitution for the sizes of a rule, and the guards assumed of the remaining ones.
 
-    An equation with a name on one side renames it in the whole rule: `m == p * e` gives m the factors (p, e), in this
-    order. `m % p == 0` gives it the factors p and m / p, a size of its own. Of products that are equal what both have
-    is cancelled, and `a * b == c * d` gives each of the four two factors (Euler's four number theorem). Every other
-    condition is an assumption. `fixed` are names that stay one factor. No size that is renamed occurs in `names` or
-    `conditions`, so the order of conditions does not matter. `real_conditions` are on the
-    real numbers of the rule, `reals`, and on sizes; `real_values` are those that are determined.
+    An equation with a name on one side substitutes it in the rule: `m == p * e` gives m the factors (p, e), in this
+    order. `m % p == 0` gives m the factors p and a new size m / p. In equations between products common factors are
+    cancelled, and `a * b == c * d` gives each name two factors (Euler's four number theorem). Any other condition
+    becomes a guard. Names in `fixed` stay one factor. A substituted size occurs neither in `names` nor in `conditions`,
+    so the order of conditions does not matter. `real_conditions` are on the real numbers of the rule, `reals`, and on
+    sizes; `real_values` are those that equations determine.
     """
 
     names: Mapping[str, Factors]
@@ -36,7 +36,7 @@ class Claim:
     real_values: tuple[tuple[str, Expr], ...] = ()
 
     def factors(self, expr: Expr) -> Factors:
-        """A size expression, factor by factor. Raises Unsupported."""
+        """The factors of a size expression. Raises Unsupported."""
         match expr:
             case Name(name):
                 return self.names.get(name, (of(name),))
@@ -55,18 +55,18 @@ class Claim:
         raise fail("E010", "not a size", expr.span)
 
     def degree(self, name: str) -> Poly:
-        """The size of a device axis. Raises Unsupported where it is a product."""
+        """The size of a device axis. Raises Unsupported where it has several factors."""
         factors = self.names.get(name, (of(name),))
         if len(factors) > 1:
             raise Unsupported(f"a device axis of {len(factors)} factors")
         return product(factors)
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the conditions hold at these sizes."""
+        """Whether the guards hold at these sizes."""
         return all(_holds(condition, sizes) for condition in self.conditions)
 
     def written(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Numbers for the free sizes by the names that the rule's text uses, those of renamed sizes included."""
+        """The numeric sizes by the names in the rule's text, substituted sizes included."""
         found = {name: size for name, size in sizes.items() if not name.startswith("(")}
         for name, factors in self.names.items():
             symbols = (symbol for factor in factors for symbol in factor.symbols() if isinstance(symbol, str))
@@ -77,7 +77,7 @@ class Claim:
     # ------------------------------------------------------------------------------------------ conditions
 
     def assume(self, condition: Apply) -> Claim:
-        """The claim under one more condition. Raises Unsupported and E010."""
+        """The claim under a further condition. Raises Unsupported and E010."""
         sides = condition.arguments
         if condition.function == "==":
             for side, other in (sides, sides[::-1]):
@@ -93,7 +93,7 @@ class Claim:
         return self._with(compare(condition.function, *map(self.size, sides)))
 
     def _free(self, name: str, factors: Factors) -> bool:
-        """Whether a name may stand for these factors: it has none yet, and is not in them."""
+        """Whether a name may be substituted by these factors: it is not substituted yet and does not occur in them."""
         return name not in self.names and all(symbol != name for part in factors for symbol in part.symbols())
 
     def _renamed(self, name: str, factors: Factors) -> Claim:
@@ -105,7 +105,7 @@ class Claim:
             for known, own in self.names.items()
         }
         conditions = tuple(guard(known.poly.with_size(name, value), known.relation) for known in self.conditions)
-        # A sum or difference is a size, and so at least 1; 0 is a number that only an attribute can be.
+        # A sum or difference is a size, hence at least 1; only an attribute may be the number 0.
         sums = (size for size in factors if size.constant is None and len(size.terms) > 1)
         return replace(
             self,
@@ -114,9 +114,9 @@ class Claim:
         )
 
     def _equal_products(self, left: Factors, right: Factors) -> Claim | None:
-        """Two products of names that are equal, None where they are others. What both have is at least 1: it cancels.
+        """The claim under an equation of two products of names, else None. Common factors, at least 1, are cancelled.
 
-        a b = c d for four names where a = p q, b = r s, c = p r, d = q s for some p, q, r and s, and only there.
+        a b = c d for four names if and only if a = p q, b = r s, c = p r, d = q s for some p, q, r and s.
         """
         names = [tuple(map(_name_of, factors)) for factors in (left, right)]
         counts = [Counter(name for name in side if name is not None) for side in names]
@@ -136,7 +136,7 @@ class Claim:
         return claim
 
     def _divided(self, whole: Expr, part: Expr) -> Claim:
-        """`whole % part == 0`: whole is the product of part and a size that has no name."""
+        """The claim under `whole % part == 0`: whole is part times a new size."""
         factors, divisors = self.factors(whole), self.factors(part)
         positive = (condition for size in divisors if (condition := compare(">=", size, ONE)).verdict is not True)
         claim = self._with(*positive)
@@ -165,7 +165,7 @@ def without_conditions(rule: RuleDecl, fixed: frozenset[str]) -> Claim:
 
 
 def _name_of(factor: Poly) -> str | None:
-    """The name that a factor is."""
+    """The name that a factor consists of, else None."""
     ((monomial, coefficient), *others) = factor.terms or (((), Fraction(0)),)
     plain = coefficient == 1 and not others and len(monomial) == 1 and monomial[0][1] == 1
     symbol = monomial[0][0] if plain else None

@@ -1,6 +1,6 @@
-"""Symbolic sizes of one call: dimensions as tuples of factors, major first, solved from `where`.
+"""Symbolic sizes of one call: dimensions as tuples of factors, major first, solved from `where` conditions.
 
-So a device axis, a head or a merged dimension is a tuple of indices on both sides, partition and flatten are renamings,
+A device axis, a head or a merged dimension is a tuple of indices on both sides; so partition and flatten are renamings,
 and index arithmetic stays linear.
 """
 
@@ -24,7 +24,7 @@ Factors: TypeAlias = tuple[Poly, ...]
 
 
 class Failed(Exception):
-    """An obligation that is not met: its name and what was to be shown."""
+    """An obligation that could not be discharged: its name and its statement."""
 
     def __init__(self, obligation: str, message: str) -> None:
         super().__init__(f"{obligation}: {message}")
@@ -33,23 +33,23 @@ class Failed(Exception):
 
 
 def factors_of(size: Poly) -> Factors:
-    """A size as one factor; a dimension of size 1 has none."""
+    """A size as a tuple of one factor; () for the size 1."""
     return () if size == ONE else (size,)
 
 
 def share(factor: Poly, size: Poly) -> Poly | None:
-    """What a factor leaves of a size, where it divides it in whole numbers at all sizes; else None."""
+    """size / factor where that is an integer at all sizes, else None."""
     if factor == size:
         return ONE
     if len(factor.terms) == 1:
         exact, rest = size.divided(factor)
         return None if rest.terms else exact
     whole = size.exactly_divided(factor)
-    return whole if whole is not None and whole.is_whole else None
+    return whole if whole is not None and whole.is_integral else None
 
 
 def _without(whole: Factors, part: Factors) -> Factors | None:
-    """The factors that are left when each of `part` is taken out of one, None where one divides none of them."""
+    """`whole` with one factor divided by each of `part`, None where one divides none of them."""
     left = list(whole)
     for factor in part:
         shares = ((place, share(factor, own)) for place, own in enumerate(left))
@@ -61,9 +61,9 @@ def _without(whole: Factors, part: Factors) -> Factors | None:
 
 
 def common_refinement(first: Factors, second: Factors) -> Factors | None:
-    """The factors of a dimension that is divided in both ways, None where one's blocks cross the other's.
+    """The common refinement of two factorisations of a dimension, None where block boundaries cross.
 
-    (p * e) and (p, e) give (p, e). A position in a dimension is the same number under every refinement (mixed radix).
+    (p * e) and (p, e) give (p, e). A position is the same number under every refinement (mixed radix).
     """
     ends = [product(factors[place:]) for factors in (first, second) for place in range(len(factors))]
     found: list[Poly] = []
@@ -79,7 +79,7 @@ def common_refinement(first: Factors, second: Factors) -> Factors | None:
 
 
 def shown(size: Poly, names: Mapping[Var, str] | None = None) -> str:
-    """A polynomial in sizes and indices as one writes it; indices without a name are i, j, k, … as they appear."""
+    """A polynomial in sizes and indices as text; unnamed indices are i, j, k, … in order of appearance."""
     if not size.terms:
         return "0"
     known = dict(names or {})
@@ -136,7 +136,7 @@ def _symbol(symbol: Symbol, sizes: Mapping[str, int]) -> Fraction:
 
 
 def valued(size: Poly, sizes: Mapping[str, int]) -> int:
-    """A size at numbers. Raises Unsupported where it is no whole number."""
+    """A size at numbers. Raises Unsupported where it is not an integer."""
     value = exactly(size, sizes)
     if value.denominator != 1:
         raise Unsupported(f"a size of {value}")
@@ -145,10 +145,10 @@ def valued(size: Poly, sizes: Mapping[str, int]) -> int:
 
 @dataclass
 class Sizes:
-    """What the names of one call stand for: dimensions by name or axis, attributes, degrees (as `@p`).
+    """The bindings of one call's names: dimensions by name or axis, attributes, degrees (as `@p`).
 
-    `divisions` are the divisions of sizes that were needed, and are exact; `unchecked` are sizes that a condition gave
-    and that are not known to be at least 1 yet.
+    `divisions` are divisions of sizes that were used and are exact; `unchecked` are sizes from conditions, not known to
+    be at least 1 yet.
     """
 
     arithmetic: Arithmetic
@@ -160,9 +160,9 @@ class Sizes:
     # ------------------------------------------------------------------------------------------ operands
 
     def bind(self, axis: str, factors: Factors, what: str) -> None:
-        """An axis has these factors, or is of their product. Raises Failed where it is known to be of another size.
+        """Binds an axis to factors. Raises Failed where it is bound to another size.
 
-        Of two ways to divide it the finer one is kept.
+        Of two factorisations the common refinement is kept.
         """
         known = self.dims.setdefault(axis, factors)
         if known == factors:
@@ -173,7 +173,7 @@ class Sizes:
         self.dims[axis] = common_refinement(known, factors) or known
 
     def bind_operands(self, instance: Instance, dims: Sequence[Sequence[Factors]]) -> None:
-        """Axes of an instance from its operands' symbolic dimensions; those of a dimension of several come last."""
+        """Binds the axes of an instance to its operands' symbolic dimensions; merged dimensions last."""
         merged: list[tuple[Dim, Factors, str]] = []
         for operand, own in zip(instance.inputs, dims, strict=True):
             what = f"`{operand.name}` of `{instance.name}`"
@@ -191,7 +191,7 @@ class Sizes:
             self._bind_merged(axes, factors, what)
 
     def _bind_merged(self, axes: Dim, factors: Factors, what: str) -> None:
-        """The one axis of a dimension that is not known yet: what the others leave of it. Raises Failed."""
+        """Binds the one unbound axis of a merged dimension to the remaining factors. Raises Failed."""
         known = tuple(factor for axis in axes for factor in self.dims.get(axis, ()))
         unknown = [axis for axis in axes if axis not in self.dims]
         if len(unknown) == 1:
@@ -203,7 +203,10 @@ class Sizes:
     # ------------------------------------------------------------------------------------------ conditions
 
     def solve(self, operator: OperatorDecl, *, assumed: bool = False) -> None:
-        """The sizes that `where` determines. Other conditions are obligations, or assumptions. Raises Failed."""
+        """Binds the sizes that `where` determines; other conditions become obligations, or assumptions.
+
+        Raises Failed.
+        """
         pending = [condition for condition in operator.conditions if not mentions_rank(condition)]
         known = self.dims.keys() - set(self.unchecked)
         progress = True
@@ -223,7 +226,7 @@ class Sizes:
                 raise Failed("same_shape", f"`{operator.name}` needs `{text}`")
 
     def _positive(self, names: Sequence[str], assumed: bool) -> None:
-        """A size that a condition determines is at least 1: `stop - start`, say."""
+        """Shows that a size from a condition, `stop - start`, say, is at least 1; or assumes it."""
         for name in names:
             for factor in self.dims[name]:
                 least = compare(">=", factor, ONE)
@@ -233,14 +236,14 @@ class Sizes:
                     raise Failed("same_shape", f"the size `{name}` = {shown(factor)} is not known to be at least 1")
 
     def determine(self, key: str, value: Factors) -> bool:
-        """A condition gives a size these factors. Products of rest axes and ranks are no unknowns here."""
+        """Binds a size to these factors. Products of rest axes and ranks are not unknowns here."""
         if key.endswith("..") or key.startswith("rank("):
             return False
         self.dims[key] = value
         return True
 
     def inverse(self, function: str, result: Factors, given: Factors, unknown: Expr) -> Factors:
-        """Raises Failed where a product has no such factor."""
+        """The unknown operand of an operation. Raises Failed where a product has no such factor."""
         if function == "neg":
             return factors_of(-product(result))
         if function == "+":
@@ -248,7 +251,7 @@ class Sizes:
         return self._quotient(result, given, ", ".join(keys(unknown)))
 
     def _quotient(self, whole: Factors, part: Factors, name: str) -> Factors:
-        """The factors that are left of a dimension. Raises Failed where the part is none of them."""
+        """The remaining factors of a dimension. Raises Failed where `part` does not divide it."""
         texts = [" * ".join(map(shown, side)) or "1" for side in (part, whole)]
         left = _without(whole, part)
         if left is None:
@@ -260,7 +263,7 @@ class Sizes:
         return left
 
     def _comparison(self, operator: OperatorDecl, condition: Expr) -> Guard | None:
-        """A condition over sizes; None where it is one of numbers, which the instance was checked against."""
+        """A condition over sizes; None for one on numbers, checked with the instance."""
         if not (isinstance(condition, Apply) and condition.function in COMPARISONS):
             raise Unsupported(f"`{operator.name}`: a condition of another form than a comparison")
         left, right = (self.size(side) for side in condition.arguments)
@@ -274,7 +277,7 @@ class Sizes:
     # ------------------------------------------------------------------------------------------ expressions
 
     def value(self, expr: Expr) -> Factors | None:
-        """The factors of a size expression, or None where something in it is unknown."""
+        """The factors of a size expression, None where something in it is unbound."""
         match expr:
             case Name(name, False) | Size(name, False) if name in self.dims:
                 return self.dims[name]
@@ -285,7 +288,7 @@ class Sizes:
         return None if size is None else factors_of(size)
 
     def size(self, expr: Expr) -> Poly | None:
-        """A size expression as a polynomial, or None where something in it is unknown."""
+        """A size expression as a polynomial, None where something in it is unbound."""
         match expr:
             case Number(value) if isinstance(value, int):
                 return number(value)
@@ -301,7 +304,7 @@ class Sizes:
 
 
 def arithmetic_value(function: str, parts: Sequence[Poly]) -> Poly:
-    """Arithmetic on sizes. `//` is exact, or a quotient by a number. Raises Unsupported."""
+    """Arithmetic on sizes; `//` is exact, or by a number. Raises Unsupported."""
     if function == "neg":
         return -parts[0]
     left, right = parts

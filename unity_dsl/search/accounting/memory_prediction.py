@@ -3,7 +3,8 @@
 Counted: parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
 the optimizer of the written train.py, and what the forward pass keeps for the backward one: every tensor
 in every layout in which an operator keeps it, once for each iteration of a repeat. Not counted: what lives only while
-an operator runs, buffers of collectives, what the allocator cannot use, and that less is held at other times.
+an operator runs, buffers of collectives, what the allocator cannot use, and that less is held at other times. Outputs
+of a training step are held where the backward pass needs them alone; a model without a loss returns them whole.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from ...graph.graph import DTYPE_BYTES
-from ...graph.layout import Invariant, Layout, Mesh, Replicate
+from ...graph.graph import DTYPE_BYTES, Model
+from ...graph.layout import Invariant, Layout, Mesh, Replicate, invariant
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment
 from ...index.cost.saved_tensors import Tensor, element_bytes, saved_by_call, saved_by_statements
 from ...index.library import Library
@@ -27,11 +28,13 @@ Saved = dict[tuple[str, Layout | str], float]
 """Bytes by value and layout; by operator and name what only an operator knows."""
 
 
-def predict_memory(graph: PlannedGraph, mesh: Mesh, library: Library) -> Memory:
-    """Bytes that each device holds."""
+def predict_memory(model: Model, graph: PlannedGraph, mesh: Mesh, library: Library) -> Memory:
+    """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss."""
     held = _stored(graph, mesh)
-    activations, kept = _Activations(mesh, library).of(graph, frozenset())
-    return replace(held, activations=activations + sum(kept.values()))
+    inside, kept = _Activations(mesh, library).of(graph, frozenset())
+    if model.loss is None:
+        kept |= {(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs}
+    return replace(held, activations=inside + sum(kept.values()))
 
 
 def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:

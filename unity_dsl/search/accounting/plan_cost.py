@@ -7,22 +7,22 @@ from collections.abc import Iterable
 from ...graph.graph import Value
 from ...graph.layout import Layout, Mesh, invariant
 from ...graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ...machine.price import local_fraction, price_inner, price_operator, price_update
-from ..choices.conversion_prices import ConversionPrices
 from ..choices.operator_options import float_type
 from ..layout_problem.variable_meaning import Meaning
 
 _NOTHING = Cost()
 
 
-def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionPrices, loss: Value | None) -> Cost:
+def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionModel, loss: Value | None) -> Cost:
     """Seconds of one step; what each device holds is left out. `loss`, if any, is read whole at the end."""
     return _graph_cost(graph, meaning, prices, [] if loss is None else [(loss, invariant(prices.mesh))])
 
 
 def _graph_cost(
-    graph: PlannedGraph, meaning: Meaning, prices: ConversionPrices, left: Iterable[tuple[Value, Layout]]
+    graph: PlannedGraph, meaning: Meaning, prices: ConversionModel, left: Iterable[tuple[Value, Layout]]
 ) -> Cost:
     """`left` are values that are read behind the graph."""
     mesh, machine = prices.mesh, prices.machine
@@ -78,15 +78,16 @@ def _update_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
     return Cost(update=price_update(count, machine))
 
 
-def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: ConversionPrices) -> float:
+def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: ConversionModel) -> float:
     """Backward only where a reader is reached: what merely leaves the program has no cotangent."""
     value = planned.value
     reached = set(reads)
     seconds = 0.0
     for made in reversed(planned.materialised):
-        price, back, _ = prices.price(made.source, made.layout, value.shape)
+        found = prices.conversion(made.source, made.layout, value.shape, value.bytes)
+        price = prices.price(found.forward, made.source, value.shape)
         if value.needs_gradient and made.layout in reached:
-            price += back
+            price += prices.price(found.backward, made.layout.transpose, value.shape)
         if made.layout in reached:
             reached.add(made.source)
         seconds += price.seconds(value.bytes)

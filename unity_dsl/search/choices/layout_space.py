@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,20 +10,14 @@ import numpy as np
 
 from ...graph.graph import Value
 from ...graph.layout import Layout, invariant
-from ...graph.layout_conversion import divisors, move_table
+from ...graph.layout_codes import layouts_in_order
+from ...graph.layout_conversion import divisors
+from ...machine.conversion_model import ConversionModel
 from ..cost_network.bucket_elimination import Table
-from ..folded_solver.materialised_layouts import two_hops
 from ..folded_solver.problem_part import Layouts
-from .conversion_prices import ConversionPrices, PriceTables
 from .mesh_symmetry import Orbit
 from .problem_scope import Scope
 from .restriction import storable
-
-TIE = 1e-12
-"""Seconds by which a step more makes a plan worse: decides between equal prices, and is below what prices mean."""
-
-
-_ROUNDING = 1e-9
 
 
 class Space:
@@ -31,15 +25,14 @@ class Space:
     for. Orbits have numbers; where no mesh axes may trade places a layout is an orbit, and `layouts[number]` is it.
     """
 
-    def __init__(self, shape: tuple[int, ...], prices: ConversionPrices, scope: Scope) -> None:
+    def __init__(self, shape: tuple[int, ...], prices: ConversionModel, scope: Scope) -> None:
         self.shape = shape
         self.prices = prices
         self.symmetry = scope.symmetry
         self.layouts: list[Layout] = []
         self._number: dict[Layout, int] = {}
         self._orbits: dict[Orbit, int] = {}
-        table = move_table(divisors(shape, prices.mesh), prices.mesh)
-        for layout in table.layouts[: table.in_order]:
+        for layout in layouts_in_order(divisors(shape, prices.mesh), prices.mesh):
             if scope.holds(shape, layout):
                 self._add(layout)
 
@@ -68,10 +61,13 @@ class Space:
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
-    @cached_property
-    def tables(self) -> PriceTables:
-        """Prices between all members of all orbits, in the order of `members`."""
-        return self.prices.between(list(self._number), self.shape)
+    def seconds(self, count: int, needs_gradient: bool) -> Table:
+        """Of conversions of a tensor of so many bytes, there and back, for every pair of orbits."""
+        layouts = list(self._number)
+        there = self.prices.seconds(layouts, self.shape, count)
+        if not needs_gradient:
+            return self.least(there)
+        return self.least(there + self.prices.seconds([layout.transpose for layout in layouts], self.shape, count).T)
 
     @cached_property
     def members(self) -> Layouts:
@@ -88,11 +84,6 @@ class Space:
         return np.asarray(np.minimum.reduceat(rows[:, self.members], starts, axis=1), dtype=np.float64)
 
     @cached_property
-    def without_windows(self) -> Layouts:
-        """What conversions may go by way of: windows are entered from slices and left to them, which never pays."""
-        return np.array([i for i, layout in enumerate(self.layouts) if not layout.overlaps], dtype=np.intp)
-
-    @cached_property
     def invariant(self) -> int:
         return self._number[invariant(self.prices.mesh)]
 
@@ -105,12 +96,11 @@ class Space:
 @dataclass(frozen=True)
 class Conversions:
     """Prices for one kind of tensor: `direct` there and back (only there without gradient), `cheapest` by way of at
-    most one layout between, `leaving` out of the program: to Invariant, never back. `TIE`s are included.
+    most one layout between. `TIE`s are included.
     """
 
     direct: Table
     cheapest: Table
-    leaving: Table
 
 
 ConversionTable = dict[tuple[object, ...], Conversions]
@@ -124,7 +114,7 @@ TensorKind = tuple[tuple[int, ...], int, bool]
 class Spaces:
     """The spaces of all tensors of a model on a mesh. `found` are conversions known from other models."""
 
-    def __init__(self, prices: ConversionPrices, found: ConversionTable, scope: Scope) -> None:
+    def __init__(self, prices: ConversionModel, found: ConversionTable, scope: Scope) -> None:
         self.mesh = prices.mesh
         self.prices = prices
         self.found = found
@@ -150,48 +140,7 @@ class Spaces:
             self._conversions[kind] = self.found[everywhere]
         return self._conversions[kind]
 
-    @property
-    def kinds(self) -> Collection[TensorKind]:
-        """Of the tensors whose conversions were asked for."""
-        return self._conversions.keys()
-
-    def ways_left_out(
-        self, kinds: Iterable[TensorKind], before: Spaces | None
-    ) -> dict[tuple[int, ...], frozenset[Layout]]:
-        """By shape, the layouts that the scope leaves out and by way of which tensors of some kinds would convert for
-        less. There are none of a shape that has the layouts it had `before` others had what was left out then.
-        """
-        known: dict[tuple[int, ...], list[TensorKind]] = {}
-        for kind in kinds:
-            known.setdefault(kind[0], []).append(kind)
-        ways = {}
-        for shape, of_shape in known.items():
-            space = self._spaces[shape]
-            if before is None or space.layouts != before._spaces[shape].layouts:
-                ways[shape] = frozenset(_ways_left_out(space, [(kind, self._of_kind(kind)) for kind in of_shape]))
-        return {shape: layouts for shape, layouts in ways.items() if layouts}
-
 
 def _conversions(space: Space, count: int, needs_gradient: bool) -> Conversions:
-    there, back = _both_ways(space.tables, count)
-    direct = space.least(there + back if needs_gradient else there)
-    leaving = space.least(there)[:, space.invariant]
-    return Conversions(direct, two_hops(direct, space.without_windows), leaving)
-
-
-def _both_ways(tables: PriceTables, count: int) -> tuple[Table, Table]:
-    """Seconds there, `TIE`s included, and back."""
-    return tables.forward(count) + TIE * tables.steps, tables.backward(count)
-
-
-def _ways_left_out(space: Space, known: Iterable[tuple[TensorKind, Conversions]]) -> Iterator[Layout]:
-    """`known` is what conversions cost by way of what the scope has."""
-    table, size = move_table(divisors(space.shape, space.prices.mesh), space.prices.mesh), len(space.layouts)
-    left_out = [layout for layout in table.layouts[: table.in_order] if not space.has(layout)]
-    tables = space.prices.between([*space.layouts, *left_out], space.shape)
-    for (_, count, needs_gradient), found in known:
-        there, back = _both_ways(tables, count)
-        direct, worth = there + back if needs_gradient else there, found.cheapest * (1 - _ROUNDING) - 2 * TIE
-        for middle, layout in enumerate(left_out, size):
-            if (direct[:size, middle, None] + direct[None, middle, :size] < worth).any():
-                yield layout
+    both = space.seconds(count, needs_gradient)
+    return Conversions(both, both)

@@ -116,7 +116,7 @@ class _Contraction:
         """The tensor's price by the layout at one end, no other having a choice."""
         if not tensor.shared:
             made, read = (port.layouts[np.isfinite(self.costs[port.variable])] for port in _ends(tensor))
-            rows, axis = (tensor.linked[:, read], 1) if end is tensor.produced else (tensor.linked[made], 0)
+            rows, axis = (tensor.cheapest[:, read], 1) if end is tensor.produced else (tensor.cheapest[made], 0)
             return np.asarray(rows.min(axis=axis, initial=np.inf), dtype=np.float64)
         said = [possible(self.costs, port) for port in _ends(tensor)]
         least = SharedCost(tensor.direct, tensor.cheapest).least(said[0], [*said[1:], *always(tensor)])
@@ -153,8 +153,8 @@ class _Contraction:
         tensor = self.tensors[number]
         made, (read,) = tensor.produced, tensor.reads
         if made.variable == variable:
-            return _Side(read, made.layouts, tensor.linked, (id(tensor.linked), True))
-        return _Side(made, read.layouts, tensor.linked.T, (id(tensor.linked), False))
+            return _Side(read, made.layouts, tensor.cheapest, (id(tensor.cheapest), True))
+        return _Side(made, read.layouts, tensor.cheapest.T, (id(tensor.cheapest), False))
 
     def _remove(self, variable: int, sides: list[_Side]) -> None:
         costs = self.costs[variable]

@@ -127,11 +127,11 @@ def _hubs(tensor: Tensor, domains: Domains, groups: int | None) -> tuple[Layouts
     """The tensor's conversions, between the layouts that it is produced in or somebody asks for.
 
     Of many readers, some are joined at a time, each such group at a share of the prices: together they pay no more than
-    all do. For leaving, any layout may be a step.
+    all do.
     """
     produced, reads = domains.inside(tensor.produced), list(map(domains.inside, _distinct(tensor.reads)))
     used = [produced.layouts, *(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]
-    layouts = np.unique(np.concatenate(used)) if tensor.leaving is None else np.arange(len(tensor.direct))
+    layouts = np.unique(np.concatenate(used))
     square = np.ix_(layouts, layouts)
     direct, cheapest = tensor.direct[square], tensor.cheapest[square]
     readers: list[Port | Table] = [*reads, *(cost[layouts] for cost in always(tensor))]

@@ -64,26 +64,21 @@ def layout_sets(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Lay
 
 
 def wanted(tensor: Tensor, reads: Sequence[Port]) -> Layouts:
-    """Layouts worth holding: those that somebody may ask for. For leaving any may be a step on the way."""
-    if tensor.leaving is not None:
-        return np.arange(len(tensor.direct))
+    """Layouts worth holding: those that somebody may ask for."""
     return np.unique(np.concatenate([*(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]))
 
 
-def with_returns(tensor: Tensor, held: Layouts, prices: Table) -> Table:
-    """Adds what does not depend on readers: layouts that are always asked for, and leaving the program."""
+def with_fixed(tensor: Tensor, held: Layouts, prices: Table) -> Table:
+    """Adds what does not depend on readers: layouts that are always asked for."""
     for layout in tensor.fixed:
         prices = np.where((held == layout).any(axis=1), prices, np.inf)
-    if tensor.leaving is not None:
-        prices = prices + tensor.leaving[held].min(axis=1)
     return prices
 
 
 def always(tensor: Tensor) -> list[Table]:
-    """Costs by layout of readers that are no variables: those that always ask for one, and leaving the program."""
+    """Costs by layout of readers that are no variables: those that always ask for one."""
     layouts = np.arange(len(tensor.direct))
-    costs = [np.where(layouts == layout, 0.0, np.inf) for layout in tensor.fixed]
-    return [*costs, *([] if tensor.leaving is None else [tensor.leaving])]
+    return [np.where(layouts == layout, 0.0, np.inf) for layout in tensor.fixed]
 
 
 def crowded_tensor(part: Part) -> str:
@@ -108,16 +103,14 @@ def possible(costs: Sequence[Table], port: Port) -> Table:
 
 def unary(tensor: Tensor) -> Table:
     """What a tensor with at most one, fixed, reader costs, by produced layout."""
-    if tensor.fixed:
-        return tensor.cheapest[:, tensor.fixed[0]]
-    return tensor.returned if tensor.leaving is not None else np.zeros(len(tensor.direct))
+    return tensor.cheapest[:, tensor.fixed[0]] if tensor.fixed else np.zeros(len(tensor.direct))
 
 
 def conversion_link(tensor: Tensor, read: Port, share: float = 1.0) -> Link:
     """Producer and one reader, at a share of the price of the conversion between them."""
     produced = tensor.produced
     return Link(
-        produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], tensor.linked * share
+        produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], tensor.cheapest * share
     )
 
 
@@ -152,7 +145,7 @@ def _add_materialised(
         held, prices = layout_sets(tensor, np.unique(produced.layouts), wanted(tensor, reads))
     else:
         held, prices = limit, price_materialised(tensor.direct, tensor.cheapest, limit)
-    prices = with_returns(tensor, held, prices)
+    prices = with_fixed(tensor, held, prices)
     held, prices = held[np.isfinite(prices)], prices[np.isfinite(prices)]
     variable = network.add(prices, f"{tensor.name} held")
     network.links.append(_membership(variable, held[:, :1], produced))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +33,7 @@ class Tensor:
     """A tensor that is produced in one layout and read in others.
 
     `direct[i, j]` is the price of a conversion, `cheapest` the same by way of at most one layout between. `fixed` are
-    layouts that somebody always asks for; `leaving[i]` is the price of returning the tensor from layout i, once.
+    layouts that somebody always asks for.
     """
 
     name: str
@@ -43,31 +42,11 @@ class Tensor:
     direct: Table
     cheapest: Table
     fixed: tuple[int, ...] = ()
-    leaving: Table | None = None
 
     @property
     def shared(self) -> bool:
         """Whether conversions may be shared: the price is then more than a function of one reader's layout."""
-        return len(self.reads) + len(self.fixed) > 1 or (bool(self.fixed) and self.leaving is not None)
-
-    @cached_property
-    def linked(self) -> Table:
-        """For a single reader: the price by produced and required layout, that of leaving from a held one included."""
-        if self.leaving is None:
-            return self.cheapest
-        out = np.minimum(self.leaving, (self.direct + self.leaving[None, :]).min(axis=1))
-        best = self.direct + np.minimum(out[:, None], out[None, :])
-        for middle, leaving in enumerate(self.leaving):
-            ends = np.minimum(np.minimum(self.leaving[:, None], self.leaving[None, :]), leaving)
-            np.minimum(best, self.direct[:, middle, None] + self.direct[None, middle, :] + ends, out=best)
-        np.fill_diagonal(best, self.returned)
-        return np.asarray(best, dtype=np.float64)
-
-    @cached_property
-    def returned(self) -> Table:
-        """The price of leaving the program by produced layout, by way of at most two layouts between."""
-        assert self.leaving is not None
-        return np.asarray((self.cheapest + self.leaving[None, :]).min(axis=1), dtype=np.float64)
+        return len(self.reads) + len(self.fixed) > 1
 
 
 @dataclass(frozen=True)
@@ -109,7 +88,6 @@ class Part:
                     tensor,
                     direct=tensor.direct * factor,
                     cheapest=tensor.cheapest * factor,
-                    leaving=None if tensor.leaving is None else tensor.leaving * factor,
                 )
                 for tensor in self.tensors
             ),

@@ -23,7 +23,7 @@ from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.materialised_layouts import crowded_tensor
 from ..folded_solver.problem_part import Domains, Part, everything
 from ..folded_solver.reduced_cost_filtering import TOLERANCE
-from .model_problem import Prices, Problem, build_problem, problem_over, register_layouts
+from .model_problem import Prices, Problem, build_problem
 from .starting_domains import axis_domains, even_domain, undivided_domain
 from .variable_meaning import Crowded, Impossible, Meaning
 
@@ -116,14 +116,9 @@ def _place(placing: _Placing, even: Optimum, best: Optimum) -> Found:
 
 
 def _tell_apart(placing: _Placing, left: Domains) -> Problem:
-    """The problem over the layouts of some orbits, and of those by way of which they convert for less."""
-    selection, before = _selected(placing.counted, left), None
-    while True:
-        spaces = register_layouts(placing.model, placing.prices, Renamings(selection))
-        ways = spaces.ways_left_out(placing.counted.spaces.kinds, before)
-        if not ways:
-            return problem_over(spaces, placing.model, placing.prices, placing.restriction)
-        selection, before = selection.with_layouts(ways), spaces
+    """The problem over the layouts of some orbits."""
+    scope = Renamings(_selected(placing.counted, left))
+    return build_problem(placing.model, placing.prices, placing.restriction, scope)
 
 
 def _descend(placing: _Placing, problem: Problem, found: Optimum, even: Optimum, bound: float) -> Found:

@@ -12,9 +12,9 @@ from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
 from ...graph.layout_typing import Theorems
 from ...index.library import Library
+from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ...machine.price import UPDATE_PASSES, local_fraction, local_price
-from ..choices.conversion_prices import ConversionPrices
 from ..choices.layout_space import ConversionTable, Spaces
 from ..choices.operator_options import LayoutColumn, Options, OptionTable, all_invariant
 from ..choices.problem_scope import Scope
@@ -42,14 +42,14 @@ class Prices:
     mesh: Mesh
     machine: Machine
     options: OptionTable
-    conversions: ConversionPrices
+    conversions: ConversionModel
     between: ConversionTable = field(default_factory=dict)
 
 
 def prices_on(mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> Prices:
     """Prices, each found when first asked for."""
     options = OptionTable(mesh, machine, library, theorems)
-    return Prices(mesh, machine, options, ConversionPrices(mesh, machine, library))
+    return Prices(mesh, machine, options, ConversionModel(mesh, machine, library))
 
 
 def build_problem(model: Model, prices: Prices, restriction: Restriction, scope: Scope) -> Problem:
@@ -68,7 +68,7 @@ def problem_over(spaces: Spaces, model: Model, prices: Prices, restriction: Rest
     """The problem of a model whose layouts are registered. Raises Impossible."""
     context = _Context(prices, spaces, restriction, spaces.scope)
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
-    part = builder.build(model.loss, model.outputs)
+    part = builder.build(model.whole)
     return Problem(part, builder.meaning, spaces)
 
 
@@ -176,11 +176,10 @@ class _Builder:
 
     def build(
         self,
-        loss: Value | None = None,
-        outputs: Sequence[Value] = (),
+        whole: Sequence[Value] = (),
         ends: _Ends = _Ends(),
     ) -> Part:
-        """The part."""
+        """The part; `whole` are values that are asked for whole on every device at its end."""
         for value in (*ends.entries, *ends.given):
             self.choose(value, self._pinned(value, np.arange(len(self.context.spaces.of(value).layouts))))
         for source in self.graph.inputs:
@@ -196,7 +195,7 @@ class _Builder:
             possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
             self._limit_entry(self.produced[entry.name], possible)
         left = [self._leave(value) for value in ends.left if value.name not in self.meaning.free]
-        tensors = [self._tensor(name, loss, outputs) for name in self.produced]
+        tensors = [self._tensor(name, name in {value.name for value in whole}) for name in self.produced]
         return Part(
             tuple(self.costs),
             tuple(self.names),
@@ -432,19 +431,16 @@ class _Builder:
 
     # ---------------------------------------------------------------------------------------------- tensors
 
-    def _tensor(self, name: str, loss: Value | None, outputs: Sequence[Value]) -> Tensor:
+    def _tensor(self, name: str, whole: bool) -> Tensor:
         value = self.values[name]
         conversions, space = self.context.spaces.conversions(value), self.context.spaces.of(value)
-        is_loss = loss is not None and loss.name == name
-        leaves = any(output.name == name for output in outputs)
         return Tensor(
             self.prefix + name,
             self.produced[name],
             tuple(self.reads.get(name, ())),
             conversions.direct,
             conversions.cheapest,
-            (space.invariant,) if is_loss else (),
-            conversions.leaving if leaves else None,
+            (space.invariant,) if whole else (),
         )
 
     def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ...graph.graph import Model, Node, Segment, Value
 from ...graph.layout import Layout, Mesh, invariant
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
-from ..choices.layout_space import Conversions, Space
+from ..choices.layout_space import Conversions
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Port
 from .model_problem import Problem
@@ -20,19 +20,9 @@ Tree = list[tuple[int, int]]
 """Conversions as (target, source), sources first."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is asked of a value: layouts that operators read, and whether it leaves the program, whole."""
-
-    layouts: tuple[Layout, ...]
-    leaves: bool = False
-
-
 def assemble(problem: Problem, solved: Solved, mesh: Mesh, model: Model) -> PlannedGraph:
     """The plan that the values of the variables stand for."""
-    wanted = {} if model.loss is None else {model.loss.name: Asked((invariant(mesh),))}
-    for output in model.outputs:
-        wanted[output.name] = replace(wanted.get(output.name, Asked(())), leaves=True)
+    wanted = {value.name: (invariant(mesh),) for value in model.whole}
     return _assemble(problem, problem.meaning, solved, mesh, {}, wanted)
 
 
@@ -42,9 +32,11 @@ def _assemble(
     solved: Solved,
     mesh: Mesh,
     outside: dict[str, tuple[Value, Layout]],
-    wanted: dict[str, Asked],
+    wanted: Mapping[str, tuple[Layout, ...]],
 ) -> PlannedGraph:
-    """`outside` are whole values from outside; all others the part has variables for."""
+    """`outside` are whole values from outside; all others the part has variables for. `wanted` are the layouts that are
+    asked for at the end.
+    """
     produced = dict(outside)
     for source in meaning.graph.inputs:
         produced[source.value.name] = source.value, invariant(mesh)
@@ -60,16 +52,14 @@ def _assemble(
         else:
             typed[node.name] = meaning.fixed[node.name].typed[0]
         for value, layout in zip(node.arguments, typed[node.name].arguments, strict=True):
-            before = asked.get(value.name, Asked(()))
-            asked[value.name] = replace(before, layouts=(*before.layouts, layout))
+            asked[value.name] = (*asked.get(value.name, ()), layout)
             if (stored := meaning.stored.get(value.name)) is not None:
                 space = problem.spaces.of(value)
                 produced[value.name] = value, space.layouts[stored.best[space.number(layout)]]
         for value, layout in zip(node.results, typed[node.name].results, strict=True):
             produced[value.name] = value, layout
     for update in meaning.graph.updates:
-        before = asked.get(update.value.name, Asked(()))
-        asked[update.value.name] = replace(before, layouts=(*before.layouts, produced[update.buffer.name][1]))
+        asked[update.value.name] = (*asked.get(update.value.name, ()), produced[update.buffer.name][1])
     steps: list[PlannedNode | PlannedSegment] = []
     inner = iter(zip(meaning.bodies, meaning.borders, solved.repeats, strict=True))
     for step in meaning.graph.steps:
@@ -81,13 +71,12 @@ def _assemble(
             produced.setdefault(result.name, (result, invariant(mesh)))
         border = _border(problem, step, crossings, solved, mesh)
         for value, layout in border.reads(step):
-            before = asked.get(value.name, Asked(()))
-            asked[value.name] = replace(before, layouts=(*before.layouts, layout))
+            asked[value.name] = (*asked.get(value.name, ()), layout)
         steps.append(_segment(problem, step, body, border, iterations, mesh))
     values = {}
     for name, (value, layout) in produced.items():
         free = name in meaning.free
-        conversions = _materialise(problem, value, layout, asked.get(name, Asked(())), free)
+        conversions = _materialise(problem, value, layout, asked.get(name, ()), free)
         values[name] = PlannedValue(value, layout, conversions)
     return PlannedGraph(meaning.graph, values, tuple(steps))
 
@@ -113,7 +102,7 @@ def _segment(
         if solved == last and _steady(runs[-1].body, segment):
             runs[-1] = replace(runs[-1], count=runs[-1].count + 1)
             continue
-        wanted = {value.name: Asked((layout,)) for value, layout in border.leaves(segment)}
+        wanted = {value.name: (layout,) for value, layout in border.leaves(segment)}
         runs.append(Run(number, 1, _assemble(problem, meaning, solved, mesh, whole, wanted)))
         last = solved
     return PlannedSegment(segment, tuple(runs), border)
@@ -147,65 +136,43 @@ def _steady(body: PlannedGraph, segment: Segment) -> bool:
 
 
 def _materialise(
-    problem: Problem, value: Value, produced: Layout, asked: Asked, free: bool
+    problem: Problem, value: Value, produced: Layout, asked: Sequence[Layout], free: bool
 ) -> tuple[Materialised, ...]:
     """The cheapest conversions that give every layout asked for, through at most two layouts besides the produced one.
 
-    What leaves the program is converted on top, from whichever layout is the nearest. A free value is sliced for each.
+    A free value is sliced for each.
     """
-    needed = [layout for layout in dict.fromkeys(asked.layouts) if layout != produced]
+    needed = [layout for layout in dict.fromkeys(asked) if layout != produced]
     if free:
         return tuple(Materialised(layout, produced) for layout in needed)
     space, prices = problem.spaces.of(value), problem.spaces.conversions(value)
-    tree = cheapest_tree(prices, space, space.number(produced), list(map(space.number, needed)), asked.leaves)
+    tree = cheapest_tree(prices, space.number(produced), list(map(space.number, needed)))
     return tuple(Materialised(space.layouts[target], space.layouts[source]) for target, source in tree)
 
 
-def cheapest_tree(prices: Conversions, space: Space, root: int, needed: Sequence[int], leaves: bool = False) -> Tree:
+def cheapest_tree(prices: Conversions, root: int, needed: Sequence[int]) -> Tree:
     """Conversions as (target, source), sources first: the cheapest that make at most two layouts, all needed ones among
-    them, and what leaves on top. The first of equals, simple ones first.
+    them. The first of equals, simple ones first.
     """
     best, found = np.inf, None
-    for tree in _trees(prices, root, needed, leaves):
+    for tree in _trees(prices, root, needed):
         cost = float(sum(prices.direct[source, target] for target, source in tree))
-        held = [root, *(target for target, _ in tree)]
-        if leaves and space.invariant not in held:
-            nearest = min(held, key=lambda layout: prices.leaving[layout])
-            cost += float(prices.leaving[nearest])
-            tree = [*tree, (space.invariant, nearest)]
         if cost < best:
             best, found = cost, tree
     assert found is not None, "more layouts are needed than may be held"
     return found
 
 
-def _trees(prices: Conversions, root: int, needed: Sequence[int], leaves: bool) -> Iterator[Tree]:
+def _trees(prices: Conversions, root: int, needed: Sequence[int]) -> Iterator[Tree]:
     others = [layout for layout in range(len(prices.direct)) if layout != root and layout not in needed]
     match list(needed):
         case []:
             yield []
-            if leaves:
-                yield from _ways_out(prices, root)
         case [first]:
             yield [(first, root)]
             for middle in others:
                 yield [(middle, root), (first, middle)]
-                if leaves:
-                    yield [(first, root), (middle, root)]
-                    yield [(first, root), (middle, first)]
         case [first, second]:
             yield [(first, root), (second, root)]
             yield [(first, root), (second, first)]
             yield [(second, root), (first, second)]
-
-
-def _ways_out(prices: Conversions, root: int) -> Iterator[Tree]:
-    """Where nothing is read, what leaves may go by way of one or two other layouts."""
-    totals = prices.direct[root][:, None] + prices.direct + prices.leaving[None, :]
-    first, second = map(int, np.unravel_index(int(np.argmin(totals)), totals.shape))
-    if first != root:
-        yield [(first, root)]
-        if second not in (root, first):
-            yield [(first, root), (second, first)]
-    elif second != root:
-        yield [(second, root)]

@@ -28,7 +28,7 @@ def random(
 
     Rare roles come as often as common ones. Raises Impossible where the restriction leaves nothing of an operator.
     """
-    wanted = [(value, invariant(mesh)) for value in model.returned]
+    wanted = [(value, invariant(mesh)) for value in model.whole]
     return _Draw(mesh, library, rng, theorems, restriction).graph(model.graph, "", {}, frozenset(), wanted)
 
 

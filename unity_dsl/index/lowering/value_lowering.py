@@ -1,4 +1,4 @@
-"""Torch text of an equation's value: every subterm as a tensor over the axes that it depends on."""
+"""An equation's value in torch: every subterm as a tensor over the axes that it depends on."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
-from ..graph.halo import HaloWindow
-from ..index.equations.instance import Operand
-from ..index.equations.term import ARITHMETIC, COMPARISONS
-from ..index.evaluation.native_calls import LITERALS, NUMPY_CALLS
-from ..index.library import Library
-from ..syntax.ast import (
+from ...syntax.ast import (
     Apply,
     Expr,
     FunctionDecl,
     Name,
     NativeArgument,
     NativeCall,
-    NativeList,
     NativeString,
     Number,
     Read,
@@ -27,9 +21,28 @@ from ..syntax.ast import (
     Size,
     Uniform,
 )
-from ..syntax.rational import plain_number
-from .torch_expression import ARITHMETIC as NUMBERS
-from .torch_expression import COMPARE, Binding, Piece, Sort, align, cast, infix, number, union
+from ...syntax.rational import plain_number
+from ..equations.instance import Instance, Operand
+from ..equations.term import ARITHMETIC, COMPARISONS
+from ..evaluation.native_calls import NUMPY_CALLS
+from ..library import Library
+from .division import Division, Window, global_positions
+from .torch_term import ARITHMETIC as NUMBERS
+from .torch_term import (
+    COMPARE,
+    Argument,
+    Sort,
+    Term,
+    Variable,
+    align,
+    cast,
+    infix,
+    number,
+    reshape,
+    torch_call,
+    union,
+    word,
+)
 
 _TENSORS_ONLY = frozenset({"torch.maximum", "torch.minimum"})
 _NUMBER_FIRST = frozenset({"torch.pow"})
@@ -41,46 +54,104 @@ _OF_POSITIONS = frozenset({Sort.NUMBER, Sort.INT, Sort.POSITION})
 class Bound:
     """A summed axis that a guard `[v == e]` sets: `place` is where e lies in the local slice, within its bounds."""
 
-    place: Piece
-    value: Piece
+    place: Term
+    value: Term
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Binds variables to a value, or to the several values of a native call. `name` is what they are called for.
+
+    `own` says that the name is one of the operator's own statements.
+    """
+
+    variables: tuple[Variable, ...]
+    value: Term
+    name: str
+    own: bool = False
 
 
 @dataclass
 class Space:
-    """What the text of an operator's equations may refer to.
+    """What the lowering of an operator's equations may refer to, and the statements so far.
 
-    `local` are the sizes on one device, `variables` the program's names of operands, `order` the equation's axes.
-    `position` gives the global positions of an axis's local slice, `offset` the local ones, `start` the text of the
-    first, times a stride, where the slice is one block (else none). `dtype` and `device` are texts, `compared` is the
-    type of what is compared, `random` makes the text of `uniform[…]` from that of the global positions, `read` that of
-    an element. `windows` are operands' dimensions, by name and number, that are read around a divided axis. `sorts` are
-    those of intermediate tensors that are not of the program's float type. `whole` tells that everything is a whole
-    number and `dtype` an integer type.
+    `variables` are its operands, `order` the equation's axes. `dtype` and `device` are terms, `compared` is the
+    type of what is compared, `read` lowers the read of an element. `sorts` are those of intermediate tensors that are
+    not of the program's float type. `detached` says that no gradient flows.
     """
 
-    sizes: Mapping[str, int]
-    local: Mapping[str, int]
+    instance: Instance
+    division: Division
     library: Library
-    dtype: str
-    compared: str
-    device: str
-    keep: Callable[[str, str], str]
-    position: Callable[[str], Piece]
-    offset: Callable[[str], Piece]
-    start: Callable[[str, int], str]
-    random: Callable[[str], str]
-    read: Callable[[Space, Read], Piece]
-    variables: dict[str, tuple[str, Operand]] = field(default_factory=dict)
+    dtype: Term
+    compared: Term
+    device: Term
+    read: Callable[[Space, Read], Term]
+    statements: list[Statement] = field(default_factory=list)
+    variables: dict[str, tuple[Term, Operand]] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     bound: dict[str, Bound] = field(default_factory=dict)
     detached: bool = False
-    windows: Mapping[tuple[str, int], HaloWindow] = field(default_factory=dict)
     sorts: dict[str, Sort] = field(default_factory=dict)
-    whole: bool = False
+    count: int = 0
+    _positions: dict[tuple[str, bool], Term] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return self.instance.sizes
+
+    @property
+    def local(self) -> Mapping[str, int]:
+        return self.division.local_sizes
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything is a whole number, and `dtype` an integer type."""
+        return self.instance.whole
+
+    @cached_property
+    def windows(self) -> Mapping[tuple[str, int], Window]:
+        """Operands' dimensions that are read around a divided axis."""
+        return {(window.operand, window.dim): window for window in self.division.windows}
+
+    # ------------------------------------------------------------------------------------------ statements
+
+    def variable(self) -> Variable:
+        self.count += 1
+        return Variable(self.count - 1)
+
+    def keep(self, name: str, value: Term, *, own: bool = False) -> Term:
+        """Bind a value to a variable of its own."""
+        variable = self.variable()
+        self.statements.append(Statement((variable,), value, name, own))
+        return Term("name", (variable,), value.axes, value.sort)
+
+    def position(self, axis: str, *, held: bool = False) -> Term:
+        """The positions of an axis's local slice: in the slice itself (`held`), or in the whole axis."""
+        cuts = self.division.cuts.get(axis, ())
+        held = held or not cuts
+        if (axis, held) not in self._positions:
+            if held:
+                places = torch_call("torch.arange", self.extent(axis), device=self.device)
+            else:
+                places = global_positions(replace(self.position(axis, held=True), axes=()), cuts)
+            self._positions[axis, held] = self.keep(axis, replace(places, axes=(axis,), sort=Sort.INT))
+        return self._positions[axis, held]
+
+    def offset(self, axis: str) -> Term:
+        return self.position(axis, held=True)
+
+    def extent(self, axis: str) -> Term:
+        """The local size of an axis: that of an operand's dimension where one is the axis alone, else the number."""
+        for name, (variable, operand) in self.variables.items():
+            for dim, axes in enumerate(operand.dims):
+                if axes == (axis,) and (name, dim) not in self.windows:
+                    return Term(".size", (variable, dim), (), Sort.INT)
+        return number(self.local[axis])
 
     # ------------------------------------------------------------------------------------------ terms
 
-    def piece(self, expr: Expr) -> Piece:
+    def piece(self, expr: Expr) -> Term:
         """The text of a term. A comparison is a tensor of bool, which counts as 1 or 0."""
         match expr:
             case Number(value=value):
@@ -101,104 +172,105 @@ class Space:
                 return self.read(self, expr)
         raise TypeError(f"{type(expr).__name__} in an equation")
 
-    def comparison(self, function: str, arguments: Sequence[Expr]) -> Piece:
+    def comparison(self, function: str, arguments: Sequence[Expr]) -> Term:
         """What is compared may be floats where everything else is integers."""
         outside, self.dtype = self.dtype, self.compared
         pieces = [self.piece(argument) for argument in arguments]
         self.dtype = outside
         return self.apply(function, pieces)
 
-    def apply(self, function: str, arguments: Sequence[Piece]) -> Piece:
+    def apply(self, function: str, arguments: Sequence[Term]) -> Term:
         if function in ARITHMETIC:
             return self.arithmetic(function, arguments)
         if function in COMPARISONS:
             left, right = arguments
             if left.sort is Sort.NUMBER and right.sort is Sort.NUMBER:
                 return number(int(COMPARE[function](_value(left), _value(right))))
-            return infix(function, Binding.COMPARISON, left, right, Sort.BOOL, self.order)
+            return infix(function, left, right, Sort.BOOL, self.order)
         return self.call(self.library.functions[function], arguments)
 
-    def float(self, piece: Piece) -> Piece:
+    def float(self, piece: Term) -> Term:
         """The piece as floats of the program's type; numbers stay as they are."""
         return cast(piece, self.dtype)
 
-    def exact(self, piece: Piece) -> Piece:
+    def exact(self, piece: Term) -> Term:
         """A piece made of positions alone as floats that tell them apart; numbers stay as they are."""
         if piece.sort in (Sort.NUMBER, Sort.POSITION):
             return piece
         return replace(cast(piece, self._wide), sort=Sort.POSITION)
 
     @cached_property
-    def _wide(self) -> str:
-        return self.keep("wide", f"torch.promote_types({self.dtype}, torch.float32)")
+    def _wide(self) -> Term:
+        return self.keep("wide", torch_call("torch.promote_types", self.dtype, word("torch.float32")))
 
-    def tensor(self, piece: Piece, sort: Sort = Sort.FLOAT) -> Piece:
+    def tensor(self, piece: Term, sort: Sort = Sort.FLOAT) -> Term:
         """The piece as a tensor of floats; a number becomes one without dimensions."""
         if piece.sort is Sort.NUMBER:
             dtype = self._wide if sort is Sort.POSITION else self.dtype
-            return Piece(f"torch.full((), {piece.code}, dtype={dtype}, device={self.device})", (), sort)
+            return torch_call("torch.full", (), piece, sort=sort, dtype=dtype, device=self.device)
         return self.exact(piece) if sort is Sort.POSITION else self.float(piece)
 
     # ------------------------------------------------------------------------------------------ arithmetic
 
-    def arithmetic(self, function: str, arguments: Sequence[Piece]) -> Piece:
+    def arithmetic(self, function: str, arguments: Sequence[Term]) -> Term:
         if all(argument.sort is Sort.NUMBER for argument in arguments):
             return number(NUMBERS[function](*map(_value, arguments)))
         if function == "neg":
             (inner,) = arguments
             inner = inner if inner.sort in _OF_POSITIONS else self.float(inner)
-            return Piece(f"-{inner.within(Binding.SIGN)}", inner.axes, inner.sort, Binding.SIGN)
+            return Term("neg", (inner,), inner.axes, inner.sort)
         left, right = arguments
         sorts = {left.sort, right.sort}
-        binding = Binding.SUM if function in "+-" else Binding.PRODUCT
         if function == "*" and sorts == {Sort.BOOL}:
-            return infix("&", Binding.AND, left, right, Sort.BOOL, self.order)
+            return infix("&", left, right, Sort.BOOL, self.order)
         if function == "*" and sorts == {Sort.BOOL, Sort.FLOAT}:
-            return infix("*", binding, left, right, Sort.FLOAT, self.order)
+            return infix("*", left, right, Sort.FLOAT, self.order)
         if function == "*" and sorts == {Sort.BOOL, Sort.POSITION}:
-            return infix("*", binding, left, right, Sort.POSITION, self.order)
+            return infix("*", left, right, Sort.POSITION, self.order)
         counted = [piece for piece in arguments if function != "*" or piece.sort is not Sort.BOOL]
         if function != "/" and all(map(_is_whole, counted)):
-            return infix(function, binding, left, right, Sort.INT, self.order)
+            return infix(function, left, right, Sort.INT, self.order)
         if sorts <= _OF_POSITIONS and not self.whole:
-            return infix(function, binding, self.exact(left), self.exact(right), Sort.POSITION, self.order)
-        return infix(function, binding, self.float(left), self.float(right), Sort.FLOAT, self.order)
+            return infix(function, self.exact(left), self.exact(right), Sort.POSITION, self.order)
+        return infix(function, self.float(left), self.float(right), Sort.FLOAT, self.order)
 
-    def select(self, condition: Piece, then: Piece, otherwise: Piece) -> Piece:
+    def select(self, condition: Term, then: Term, otherwise: Term) -> Term:
         if condition.sort is Sort.NUMBER:
             return then if condition.value else otherwise
         if then.sort is Sort.NUMBER and otherwise.sort is Sort.NUMBER:
             then = self.tensor(then)
         return self.function("torch.where", [condition, self.float(then), self.float(otherwise)])
 
-    def function(self, name: str, arguments: Sequence[Piece]) -> Piece:
+    def function(self, name: str, arguments: Sequence[Term]) -> Term:
         """A call of an elementwise function, its tensors broadcast against each other."""
         axes = union(arguments, self.order)
-        return Piece(f"{name}({', '.join(align(argument, axes).code for argument in arguments)})", axes)
+        return torch_call(name, *(align(argument, axes) for argument in arguments), axes=axes)
 
-    def uniform(self, index: Sequence[Expr]) -> Piece:
+    def uniform(self, index: Sequence[Expr]) -> Term:
         """Global row-major positions over the axes that the draw is indexed by."""
         names = [axis.name for axis in index if isinstance(axis, Name)]
         divided = [name for name in names if self.local[name] != self.sizes[name]]
         stride = prod(self.sizes[name] for name in names[1:])
-        start = self.start(names[0], stride) if divided == names[:1] != [] else ""
+        start = self.division.start(names[0], stride) if divided == names[:1] != [] else None
         if not divided or start:
             shape = [self.local[name] for name in names]
             alike = next((text for text, operand in self.variables.values() if self._lies_over(operand, names)), None)
             if alike is not None and len(shape) > 1:
-                inner = f"torch.arange({alike}.numel(), device={self.device}).reshape({alike}.shape)"
+                places = torch_call("torch.arange", Term(".numel", (alike,)), axes=names, device=self.device)
+                places = reshape(places, [alike.attribute("shape")], names)
             else:
-                inner = f"torch.arange({prod(shape)}, device={self.device})"
-                inner = inner if len(shape) == 1 else f"{inner}.reshape({', '.join(map(str, shape)) or '()'})"
-            offset = f" + {start}" if start else ""
-            places = Piece(inner + offset, tuple(names), Sort.INT, Binding.SUM if start else Binding.ATOM)
+                places = torch_call("torch.arange", prod(shape), axes=names, device=self.device)
+                places = places if len(shape) == 1 else reshape(places, shape, names)
+            places = replace(places, sort=Sort.INT)
+            for part in start or ():
+                places = Term("+", (places, part), tuple(names), Sort.INT)
         else:
             places = number(0)
             for name in names:
                 scaled = self.arithmetic("*", [places, number(self.sizes[name])])
                 here = self.position(name)
                 places = here if places.value == 0 else self.arithmetic("+", [scaled, here])
-        return Piece(self.random(places.code), places.axes, Sort.RANDOM)
+        return self.keep("draw", Term("uniform", (places,), places.axes, Sort.RANDOM), own=True)
 
     def _lies_over(self, operand: Operand, names: Sequence[str]) -> bool:
         """Whether a tensor has these axes alone, a dimension each, in this order."""
@@ -207,7 +279,7 @@ class Space:
 
     # ------------------------------------------------------------------------------------------ functions
 
-    def call(self, decl: FunctionDecl, arguments: Sequence[Piece]) -> Piece:
+    def call(self, decl: FunctionDecl, arguments: Sequence[Term]) -> Term:
         """An element function: its `torch:` line, else its definition written out."""
         if all(argument.sort is Sort.NUMBER for argument in arguments):
             return number(float(constant(decl, [_value(argument) for argument in arguments], self.library)))
@@ -220,11 +292,11 @@ class Space:
         if decl.definition is None:
             raise ValueError(f"function {decl.name} has neither a definition nor a `torch:` line")
         for name, piece in bound.items():
-            if piece.sort is not Sort.NUMBER and not piece.code.isidentifier():
-                bound[name] = Piece(self.keep(name, piece.code), piece.axes, piece.sort)
+            if piece.sort is not Sort.NUMBER and not piece.is_name:
+                bound[name] = self.keep(name, piece)
         return self.define(decl.definition, bound)
 
-    def define(self, expr: Expr, bound: Mapping[str, Piece]) -> Piece:
+    def define(self, expr: Expr, bound: Mapping[str, Term]) -> Term:
         match expr:
             case Number(value=value):
                 return number(value)
@@ -236,64 +308,41 @@ class Space:
                 return self.select(*(self.define(part, bound) for part in (expr.condition, expr.then, expr.otherwise)))
         raise TypeError(f"{type(expr).__name__} in the definition of a function")
 
-    def native(self, call: NativeCall, bound: Mapping[str, Piece], sort: Sort) -> Piece:
+    def native(self, call: NativeCall, bound: Mapping[str, Term], sort: Sort) -> Term:
         axes = union(bound.values(), self.order)
         aligned = {name: align(piece, axes) for name, piece in bound.items()}
 
-        def argument(given: NativeArgument, place: int, function: str) -> str:
+        def argument(given: NativeArgument, place: int, function: str) -> Argument:
             match given:
                 case Number(value=value):
                     piece = number(value)
                 case Name(name=name):
                     piece = aligned[name]
                 case NativeString(value=value):
-                    return repr(value)
+                    return word(repr(value))
                 case NativeCall():
-                    return text(given)
+                    return lowered(given)
                 case _:
                     raise TypeError(f"{type(given).__name__} in the `torch:` line of a function")
             first = place == 0 and function not in _NUMBER_FIRST
-            return self.tensor(piece, sort).code if first or function in _TENSORS_ONLY else piece.code
+            return self.tensor(piece, sort) if first or function in _TENSORS_ONLY else piece
 
-        def text(given: NativeCall) -> str:
+        def lowered(given: NativeCall) -> Term:
             parts = [argument(part, place, given.function) for place, part in enumerate(given.arguments)]
-            parts += [f"{key}={argument(part, 1, given.function)}" for key, part in given.keywords]
-            return f"{given.function}({', '.join(parts)})"
+            keywords = {key: argument(part, 1, given.function) for key, part in given.keywords}
+            return torch_call(given.function, *parts, axes=axes, sort=sort, **keywords)
 
-        return Piece(text(call), axes, sort)
-
-
-def native_text(call: NativeCall, named: Mapping[str, str], sizes: Callable[[Size], int]) -> str:
-    """A `torch:` line with names replaced by texts and sizes by numbers."""
-
-    def argument(given: NativeArgument) -> str:
-        match given:
-            case Number(value=value):
-                return number(value).code
-            case Name(name=name):
-                return name if name in LITERALS else named[name]
-            case Size():
-                return str(sizes(given))
-            case NativeString(value=value):
-                return repr(value)
-            case NativeList(items=items):
-                return f"[{', '.join(map(argument, items))}]"
-            case NativeCall():
-                return native_text(given, named, sizes)
-
-    parts = [argument(part) for part in call.arguments]
-    parts += [f"{key}={argument(part)}" for key, part in call.keywords]
-    return f"{call.function}({', '.join(parts)})"
+        return lowered(call)
 
 
 # ---------------------------------------------------------------------------------------------- numbers
 
 
-def _is_whole(piece: Piece) -> bool:
+def _is_whole(piece: Term) -> bool:
     return piece.sort is Sort.INT or (piece.sort is Sort.NUMBER and isinstance(piece.value, int))
 
 
-def _value(piece: Piece) -> int | float:
+def _value(piece: Term) -> int | float:
     assert piece.value is not None
     return piece.value
 

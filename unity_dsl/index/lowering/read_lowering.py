@@ -1,16 +1,17 @@
-"""Torch text of reads: views, slices with padding, and gathers."""
+"""Reads in torch: views, slices with padding, and gathers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from ..graph.halo import HaloWindow
-from ..index.equations.term import affine, dim_axes, interval
-from ..syntax.ast import Expr, Number, Read
-from .index_space import Space
-from .torch_expression import Binding, Piece, Sort, align, infix, number, permute, split, union
+from ...syntax.ast import Expr, Number, Read
+from ..equations.term import affine, dim_axes, interval
+from .division import Window
+from .torch_term import Argument, Range, Sort, Term, align, infix, number, permute, split, torch_call, union
+from .torch_term import within as lies_within
+from .value_lowering import Space
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,19 @@ class _Slice:
 class _Gather:
     """A tensor of positions in the local dimension, all within it, and where the wanted ones are (None: everywhere)."""
 
-    place: Piece
-    inside: Piece | None = None
+    place: Term
+    inside: Term | None = None
 
 
 _Index = _Plain | _Slice | _Gather
 
 
-def read_piece(space: Space, read: Read) -> Piece:
+def read_term(space: Space, read: Read) -> Term:
     """A read as a tensor over the axes of its indices."""
-    name, operand = space.variables[read.tensor]
+    variable, operand = space.variables[read.tensor]
     sort = space.sorts.get(read.tensor, Sort.FLOAT if operand.integer_range is None else Sort.INT)
-    code = f"{name}.detach()" if space.detached and sort is Sort.FLOAT else name
+    term = replace(variable, sort=sort)
+    term = term.method("detach") if space.detached and sort is Sort.FLOAT else term
     extents = [prod(space.sizes[axis] for axis in dim) for dim in operand.dims]
     held = [prod(space.local[axis] for axis in dim) for dim in operand.dims]
     indices: list[_Index] = []
@@ -57,7 +59,7 @@ def read_piece(space: Space, read: Read) -> Piece:
         else:
             held[place] = window.length
             indices.append(_windowed(space, index, extent, window, read.fill))
-    piece = Piece(code, tuple(map(str, range(len(indices)))), sort)
+    piece = replace(term, axes=tuple(map(str, range(len(indices)))))
     piece, indices = _split(space, piece, indices, held)
     gathers = [place for place, index in enumerate(indices) if isinstance(index, _Gather)]
     if not gathers:
@@ -68,7 +70,7 @@ def read_piece(space: Space, read: Read) -> Piece:
         return found
     condition = inside[0]
     for other in inside[1:]:
-        condition = infix("&", Binding.AND, condition, other, Sort.BOOL, space.order)
+        condition = infix("&", condition, other, Sort.BOOL, space.order)
     return space.select(condition, found, space.piece(read.fill))
 
 
@@ -96,7 +98,7 @@ def _index(space: Space, index: Expr, extent: int, held: int, fill: Expr | None)
     return _clamped(space, index, extent)
 
 
-def _windowed(space: Space, index: Expr, extent: int, window: HaloWindow, fill: Expr | None) -> _Index:
+def _windowed(space: Space, index: Expr, extent: int, window: Window, fill: Expr | None) -> _Index:
     """A position in what a device holds around its slice: the global one, less where the window begins.
 
     As the slices of the axis and of the dimension step together, the device's number cancels, and positions of the
@@ -119,11 +121,10 @@ def _windowed(space: Space, index: Expr, extent: int, window: HaloWindow, fill: 
         place = scaled if place.value == 0 else space.arithmetic("+", [scaled, place])
     if filled:
         return _Gather(place)
-    there = space.keep("at", space.piece(index).code)
-    return _Gather(place, Piece(f"({there} >= 0) & ({there} < {extent})", place.axes, Sort.BOOL, Binding.AND))
+    return _Gather(place, lies_within(space.keep("at", space.piece(index)), 0, extent))
 
 
-def _merged(space: Space, axes: Sequence[str]) -> Piece:
+def _merged(space: Space, axes: Sequence[str]) -> Term:
     """The position in a dimension whose axes are partly set by guards, at local sizes."""
     place = number(0)
     for axis in axes:
@@ -139,15 +140,13 @@ def _clamped(space: Space, index: Expr, extent: int) -> _Gather:
     if low >= 0 and high < extent:
         return _Gather(place)
     if place.sort is Sort.NUMBER:
-        place = Piece(f"torch.tensor({place.code}, device={space.device})", (), Sort.INT)
-    place = Piece(space.keep("at", place.code), place.axes, Sort.INT)
-    inside = space.keep("inside", f"({place.code} >= 0) & ({place.code} < {extent})")
-    return _Gather(
-        Piece(f"{place.code}.clamp(0, {extent - 1})", place.axes, Sort.INT), Piece(inside, place.axes, Sort.BOOL)
-    )
+        place = torch_call("torch.tensor", place, device=space.device)
+    place = space.keep("at", replace(place, sort=Sort.INT))
+    inside = space.keep("inside", lies_within(place, 0, extent))
+    return _Gather(place.method("clamp", 0, extent - 1), inside)
 
 
-def _split(space: Space, piece: Piece, indices: Sequence[_Index], held: Sequence[int]) -> tuple[Piece, list[_Index]]:
+def _split(space: Space, piece: Term, indices: Sequence[_Index], held: Sequence[int]) -> tuple[Term, list[_Index]]:
     """Merged dimensions as one per axis, and those without axes dropped."""
     if all(not isinstance(index, _Plain) or len(index.axes) == 1 for index in indices):
         return piece, list(indices)
@@ -163,58 +162,57 @@ def _split(space: Space, piece: Piece, indices: Sequence[_Index], held: Sequence
     return split(piece, groups), found
 
 
-def _sliced(space: Space, piece: Piece, indices: Sequence[_Index], fill: Expr | None) -> Piece:
+def _sliced(space: Space, piece: Term, indices: Sequence[_Index], fill: Expr | None) -> Term:
     """Slices and padding. The axes of the result may repeat."""
-    parts: list[str] = []
+    parts: list[Argument] = []
     axes: list[str] = []
     padding: list[tuple[int, int]] = []
     for index in indices:
         if isinstance(index, _Plain):
-            parts.append(":")
+            parts.append(Range())
             axes += index.axes
             padding.append((0, 0))
             continue
         assert isinstance(index, _Slice)
         if index.axis is None:
-            parts.append(str(index.start))
+            parts.append(index.start)
             continue
         before, after = max(0, -index.start), max(0, index.start + index.count - index.extent) if index.step == 1 else 0
-        parts.append(_slice_text(index, before, after))
+        parts.append(_range(index, before, after))
         axes.append(index.axis)
         padding.append((before, after))
-    while parts and parts[-1] == ":":
+    while parts and parts[-1] == Range():
         parts.pop()
-    code = f"{piece.code}[{', '.join(parts)}]" if parts else piece.code
+    piece = piece.at(parts, axes) if parts else replace(piece, axes=tuple(axes))
     if any(pad != (0, 0) for pad in padding):
         assert isinstance(fill, Number)
         sides = [side for pad in reversed(padding) for side in pad]
         while sides[-2:] == [0, 0]:
             del sides[-2:]
-        value = "" if fill.value == 0 else f", value={number(fill.value).code}"
-        code = f"F.pad({code}, ({', '.join(map(str, sides))}){value})"
-    return Piece(code, tuple(axes), piece.sort)
+        value = {} if fill.value == 0 else {"value": number(fill.value)}
+        return torch_call("F.pad", piece, tuple(sides), axes=axes, sort=piece.sort, **value)
+    return piece
 
 
-def _slice_text(index: _Slice, before: int, after: int) -> str:
-    """`start:stop:step` of what lies inside the dimension."""
+def _range(index: _Slice, before: int, after: int) -> Range:
+    """What lies inside the dimension."""
     start = index.start + before
     stop = index.start + index.step * (index.count - 1) + 1 - after
-    text = f"{start or ''}:{stop if stop < index.extent else ''}"
-    return text if index.step == 1 else f"{text}:{index.step}"
+    return Range(start or None, stop if stop < index.extent else None, None if index.step == 1 else index.step)
 
 
-def _diagonal(piece: Piece) -> Piece:
+def _diagonal(piece: Term) -> Term:
     """An axis that occurs twice is a diagonal; torch puts it last."""
     for axis in dict.fromkeys(piece.axes):
         while piece.axes.count(axis) > 1:
             first = piece.axes.index(axis)
             second = piece.axes.index(axis, first + 1)
             axes = (*(name for place, name in enumerate(piece.axes) if place not in (first, second)), axis)
-            piece = Piece(f"{piece.atom}.diagonal(dim1={first}, dim2={second})", axes, piece.sort)
+            piece = torch_call(".diagonal", piece, axes=axes, sort=piece.sort, dim1=first, dim2=second)
     return piece
 
 
-def _gathered(space: Space, piece: Piece, indices: Sequence[_Index], gathers: Sequence[int]) -> Piece:
+def _gathered(space: Space, piece: Term, indices: Sequence[_Index], gathers: Sequence[int]) -> Term:
     """Rows by one index tensor, one element per position of the others, or everything by index tensors."""
     plain = [index.axes[0] for index in indices if isinstance(index, _Plain)]
     if len(gathers) == 1 and len(plain) == len(indices) - 1 and len(set(plain)) == len(plain):
@@ -223,19 +221,19 @@ def _gathered(space: Space, piece: Piece, indices: Sequence[_Index], gathers: Se
         assert isinstance(gather, _Gather)
         rows = gather.place
         if not set(rows.axes) & set(plain) and rows.axes:
-            parts = [":"] * dim + [rows.code]
-            return Piece(f"{piece.atom}[{', '.join(parts)}]", (*plain[:dim], *rows.axes, *plain[dim:]), piece.sort)
+            return piece.at([*[Range()] * dim, rows], (*plain[:dim], *rows.axes, *plain[dim:]))
         new = [axis for axis in rows.axes if axis not in plain]
         if set(plain) <= set(rows.axes) and len(new) <= 1:
             rows = permute(rows, [*plain[:dim], *new, *plain[dim:]])
             if new:
-                return Piece(f"{piece.atom}.take_along_dim({rows.code}, {dim})", rows.axes, piece.sort)
+                return piece.method("take_along_dim", rows, dim, axes=rows.axes)
             rows = align(rows, [*plain[:dim], "", *plain[dim:]], leading=True)
-            return Piece(f"{piece.atom}.take_along_dim({rows.code}, {dim}).squeeze({dim})", tuple(plain), piece.sort)
+            taken = piece.method("take_along_dim", rows, dim, axes=rows.axes)
+            return taken.method("squeeze", dim, axes=plain)
     return _indexed(space, piece, indices)
 
 
-def _indexed(space: Space, piece: Piece, indices: Sequence[_Index]) -> Piece:
+def _indexed(space: Space, piece: Term, indices: Sequence[_Index]) -> Term:
     """Index tensors for all dimensions but those that only their own axis runs over: rows are moved as they are."""
     axes_of = [_axes_of(index) for index in indices]
     found = [axis for axes in axes_of for axis in axes]
@@ -246,15 +244,14 @@ def _indexed(space: Space, piece: Piece, indices: Sequence[_Index]) -> Piece:
     ]
     places = {n: _place(space, index) for n, (index, own) in enumerate(zip(indices, alone, strict=True)) if not own}
     axes = union(places.values(), space.order)
-    parts = [align(places[n], axes).code if n in places else ":" for n in range(len(indices))]
+    parts: list[Argument] = [align(places[n], axes) if n in places else Range() for n in range(len(indices))]
     kept = [of[0] for of, own in zip(axes_of, alone, strict=True) if own]
     before, after = alone.index(False), alone[::-1].index(False)
-    while parts[-1] == ":":
+    while parts[-1] == Range():
         parts.pop()
-    text = f"{piece.atom}[{', '.join(parts)}]"
     if any(alone[before : len(alone) - after]):
-        return Piece(text, (*axes, *kept), piece.sort)
-    return Piece(text, (*kept[:before], *axes, *kept[before:]), piece.sort)
+        return piece.at(parts, (*axes, *kept))
+    return piece.at(parts, (*kept[:before], *axes, *kept[before:]))
 
 
 def _axes_of(index: _Index) -> tuple[str, ...]:
@@ -267,7 +264,7 @@ def _axes_of(index: _Index) -> tuple[str, ...]:
             return place.axes
 
 
-def _place(space: Space, index: _Index) -> Piece:
+def _place(space: Space, index: _Index) -> Term:
     """The positions that an index takes, as a tensor over its axes."""
     match index:
         case _Plain(axes=(axis,)):

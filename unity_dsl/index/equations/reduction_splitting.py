@@ -16,8 +16,8 @@ from .term import axis_name, call, free_axes, rewrite, walk
 _Key = tuple[ReductionKind, Ties, tuple[str, ...], Expr]
 
 
-class Cutter:
-    """Collects the equations of an operator's statements, in order. No intermediate gets one of the names `taken`."""
+class ReductionSplitter:
+    """Collects the equations of an operator's statements, in order. Intermediates get names outside `taken`."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self.equations: list[Equation] = []
@@ -25,10 +25,10 @@ class Cutter:
         self._known: dict[_Key, Operand] = {}
 
     def add(self, target: Operand, value: Expr, span: Span | None) -> None:
-        """Append a statement, its inner reductions first. Names in `value` are axes of the instance."""
+        """Appends a statement, preceded by its inner reductions. Names in `value` are axes of the instance."""
         value = rewrite(value, _normalise)
         reduction = value if isinstance(value, Reduce) else None
-        # `y[c] = sum(c) …` reuses a name: the sum is over an axis of its own, so it becomes an equation of its own.
+        # `y[c] = sum(c) …` shadows c: the sum becomes an equation of its own, over an axis of its own.
         if reduction is None or set(_over(reduction)) & set(target.axes):
             self.equations.append(Equation(target, self._extract(value, target, span), span=span))
             return
@@ -39,7 +39,7 @@ class Cutter:
             self._known.setdefault((reduction.kind, reduction.ties, over, body), target)
 
     def _extract(self, value: Expr, target: Operand, span: Span | None) -> Expr:
-        """The value with each reduction in it replaced by a read of an intermediate."""
+        """The value with each inner reduction replaced by a read of a new intermediate."""
 
         def replaced(node: Expr) -> Expr:
             if not isinstance(node, Reduce):
@@ -78,7 +78,7 @@ def _free(body: Expr, over: tuple[str, ...]) -> set[str]:
 
 
 def _normalise(node: Expr) -> Expr:
-    """One step, children already normal: drop empty reductions, merge nested ones, move constants into sums."""
+    """One rewriting step at a normal-form node: drops empty reductions, merges nested ones, moves constants inside."""
     match node:
         case Reduce(_, (), body):
             return body

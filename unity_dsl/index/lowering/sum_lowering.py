@@ -1,21 +1,19 @@
-"""Torch text of reductions: gathers and scatters by guards, einsum, reductions along axes."""
+"""Reductions in torch: gathers and scatters by guards, einsum, reductions along axes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 
-from ..graph.layout import PARTITION
-from ..graph.layout_typing import TypedOperator
-from ..index.cost.work import determined_by
-from ..index.equations.instance import Equation, Instance
-from ..index.equations.term import call, free_axes, interval
-from ..syntax.ast import Apply, Expr, Name, Number, Read, Size
-from ..syntax.rational import plain_number
-from .index_space import Bound, Space
-from .slice_text import Cut
-from .torch_expression import Binding, Piece, Sort, align, number, permute
+from ...syntax.ast import Apply, Expr, Name, Number, Read, Size
+from ...syntax.rational import plain_number
+from ..cost.work import determined_by
+from ..equations.instance import Equation
+from ..equations.term import call, free_axes, interval
+from .division import Cut
+from .torch_term import Argument, Sort, Term, align, number, permute, torch_call, within, word
+from .value_lowering import Bound, Space
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -32,20 +30,16 @@ class _Running:
 
 @dataclass
 class Sum:
-    """The text of one sum. `cuts` tells how an axis is cut; `whole` says that everything is computed in integers."""
+    """The lowering of one sum."""
 
     equation: Equation
-    instance: Instance
-    typed: TypedOperator
     space: Space
-    cuts: Callable[[str], Sequence[Cut]]
-    whole: bool = False
     scale: list[tuple[str, int | float]] = field(default_factory=list)
 
-    def text(self) -> Piece:
+    def lowered(self) -> Term:
         """Guards set some of its axes: reduced ones are looked up, kept ones added to. The others are summed."""
         equation, space = self.equation, self.space
-        factors, self.scale = _product(equation.value, self.instance.sizes)
+        factors, self.scale = _product(equation.value, self.space.sizes)
         over = list(equation.over)
         masks = [mask for axis in equation.over for mask in self.determined(axis, factors, over)]
         placed = self.scattered(factors, over)
@@ -68,7 +62,7 @@ class Sum:
 
     # ------------------------------------------------------------------------------------------ guards
 
-    def determined(self, axis: str, factors: list[Expr], over: list[str]) -> list[Piece]:
+    def determined(self, axis: str, factors: list[Expr], over: list[str]) -> list[Term]:
         """Set an axis to what a guard says, and take both out of their lists; masks of where there is a position."""
         guard = self.guard(factors, axis)
         if guard is None:
@@ -111,32 +105,36 @@ class Sum:
                 return function in {"+", "-", "*", "//", "%", "neg"} and all(map(self._is_integer, arguments))
         return False
 
-    def bind(self, axis: str, value: Expr) -> list[Piece]:
+    def bind(self, axis: str, value: Expr) -> list[Term]:
         """Set an axis to what a guard says; the mask of where that lies in the local slice, if not everywhere."""
         space = self.space
         wanted = space.piece(value)
-        size, cuts = self.instance.sizes[axis], self.cuts(axis)
+        size, cuts = space.sizes[axis], space.division.cuts.get(axis, ())
         low, high = self._range(value)
         if not cuts and low >= 0 and high < size:
             space.bound[axis] = Bound(wanted, wanted)
             return []
-        place = Piece(space.keep(axis, self._local(axis, wanted, cuts)), wanted.axes, Sort.INT)
-        held = self.typed.local_sizes[axis]
-        inside = space.keep(f"{axis}_here", f"({place.code} >= 0) & ({place.code} < {held})")
-        clamped = space.keep(axis, f"{place.code}.clamp(0, {held - 1})")
-        space.bound[axis] = Bound(Piece(clamped, wanted.axes, Sort.INT), wanted)
-        return [Piece(inside, wanted.axes, Sort.BOOL)]
+        place = space.keep(axis, replace(self._local(axis, wanted, cuts), axes=wanted.axes, sort=Sort.INT))
+        held = space.local[axis]
+        inside = space.keep(f"{axis}_here", within(place, 0, held))
+        clamped = space.keep(axis, place.method("clamp", 0, held - 1))
+        space.bound[axis] = Bound(clamped, wanted)
+        return [inside]
 
-    def _local(self, axis: str, wanted: Piece, cuts: Sequence[Cut]) -> str:
+    def _local(self, axis: str, wanted: Term, cuts: Sequence[Cut]) -> Term:
         """Where positions of the whole axis lie in the local slice: for those outside it, a number outside it."""
-        if all(by == PARTITION for by, _, _, _ in cuts):
-            return wanted.within(Binding.SUM) + "".join(f" - {cut[2] // cut[1]} * {cut[3]}" for cut in cuts)
-        space, size = self.space, self.instance.sizes[axis]
+        space, size = self.space, self.space.sizes[axis]
+        start = space.division.start(axis, 1)
+        if start is not None:
+            for part in start:
+                wanted = Term("-", (wanted, part), wanted.axes, Sort.INT)
+            return wanted
         held, here = space.position(axis), space.offset(axis)
-        empty = f"torch.full(({size},), -1, device={space.device})"
-        slots = space.keep(f"{axis}_slots", f"{empty}.index_copy(0, {held.code}, {here.code})")
-        known = f"({wanted.code}).clamp(0, {size - 1})"
-        return f"torch.where({wanted.within(Binding.SUM)} == {known}, {slots}[{known}], -1)"
+        empty = torch_call("torch.full", (size,), -1, sort=Sort.INT, device=space.device)
+        slots = space.keep(f"{axis}_slots", empty.method("index_copy", 0, held, here))
+        known = wanted.method("clamp", 0, size - 1)
+        found = Term("==", (wanted, known), wanted.axes, Sort.BOOL)
+        return torch_call("torch.where", found, slots.at([known], wanted.axes), -1, axes=wanted.axes, sort=Sort.INT)
 
     def _range(self, value: Expr) -> tuple[float, float]:
         """Bounds of a guard's term: those of an integer tensor's values, else of an index expression."""
@@ -144,15 +142,15 @@ class Sum:
             _, operand = self.space.variables[value.tensor]
             return (0, operand.integer_range - 1) if operand.integer_range is not None else (-1, float("inf"))
         try:
-            return interval(value, self.instance.sizes)
+            return interval(value, self.space.sizes)
         except ValueError:
             return -1, float("inf")
 
     # ------------------------------------------------------------------------------------------ sums
 
     def contracted(
-        self, factors: Sequence[Expr], masks: Sequence[Piece], kept: Sequence[str], over: Sequence[str]
-    ) -> Piece:
+        self, factors: Sequence[Expr], masks: Sequence[Term], kept: Sequence[str], over: Sequence[str]
+    ) -> Term:
         """The product of the factors, summed over the axes `over`: those that it has not are counted."""
         space = self.space
         pieces = [space.piece(factor) for factor in factors]
@@ -163,37 +161,37 @@ class Sum:
         summed = [axis for axis in over if any(axis in piece.axes for piece in pieces)]
         for axis in over:
             if axis not in summed:
-                self.scale.append(("*", self.typed.local_sizes[axis]))
+                self.scale.append(("*", self.space.local[axis]))
         apart = len(pieces) > 1 and summed and not all(set(piece.axes) >= {*free, *summed} for piece in pieces)
-        if apart and not self.whole:
+        if apart and not self.space.whole:
             return _einsum([space.tensor(piece) for piece in self._grouped(pieces)], free)
         grouped = self._grouped(pieces)
         total = self._product_of(grouped) if grouped else number(1)
         return reduced(space.tensor(total), "sum", summed) if summed else total
 
-    def _product_of(self, pieces: Sequence[Piece]) -> Piece:
+    def _product_of(self, pieces: Sequence[Term]) -> Term:
         total = pieces[0]
         for piece in pieces[1:]:
             total = self.space.arithmetic("*", [total, piece])
         return total
 
-    def _grouped(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """Pieces over the same axes as one, so that no product of others is made for each."""
-        found: dict[tuple[str, ...], Piece] = {}
+    def _grouped(self, pieces: Sequence[Term]) -> list[Term]:
+        """Terms over the same axes as one, so that no product of others is made for each."""
+        found: dict[tuple[str, ...], Term] = {}
         for piece in pieces:
             before = found.get(piece.axes)
             found[piece.axes] = piece if before is None else self.space.arithmetic("*", [before, piece])
         return list(found.values())
 
-    def scaled(self, total: Piece) -> Piece:
+    def scaled(self, total: Term) -> Term:
         """Times the numbers that the product has, and the lengths of axes that it has not."""
         for operator, value in _folded(self.scale):
             total = self.space.arithmetic(operator, [total, number(value)])
         return total
 
-    def added(self, total: Piece, placed: Sequence[str]) -> Piece:
+    def added(self, total: Term, placed: Sequence[str]) -> Term:
         """The values added up at the places of some kept axes."""
-        space, local, target = self.space, self.typed.local_sizes, self.equation.target.axes
+        space, target = self.space, self.equation.target.axes
         bound = {axis: space.bound[axis].place for axis in placed}
         at = {axis for place in bound.values() for axis in place.axes}
         rest = [axis for axis in target if axis not in placed and axis not in at]
@@ -202,25 +200,26 @@ class Sum:
             return self._added_along(total, placed[0], bound[placed[0]])
         sources = [axis for axis in space.order if axis in at]
         places = [bound[axis] if axis in bound else space.offset(axis) for axis in first]
-        indices = ", ".join(align(place, sources).code for place in places)
+        indices = tuple(align(place, sources) for place in places)
         values = align(space.tensor(total), (*sources, *rest), leading=False)
-        shape = ", ".join(str(local[axis]) for axis in (*first, *rest))
-        zeros = f"torch.zeros({shape}, dtype={space.dtype}, device={space.device})"
-        comma = "," if len(first) == 1 else ""
-        code = f"{zeros}.index_put(({indices}{comma}), {values.code}, accumulate=True)"
-        return permute(Piece(code, (*first, *rest)), target)
+        zeros = self._zeros((*first, *rest))
+        added = torch_call(".index_put", zeros, indices, values, axes=zeros.axes, accumulate=True)
+        return permute(added, target)
 
-    def _added_along(self, total: Piece, axis: str, place: Piece) -> Piece:
+    def _added_along(self, total: Term, axis: str, place: Term) -> Term:
         """The same where one axis is set and every other one stays: torch's own call."""
-        space, local, target = self.space, self.typed.local_sizes, self.equation.target.axes
+        space, target = self.space, self.equation.target.axes
         (source,) = set(place.axes) - set(target)
         sources = [source if name == axis else name for name in target]
         index = permute(place, sources)
         values = align(space.tensor(total), sources, leading=True)
-        held = values.code if len(total.axes) == len(target) else f"{values.atom}.expand_as({index.code})"
-        zeros = f"torch.zeros({', '.join(str(local[name]) for name in target)}, dtype={space.dtype}, "
-        code = f"{zeros}device={space.device}).scatter_add({target.index(axis)}, {index.code}, {held})"
-        return Piece(code, target)
+        held = values if len(total.axes) == len(target) else values.method("expand_as", index, axes=index.axes)
+        return self._zeros(target).method("scatter_add", target.index(axis), index, held)
+
+    def _zeros(self, axes: Sequence[str]) -> Term:
+        space = self.space
+        shape = [space.local[axis] for axis in axes]
+        return torch_call("torch.zeros", *shape, axes=axes, dtype=space.dtype, device=space.device)
 
     # ------------------------------------------------------------------------------------------ running sums
 
@@ -237,14 +236,14 @@ class Sum:
 
     def _runs(self, axis: str, kept: str, others: Sequence[Expr]) -> bool:
         """Both axes are held whole, and no other factor has both."""
-        sizes, local = self.instance.sizes, self.typed.local_sizes
+        sizes, local = self.space.sizes, self.space.local
         whole = sizes[axis] == sizes[kept] == local[axis] == local[kept] and kept in self.equation.target.axes
         used = [set(free_axes(other)) for other in others]
         return whole and any(axis in names for names in used) and not any({axis, kept} <= names for names in used)
 
     def accumulated(
-        self, running: _Running, factors: Sequence[Expr], masks: Sequence[Piece], over: Sequence[str]
-    ) -> Piece:
+        self, running: _Running, factors: Sequence[Expr], masks: Sequence[Term], over: Sequence[str]
+    ) -> Term:
         """The running sum of the factors that have the reduced axis, times those that have not."""
         space, axis = self.space, running.over
         inner = [factor for factor in factors if factor != running.factor and running.kept not in free_axes(factor)]
@@ -252,8 +251,8 @@ class Sum:
         space.order = (*(name for name in self.equation.space if name != axis), axis)
         kept = [name for name in space.order if name not in over or name == axis]
         part = self.contracted(inner, masks, kept, [name for name in over if name != axis])
-        part = _run(part if self.whole else space.tensor(part), axis, running.sign, self.typed.local_sizes[axis])
-        part = Piece(part.code, tuple(running.kept if name == axis else name for name in part.axes), part.sort)
+        part = _run(part if self.space.whole else space.tensor(part), axis, running.sign, self.space.local[axis])
+        part = replace(part, axes=tuple(running.kept if name == axis else name for name in part.axes))
         space.order = self.equation.space
         part = permute(part, [name for name in space.order if name in part.axes])
         for factor in outer:
@@ -261,16 +260,16 @@ class Sum:
         return part
 
 
-def _run(piece: Piece, axis: str, sign: str, size: int) -> Piece:
+def _run(piece: Term, axis: str, sign: str, size: int) -> Term:
     """The sums of a dimension up to each position (`<=`, and `<` without it) or from it on (`>=`, `>`)."""
     dim = piece.axes.index(axis)
-    sort = Sort.INT if piece.sort is Sort.BOOL else piece.sort
-    code = piece.atom if "<" in sign else f"{piece.atom}.flip({dim})"
-    code = f"{code}.cumsum({dim})"
+    found = piece if "<" in sign else piece.method("flip", dim)
+    found = replace(found.method("cumsum", dim), sort=Sort.INT if piece.sort is Sort.BOOL else piece.sort)
     if "=" not in sign:
-        sides = ", ".join(["0, 0"] * (len(piece.axes) - 1 - dim) + ["1, 0"])
-        code = f"F.pad({code}.narrow({dim}, 0, {size - 1}), ({sides}))"
-    return Piece(code if "<" in sign else f"{code}.flip({dim})", piece.axes, sort)
+        sides = [0, 0] * (len(piece.axes) - 1 - dim) + [1, 0]
+        found = found.method("narrow", dim, 0, size - 1)
+        found = torch_call("F.pad", found, tuple(sides), axes=piece.axes, sort=found.sort)
+    return found if "<" in sign else found.method("flip", dim)
 
 
 def _product(value: Expr, sizes: Mapping[str, int]) -> tuple[list[Expr], list[tuple[str, int | float]]]:
@@ -304,7 +303,7 @@ def _folded(scale: Sequence[tuple[str, int | float]]) -> list[tuple[str, int | f
     return [*found, ("/", divisor)] if divisor != 1 else found
 
 
-def _einsum(pieces: Sequence[Piece], free: Sequence[str]) -> Piece:
+def _einsum(pieces: Sequence[Term], free: Sequence[str]) -> Term:
     """A contraction; each axis has a letter, its first one where that is free."""
     letters: dict[str, str] = {}
     for piece in pieces:
@@ -314,21 +313,21 @@ def _einsum(pieces: Sequence[Piece], free: Sequence[str]) -> Piece:
                 letters[axis] = next(c for c in candidates if c.isascii() and c.isalpha() and c not in letters.values())
     terms = ",".join("".join(letters[axis] for axis in piece.axes) for piece in pieces)
     result = "".join(letters[axis] for axis in free)
-    return Piece(f'torch.einsum("{terms}->{result}", {", ".join(piece.code for piece in pieces)})', tuple(free))
+    return torch_call("torch.einsum", word(f'"{terms}->{result}"'), *pieces, axes=free)
 
 
-def reduced(piece: Piece, kind: str, over: Sequence[str]) -> Piece:
+def reduced(piece: Term, kind: str, over: Sequence[str]) -> Term:
     """A reduction of local dimensions: sum, prod, max or min."""
     kept = tuple(axis for axis in piece.axes if axis not in over)
     dims = [piece.axes.index(axis) for axis in over]
     if kind == "prod":
-        code = piece.atom + "".join(f".prod({dim})" for dim in sorted(dims, reverse=True))
-        return Piece(code, kept, piece.sort)
-    method = {"sum": "sum", "max": "amax", "min": "amin"}[kind]
+        for dim in sorted(dims, reverse=True):
+            piece = piece.method("prod", dim, axes=[*piece.axes[:dim], *piece.axes[dim + 1 :]])
+        return piece
     if not kept:
-        text = ""
+        given: list[Argument] = []
     elif dims == [len(piece.axes) - 1]:
-        text = "-1"
+        given = [-1]
     else:
-        text = str(dims[0]) if len(dims) == 1 else f"({', '.join(map(str, dims))})"
-    return Piece(f"{piece.atom}.{method}({text})", kept, piece.sort)
+        given = [dims[0] if len(dims) == 1 else tuple(dims)]
+    return piece.method({"sum": "sum", "max": "amax", "min": "amin"}[kind], *given, axes=kept)

@@ -1,0 +1,56 @@
+"""Extern operators for the independent evaluator: any function of the operands, drawn by the seed.
+
+What is proved of an extern operator holds of every function from equal operands to equal results, so it is tried at
+functions that depend on all elements, on few of them, and on none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import product
+from math import prod
+from zlib import crc32
+
+from .inputs import mixed
+from .shapes import Declaration, Frame, Layout, NoMeaning
+from .values import UNKNOWN, Exact, Value, is_exact
+
+Place = tuple[int, ...]
+
+
+class ExternFunction:
+    """One call: an integer below the result's bound for each place, from the elements of all operands.
+
+    It is unknown where an element is not known exactly: two intervals may be one number.
+    """
+
+    def __init__(
+        self, decl: Declaration, frame: Frame, inputs: Sequence[Callable[[Place], Value]], result: int, seed: int
+    ) -> None:
+        bound = frame.ranges[result]
+        if bound is None:
+            raise NoMeaning(f"{decl.name} is extern and returns no integers")
+        self.bound = bound
+        self.operands = [*zip(inputs, frame.inputs, strict=True)]
+        self.frame = frame
+        self.seed = seed
+        self.name = crc32(f"{decl.name} {result} {sorted(frame.attributes.items())}".encode())
+        self.key: int | None = None
+
+    def __call__(self, place: Place) -> Value:
+        if self.key is None:
+            elements = [element(at) for element, layout in self.operands for at in self._places(layout)]
+            if not all(map(is_exact, elements)):
+                return UNKNOWN
+            self.key = mixed(self.seed, self.name, *self._seen([one for one in elements if is_exact(one)]))
+        return mixed(self.key, *place) % self.bound
+
+    def _places(self, layout: Layout) -> product[Place]:
+        sizes = [prod(self.frame.sizes[layout.axes[axis]] for axis in dim) for dim in layout.dims]
+        return product(*map(range, sizes))
+
+    def _seen(self, elements: Sequence[Exact]) -> list[int]:
+        """What the function depends on, by turns of the seed."""
+        numbers = [part for one in map(Fraction, elements) for part in (one.numerator, one.denominator)]
+        return (numbers, numbers[:2], numbers[-2:], [], numbers)[self.seed % 5]

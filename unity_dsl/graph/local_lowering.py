@@ -1,0 +1,67 @@
+"""What an operator becomes on one device under a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..index.equations.instance import Instance
+from ..index.evaluation.native_calls import asks_for_training
+from ..index.library import Library
+from ..index.lowering.division import Cut, Division
+from ..index.lowering.operator_lowering import Lowering, lower_equations, lower_native
+from ..index.lowering.torch_term import Term
+from .declared_slices import cut_at
+from .layout import PARTITION, Mesh
+from .layout_typing import TypedOperator, type_operator
+from .local_native_call import local_call
+
+
+def training_lowering(instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library) -> Lowering:
+    """In training. A native call that asks for it tells training and evaluation apart by itself."""
+    division = division_of(instance, typed, mesh, library)
+    found = local_call(instance, typed, library)
+    if found is not None:
+        return lower_native(instance, division, library, found.attributes, found.outside)
+    if instance.extern:
+        raise ValueError(f"{instance.name} is its native call, which does not stand for it here")
+    return lower_equations(instance, division, library)
+
+
+def evaluation_lowering(instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library) -> Lowering | None:
+    """Outside training; None where that is no other. Results must be laid out as in training."""
+    native = instance.operator.torch
+    asked = native is not None and asks_for_training(native) and local_call(instance, typed, library) is not None
+    if not instance.evaluation or asked:
+        return None
+    evaluated = replace(instance, equations=instance.evaluation, evaluation=())
+    again = type_operator(evaluated, typed.configuration, mesh, library)
+    if isinstance(again, str):
+        raise ValueError(f"{instance.name} outside training: {again}")
+    if again.results != typed.results or again.arguments != typed.arguments:
+        raise ValueError(f"{instance.name} outside training has other layouts than in training")
+    return lower_equations(evaluated, division_of(evaluated, again, mesh, library), library)
+
+
+def division_of(instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library) -> Division:
+    """The part of an operator that one device has."""
+    cuts = {
+        axis: tuple(_cuts(instance.sizes[axis], typed, axes, mesh, library)) for axis, axes in typed.divided.items()
+    }
+    return Division(typed.local_sizes, cuts, typed.windows, typed.inner)
+
+
+def _cuts(extent: int, typed: TypedOperator, axes: tuple[int, ...], mesh: Mesh, library: Library) -> Iterator[Cut]:
+    """How an axis is cut along mesh axes, major first."""
+    for mesh_axis in axes:
+        degree = mesh.axes[mesh_axis].degree
+        yield declared_cut(typed.cuts[mesh_axis], degree, extent, Term("index", (mesh_axis,)), library)
+        extent //= degree
+
+
+def declared_cut(by: str, degree: int, extent: int, device: Term, library: Library) -> Cut:
+    """A cut of `extent` positions by a declared op, at the device of that number."""
+    cut = cut_at(library.parallels[by], degree, extent)
+    if cut is None:
+        raise ValueError(f"{by} cannot cut {extent} positions over {degree} devices")
+    return Cut(degree, extent, device, cut.index, cut.local, cut.sizes, by == PARTITION)

@@ -1,0 +1,158 @@
+"""Conversions by one step: which collective, if any, turns each layout of a tensor into each other one, as arrays.
+
+A step composes, over the whole group of mesh axes that it changes, the declared parallel ops that leave one kind and
+enter the other. What no named collective does is an exchange: the composed index map of both layouts, of which every
+device receives what it has not got. I and R are one here, as both are copies: they differ in the cotangent, whose
+conversion is one of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from .collective_steps import Step, StepKind
+from .layout import Layout, Mesh
+from .layout_codes import (
+    INVARIANT,
+    PARTIAL,
+    REPLICATE,
+    SHARD,
+    Fractions,
+    LayoutCodes,
+    Mask,
+    Numbers,
+    all_layouts,
+    encode,
+)
+
+STEP_KINDS = tuple(StepKind)
+"""Kinds of steps by their numbers."""
+NOTHING, UNKNOWN = -1, -2
+"""Instead of a kind: layouts that hold a tensor alike, and layouts that no single step converts."""
+
+_NUMBER = {kind: number for number, kind in enumerate(STEP_KINDS)}
+_BY_CLASS = np.full((3, 3), UNKNOWN)
+"""The step where every mesh axis that changes is copies, terms or shards of one dimension before, and after."""
+_BY_CLASS[0] = UNKNOWN, _NUMBER[StepKind.MASK], _NUMBER[StepKind.SLICE]
+_BY_CLASS[1] = _NUMBER[StepKind.ALL_REDUCE], UNKNOWN, _NUMBER[StepKind.REDUCE_SCATTER]
+_BY_CLASS[2] = _NUMBER[StepKind.ALL_GATHER], _NUMBER[StepKind.PAD], _NUMBER[StepKind.ALL_TO_ALL]
+
+
+@dataclass(frozen=True)
+class SingleSteps:
+    """Between all layouts of a tensor that partition ops make, in any nesting, without Replicate.
+
+    `kind[i, j]` is the number of the step from layout i to layout j (NOTHING, UNKNOWN), `group` the mesh axes that
+    change as a bit set, `received` the most that a device takes from others in a permutation or an exchange, as a
+    fraction of the whole tensor. `local[i]` is the fraction of the elements that each device holds.
+    """
+
+    layouts: LayoutCodes
+    kind: Numbers
+    group: Numbers
+    received: Fractions
+    local: Fractions
+
+    def step(self, source: int, target: int, dims: tuple[int, ...]) -> Step | None:
+        """One of them; `dims` are the tensor's dimensions that the numbers of shards stand for."""
+        number = int(self.kind[source, target])
+        if number < 0:
+            return None
+        kind, group = STEP_KINDS[number], int(self.group[source, target])
+        axes = tuple(axis for axis in range(self.layouts.kind.shape[1]) if group >> axis & 1)
+        if kind in (StepKind.MASK, StepKind.ALL_REDUCE):
+            return Step(kind, axes)
+        if kind in (StepKind.PERMUTE, StepKind.EXCHANGE):
+            before, after = self.layouts.at(np.array([source, target])).layouts(dims)
+            return Step(kind, axes, source=before, target=after)
+        enters = kind in (StepKind.SLICE, StepKind.REDUCE_SCATTER)
+        cutting = target if enters else source
+        axes = tuple(sorted(axes, key=lambda axis: self.layouts.place[cutting, axis]))
+        dim = dims[self.layouts.kind[cutting, axes[0]] - SHARD]
+        to_dim = dims[self.layouts.kind[target, axes[0]] - SHARD] if kind is StepKind.ALL_TO_ALL else 0
+        return Step(kind, axes, dim, to_dim)
+
+
+@lru_cache(maxsize=64)
+def single_steps(dims: int, mesh: Mesh) -> SingleSteps:
+    """Those of a tensor with so many dimensions, each of which can be cut by all mesh axes."""
+    every, _ = all_layouts((mesh.size,) * dims, mesh)
+    layouts = every.at((every.kind != REPLICATE).all(axis=1))
+    before, after = layouts.kind[:, None, :], layouts.kind[None, :, :]
+    moved = layouts.place[:, None, :] != layouts.place[None, :, :]
+    changed = (before != after) | moved
+    group = changed @ (1 << np.arange(len(mesh.axes), dtype=np.int64))
+    kind = np.where(_alike(changed, before) & _alike(changed, after), _by_class(changed, before, after), UNKNOWN)
+    swaps = kind == _NUMBER[StepKind.ALL_TO_ALL]
+    shift = layouts.place[:, None, :] - layouts.place[None, :, :]
+    kind[swaps & ~_alike(changed, shift)] = UNKNOWN
+    kind[group == 0] = NOTHING
+
+    copies = (((before != PARTIAL) & (after != PARTIAL)) | ~changed).all(axis=2) & (kind == UNKNOWN)
+    degrees = _degrees(layouts, dims, mesh)
+    same_blocks = (degrees[:, None, :] == degrees[None, :, :]).all(axis=2)
+    kind[copies] = np.where(same_blocks, _NUMBER[StepKind.PERMUTE], _NUMBER[StepKind.EXCHANGE])[copies]
+    received = np.zeros(kind.shape)
+    rows, columns = np.nonzero(copies)
+    received[rows, columns] = received_fractions(layouts.at(rows), layouts.at(columns), mesh)
+    return SingleSteps(layouts, kind, group, received, layouts.local_fractions(mesh))
+
+
+def _alike(changed: Mask, numbers: Numbers) -> Mask:
+    """Whether all mesh axes that change have the same number. Shape [layouts, layouts]."""
+    most = np.where(changed, numbers, -(1 << 30)).max(axis=2, initial=-(1 << 30))
+    least = np.where(changed, numbers, 1 << 30).min(axis=2, initial=1 << 30)
+    return np.asarray(most <= least) if changed.shape[2] else np.ones(changed.shape[:2], dtype=bool)
+
+
+def _by_class(changed: Mask, before: Numbers, after: Numbers) -> Numbers:
+    """The named collective, given that the axes that change are alike: shards that stay in a dimension have none."""
+    here, there = (np.where(changed, kind, INVARIANT).max(axis=2, initial=INVARIANT) for kind in (before, after))
+    classes = (np.where(kind == INVARIANT, 0, np.where(kind == PARTIAL, 1, 2)) for kind in (here, there))
+    return np.where((here == there) & (here >= SHARD), UNKNOWN, _BY_CLASS[tuple(classes)])
+
+
+def _degrees(layouts: LayoutCodes, dims: int, mesh: Mesh) -> Numbers:
+    """Into how many blocks each dimension is cut. Shape [layouts, dimensions]."""
+    cuts = layouts.kind[:, :, None] == SHARD + np.arange(dims)
+    return np.asarray(np.where(cuts, np.array(mesh.degrees, dtype=np.int64)[:, None], 1).prod(axis=1))
+
+
+# --------------------------------------------------------------------------------------------- what is received
+
+
+def received_fraction(source: Layout, target: Layout, mesh: Mesh, dims: tuple[int, ...]) -> float:
+    """The most that any device receives from others between layouts of partition shards, of the whole tensor."""
+    return float(received_fractions(encode([source], dims), encode([target], dims), mesh)[0])
+
+
+def received_fractions(source: LayoutCodes, target: LayoutCodes, mesh: Mesh) -> Fractions:
+    """What it lacks of the target's slice, of each source and the target beside it; sums do not change between them.
+
+    Along each dimension the overlap of the two slices is a concave function of the device's coordinates, cut off at 0,
+    so that their product is least at a corner of the mesh: only corners are looked at.
+    """
+    corners = np.array(list(product(*({0, axis.degree - 1} for axis in mesh.axes))), dtype=np.int64)
+    wanted, own = np.ones((len(source), 1)), np.ones((len(source), len(corners)))
+    for dim in range(max(int(codes.kind.max(initial=0)) for codes in (source, target)) + 1 - SHARD):
+        low, high = _blocks(target, dim, mesh, corners)
+        first, last = _blocks(source, dim, mesh, corners)
+        wanted = wanted * (high - low)[:, :1]
+        own = own * np.maximum(np.minimum(high, last) - np.maximum(low, first), 0.0)
+    lacking = wanted[:, 0] - own.min(axis=1)
+    return np.asarray(np.where(lacking > 1e-12 * wanted[:, 0], lacking, 0.0))
+
+
+def _blocks(layouts: LayoutCodes, dim: int, mesh: Mesh, coordinates: Numbers) -> tuple[Fractions, Fractions]:
+    """The interval of a dimension, scaled to [0, 1), that each device holds. Shape [layouts, devices] each."""
+    start, length = np.zeros((len(layouts), len(coordinates))), np.ones((len(layouts), 1))
+    for place in range(len(mesh.axes)):
+        for axis, degree in enumerate(mesh.degrees):
+            cuts = (layouts.kind[:, axis] == SHARD + dim) & (layouts.place[:, axis] == place)
+            length[cuts] /= degree
+            start[cuts] += coordinates[:, axis] * length[cuts]
+    return start, start + length

@@ -1,0 +1,245 @@
+"""What an operator becomes on one device: torch statements, by its native call or equation by equation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ...syntax.ast import Name, NativeArgument, NativeCall, NativeList, NativeString, Number, ReductionKind, Size, Ties
+from ...syntax.rational import Rational
+from ..equations.instance import Equation, Instance, Operand
+from ..evaluation.native_calls import LITERALS, TRAINING
+from ..evaluation.torch_calls import native_size
+from ..gradients.independence import gradient_free
+from ..library import Library
+from .division import Division, InnerReduce, InnerReplicate, Window
+from .read_lowering import read_term
+from .sum_lowering import Sum, reduced
+from .torch_term import (
+    INTEGER,
+    Argument,
+    Range,
+    Sort,
+    Term,
+    Variable,
+    align,
+    merge,
+    number,
+    permute,
+    torch_call,
+    word,
+)
+from .value_lowering import Space, Statement
+
+STATE = Term("state")
+"""What holds the groups, seed, step, dtype and device of the program."""
+
+Outside = Sequence[tuple[Window, Rational]]
+"""Windows with the number that they hold outside of their dimension, where an op leaves 0."""
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """Statements in order. Variables 0, 1, … are the operator's inputs; `results` are its outputs."""
+
+    statements: tuple[Statement, ...]
+    results: tuple[Variable, ...]
+
+
+def lower_equations(instance: Instance, division: Division, library: Library) -> Lowering:
+    """The operator by its equations."""
+    space = _space(instance, division, library)
+    replicated: dict[tuple[str, tuple[int, ...]], Term] = {}
+    for count, equation in enumerate(instance.equations):
+        _Lowered(space, count, equation, replicated).bind()
+    results = [space.variables[output.name][0].arguments[0] for output in instance.outputs]
+    return Lowering(tuple(space.statements), tuple(r for r in results if isinstance(r, Variable)))
+
+
+def lower_native(
+    instance: Instance, division: Division, library: Library, attributes: Mapping[str, Rational], outside: Outside = ()
+) -> Lowering:
+    """The operator by the calls of its declaration, with these attributes."""
+    native = instance.operator.torch
+    assert native is not None
+    space = _space(instance, division, library)
+    _fill(space, outside)
+    named: dict[str, Argument] = {TRAINING: STATE.attribute("training")} if instance.evaluation else {}
+    named |= {name: number(value) for name, value in attributes.items()}
+    named |= {operand.name: space.variables[operand.name][0] for operand in instance.inputs}
+
+    def call(given: NativeCall) -> Term:
+        return _native(given, named, lambda size: native_size(instance, size, division.local_sizes))
+
+    if isinstance(native, NativeCall):
+        results = tuple(space.variable() for _ in instance.outputs)
+        space.statements.append(Statement(results, _typed(call(native), instance.outputs[0]), instance.outputs[0].name))
+        return Lowering(tuple(space.statements), results)
+    outputs = {operand.name: operand for operand in instance.outputs}
+    made: dict[str, Variable] = {}
+    for name, step in native.steps:
+        value = _typed(call(step), outputs[name]) if name in outputs else call(step)
+        made[name] = space.variable()
+        space.statements.append(Statement((made[name],), value, name, own=True))
+        named[name] = Term("name", (made[name],), value.axes, value.sort)
+    return Lowering(tuple(space.statements), tuple(made[name] for name in outputs))
+
+
+def _typed(value: Term, output: Operand) -> Term:
+    """What a native call gives for an output."""
+    return replace(value, axes=output.axes, sort=Sort.FLOAT if output.integer_range is None else Sort.INT)
+
+
+def _native(call: NativeCall, named: Mapping[str, Argument], sizes: Callable[[Size], int]) -> Term:
+    """A `torch:` line with names replaced by variables and sizes by numbers."""
+
+    def argument(given: NativeArgument) -> Argument:
+        match given:
+            case Number(value=value):
+                return number(value)
+            case Name(name=name):
+                return word(name) if name in LITERALS else named[name]
+            case Size():
+                return sizes(given)
+            case NativeString(value=value):
+                return word(repr(value))
+            case NativeList(items=items):
+                return list(map(argument, items))
+            case NativeCall():
+                return _native(given, named, sizes)
+
+    keywords = tuple((key, argument(part)) for key, part in call.keywords)
+    return Term(call.function, tuple(map(argument, call.arguments)), keywords=keywords)
+
+
+def _space(instance: Instance, division: Division, library: Library) -> Space:
+    """Where an operator's equations are lowered, its inputs bound."""
+    inputs = [
+        Term("name", (Variable(place),), operand.axes, Sort.FLOAT if operand.integer_range is None else Sort.INT)
+        for place, operand in enumerate(instance.inputs)
+    ]
+    floats = [variable for variable in inputs if variable.sort is Sort.FLOAT]
+    real = (floats[0] if floats else STATE).attribute("dtype")
+    device = (inputs[0] if inputs else STATE).attribute("device")
+    space = Space(instance, division, library, INTEGER if instance.whole else real, real, device, read_term)
+    for variable, operand in zip(inputs, instance.inputs, strict=True):
+        space.variables[operand.name] = variable, operand
+        space.variable()
+    return space
+
+
+def _fill(space: Space, outside: Outside) -> None:
+    """Have windows hold these numbers outside of their dimension."""
+    instance = space.instance
+    for window, value in outside:
+        held, operand = space.variables[window.operand]
+        axes = operand.dims[window.dim]
+        extent = instance.shape(operand)[window.dim]
+        places = torch_call("torch.arange", window.length, axes=axes, sort=Sort.INT, device=space.device)
+        for part in space.division.start(window.axis, extent // instance.sizes[window.axis]) or ():
+            places = Term("+", (places, part), axes, Sort.INT)
+        if window.start:
+            places = Term("-" if window.start < 0 else "+", (places, abs(window.start)), axes, Sort.INT)
+        place = space.keep(axes[0], places)
+        ends = [Term(symbol, (place, end), axes, Sort.BOOL) for symbol, end in (("<", 0), (">=", extent))]
+        mask = Term("|", tuple(ends), axes, Sort.BOOL)
+        if missing := [None] * (len(operand.dims) - window.dim - 1):
+            mask = mask.at([Range(), *missing], axes)
+        filled = held.method("masked_fill", mask, number(value))
+        space.variables[window.operand] = space.keep(window.operand, filled), operand
+
+
+@dataclass
+class _Lowered:
+    """One equation of an operator, number `count`. `replicated` are the copies made of tensors so far."""
+
+    space: Space
+    count: int
+    equation: Equation
+    replicated: dict[tuple[str, tuple[int, ...]], Term]
+
+    def bind(self) -> None:
+        """Lower the equation; its target is then a variable."""
+        equation, space, target = self.equation, self.space, self.equation.target
+        instance = space.instance
+        space.order = equation.space
+        space.bound = {}
+        space.detached = target.name in gradient_free(instance) and not space.whole
+        outside = dict(space.variables)
+        for found in space.division.inner:
+            if isinstance(found, InnerReplicate) and found.equation == self.count:
+                self.replicate(found)
+        term = self.value()
+        kept = not space.whole and target.integer_range is None and target not in instance.outputs
+        if kept and term.sort in (Sort.INT, Sort.POSITION):
+            term = space.exact(term)
+            space.sorts[target.name] = Sort.POSITION
+        shaped = self.shaped(term)
+        if self.inner is not None and self.inner.kind is ReductionKind.SUM:
+            shaped = Term("reduce", (shaped, self.inner.axes), shaped.axes, shaped.sort)
+        space.variables = {**outside, target.name: (space.keep(target.name, shaped, own=True), target)}
+
+    @property
+    def inner(self) -> InnerReduce | None:
+        """The reduction of the result over mesh axes."""
+        found = (f for f in self.space.division.inner if isinstance(f, InnerReduce) and f.equation == self.count)
+        return next(found, None)
+
+    def value(self) -> Term:
+        if self.equation.kind is ReductionKind.SUM:
+            return Sum(self.equation, self.space).lowered()
+        if self.equation.kind is None:
+            return self.space.piece(self.equation.value)
+        return self.reduce(self.equation.kind)
+
+    def replicate(self, inner: InnerReplicate) -> None:
+        """Read a tensor through its conversion to Replicate, which equations share."""
+        variable, operand = self.space.variables[inner.operand]
+        key = (inner.operand, inner.axes)
+        if key not in self.replicated:
+            copy = Term("replicate", (variable, inner.axes), variable.axes, variable.sort)
+            self.replicated[key] = self.space.keep(inner.operand, copy)
+        self.space.variables[inner.operand] = self.replicated[key], operand
+
+    def shaped(self, term: Term) -> Term:
+        """An equation's value in the target's local shape."""
+        space, target = self.space, self.equation.target
+        groups = [[space.local[axis] for axis in dim] for dim in target.dims]
+        if term.sort is Sort.NUMBER:
+            shape = tuple(map(prod, groups))
+            return torch_call("torch.full", shape, term, axes=target.axes, dtype=space.dtype, device=space.device)
+        keeps = (target.integer_range is not None and not space.whole) or target.name in space.sorts
+        term = term if keeps else space.float(term)
+        if any(axis not in term.axes for axis in target.axes):
+            sizes = [space.local[axis] for axis in target.axes]
+            term = align(term, target.axes, leading=True).method("expand", *sizes, axes=target.axes)
+        term = permute(term, target.axes)
+        if any(len(dim) != 1 for dim in target.dims):
+            term = replace(merge(term, groups), axes=target.axes)
+        return term
+
+    def reduce(self, kind: ReductionKind) -> Term:
+        """max, min and prod, over a group as well where the axis is divided."""
+        space, equation, inner = self.space, self.equation, self.inner
+        term = space.tensor(space.piece(equation.value))
+        missing = [axis for axis in equation.over if axis not in term.axes]
+        if missing and kind is ReductionKind.PROD:
+            count = prod(space.local[axis] for axis in missing)
+            term = space.function("torch.pow", [term, number(count)])
+        over = [axis for axis in equation.over if axis in term.axes]
+        if inner is not None:
+            kept = tuple(axis for axis in term.axes if axis not in over)
+            dims = tuple(term.axes.index(axis) for axis in over)
+            return Term("reduce_over", (term, dims, inner.axes, kind.value, space.detached), kept)
+        if over and equation.ties is Ties.FIRST:
+            return _first(term, kind.value, over)
+        return reduced(term, kind.value, over) if over else term
+
+
+def _first(term: Term, kind: str, over: Sequence[str]) -> Term:
+    """The extremum over axes, in their order, with the gradient to the first element that has it."""
+    kept = tuple(axis for axis in term.axes if axis not in over)
+    term = permute(term, (*kept, *over))
+    flat = term if len(over) == 1 else term.method("flatten", -len(over))
+    return replace(flat.method(kind, -1).attribute("values"), axes=kept, sort=term.sort)

@@ -1,0 +1,297 @@
+"""Cheapest conversions between layouts on a mesh of a machine: paths of single steps, closed under (min, +).
+
+Search, plan cost and emission ask one object, so that what is priced is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from ..graph.collective_steps import LOCAL_STEPS, Step, StepKind
+from ..graph.layout import Cut, Invariant, Layout, Mesh, Replicate
+from ..graph.layout_codes import Numbers
+from ..graph.layout_conversion import Conversion, beside, declared, divides, divisors
+from ..graph.layout_exchange import Received
+from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps
+from ..index.library import Library
+from .machine import Machine
+from .price import Price, local_fraction, price_exchange, price_permutation, price_step, price_steps
+
+Table = npt.NDArray[np.float64]
+
+TIE = 1e-12
+"""Seconds by which a step more makes a conversion worse: decides between equal prices, and is below what they mean."""
+_LOCAL = 0.1
+"""Of a collective: what a local step counts then."""
+
+
+_FREE = Price()
+
+
+@dataclass(frozen=True)
+class _Network:
+    """The layouts that divide tensors with the same divisors, and the prices of single steps between them.
+
+    A price is `latency + per_byte * bytes of the whole tensor`, infinite where no single step converts. `dims` are the
+    dimensions that can be cut, `rows` the layouts' numbers in `steps`.
+    """
+
+    dims: tuple[int, ...]
+    number: dict[Layout, int]
+    rows: Numbers
+    steps: SingleSteps
+    latency: Table
+    per_byte: Table
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """Seconds of the single steps between layouts of a tensor, and of the cheapest paths of them."""
+
+    single: Table
+    cheapest: Table
+
+
+@dataclass(frozen=True)
+class _End:
+    """Where a path through the network begins or ends: at this layout, and the exchange with it, if it is another."""
+
+    number: int
+    price: Price = _FREE
+    step: Step | None = None
+
+    def seconds(self, count: float) -> float:
+        return self.price.seconds(count) + (TIE if self.step is not None else 0.0)
+
+
+class ConversionModel:
+    """Conversions of any tensor on a mesh of a machine, found when first asked for.
+
+    Prices are closed: a conversion costs at most what any path of conversions costs (all pairs, Floyd and Warshall).
+    """
+
+    def __init__(self, mesh: Mesh, machine: Machine, library: Library) -> None:
+        self.mesh = mesh
+        self.machine = machine
+        self._received = Received(mesh, library)
+        self._tariff = _Tariff(mesh, machine)
+        self._networks: dict[tuple[int, ...], _Network] = {}
+        self._closed: dict[tuple[tuple[int, ...], float], _Paths] = {}
+        self._ends: dict[tuple[Layout, bool, tuple[int, ...]], tuple[_End, ...]] = {}
+
+    # ------------------------------------------------------------------------------------------------- asked for
+
+    def seconds(self, layouts: Sequence[Layout], shape: tuple[int, ...], count: float) -> Table:
+        """One way between every ordered pair of layouts of a tensor of so many bytes. `TIE`s are included."""
+        network, cheapest = self._network(shape), self._paths(shape, count).cheapest
+        layouts = [_copied(layout) for layout in layouts]
+        numbers = np.array([network.number.get(layout, -1) for layout in layouts], dtype=np.int64)
+        others = np.flatnonzero(numbers < 0).tolist()
+        from_all = cheapest[numbers]
+        for i in others:
+            ends = self._ends_of(layouts[i], False, shape)
+            from_all[i] = np.min([end.seconds(count) + cheapest[end.number] for end in ends], axis=0)
+        found = from_all[:, numbers]
+        for j in others:
+            ends = self._ends_of(layouts[j], True, shape)
+            found[:, j] = np.min([from_all[:, end.number] + end.seconds(count) for end in ends], axis=0)
+        for i in others:
+            for j in others:
+                if (direct := self._directly(layouts[i], layouts[j], shape)) is not None:
+                    found[i, j] = min(found[i, j], direct.seconds(count))
+        same = {layout: number for number, layout in enumerate(layouts)}
+        found[np.equal.outer(*(2 * [[same[layout] for layout in layouts]]))] = 0.0
+        return found
+
+    def conversion(self, source: Layout, target: Layout, shape: tuple[int, ...], count: float) -> Conversion:
+        """The cheapest steps there, and back from the transpose of the target to that of the source."""
+        forward = self.steps(source, target, shape, count)
+        return Conversion(forward, self.steps(target.transpose, source.transpose, shape, count))
+
+    def steps(self, source: Layout, target: Layout, shape: tuple[int, ...], count: float) -> tuple[Step, ...]:
+        """The cheapest steps one way."""
+        source, target = _copied(source), _copied(target)
+        if source == target:
+            return ()
+        cheapest = self._paths(shape, count).cheapest
+        pairs = [(a, b) for a in self._ends_of(source, False, shape) for b in self._ends_of(target, True, shape)]
+        prices = [a.seconds(count) + cheapest[a.number, b.number] + b.seconds(count) for a, b in pairs]
+        best = int(np.argmin(prices))
+        direct = self._directly(source, target, shape)
+        if direct is not None and direct.step is not None and direct.seconds(count) <= prices[best]:
+            return (direct.step,)
+        leave, enter = pairs[best]
+        path = (leave.step, *self._path(leave.number, enter.number, shape, count), enter.step)
+        return tuple(step for step in path if step is not None)
+
+    def price(self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...]) -> Price:
+        """The price of steps that begin in a layout, in bytes of the whole tensor, without `TIE`s."""
+        held, total = local_fraction(start, self.mesh), Price()
+        for step in steps:
+            if step.source is not None and step.target is not None and _has_declared(step.source, step.target):
+                total += self._exchange(step.source, step.target, shape)[0]
+                held = local_fraction(step.target, self.mesh)
+            else:
+                price, held = price_step(step, self.mesh, self.machine, held)
+                total += price
+        return total
+
+    # --------------------------------------------------------------------------------------------- between blocks
+
+    def _network(self, shape: tuple[int, ...]) -> _Network:
+        extents = divisors(shape, self.mesh)
+        if extents not in self._networks:
+            dims = tuple(dim for dim, extent in enumerate(extents) if extent > 1)
+            steps = single_steps(len(dims), self.mesh)
+            every = steps.layouts.layouts(dims)
+            rows = [row for row, layout in enumerate(every) if divides(layout, extents, self.mesh)]
+            number = {every[row]: number for number, row in enumerate(rows)}
+            chosen = np.ix_(rows, rows)
+            latency, per_byte = (table[chosen] for table in self._tariff.of(steps))
+            self._networks[extents] = _Network(dims, number, np.array(rows), steps, latency, per_byte)
+        return self._networks[extents]
+
+    def _paths(self, shape: tuple[int, ...], count: float) -> _Paths:
+        key = divisors(shape, self.mesh), count
+        if key not in self._closed:
+            network = self._network(shape)
+            single = network.latency + network.per_byte * count
+            self._closed[key] = _Paths(single, _close(single))
+        return self._closed[key]
+
+    def _path(self, start: int, end: int, shape: tuple[int, ...], count: float) -> list[Step]:
+        """The single steps of the cheapest path between layouts of the network; of equal ones the first."""
+        network, paths = self._network(shape), self._paths(shape, count)
+        found = []
+        while start != end:
+            onward = paths.single[start] + paths.cheapest[:, end]
+            onward[start] = np.inf
+            after = int(np.argmin(onward))
+            step = network.steps.step(int(network.rows[start]), int(network.rows[after]), network.dims)
+            assert step is not None, "a path has steps"
+            found.append(step)
+            start = after
+        return found
+
+    # ---------------------------------------------------------------------------------------------- declared cuts
+
+    def _ends_of(self, layout: Layout, entering: bool, shape: tuple[int, ...]) -> tuple[_End, ...]:
+        """Where paths to a layout may leave the network, or from a layout enter it."""
+        network = self._network(shape)
+        if layout in network.number:
+            return (_End(network.number[layout]),)
+        key = layout, entering, shape
+        if key not in self._ends:
+            found = []
+            for block in beside(layout, entering):
+                if block in network.number:
+                    pair = (block, layout) if entering else (layout, block)
+                    found.append(_End(network.number[block], *self._exchange(*pair, shape)))
+            self._ends[key] = tuple(found)
+        return self._ends[key]
+
+    def _directly(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> _End | None:
+        """One exchange between two layouts with declared cuts that do not overlap and no sums that change."""
+        if source == target or source.overlaps or target.overlaps:
+            return None
+        if not (any(map(declared, source.kinds)) and any(map(declared, target.kinds))):
+            return None
+        kinds = zip(source.kinds, target.kinds, strict=True)
+        if any(a != b and not isinstance(a, Cut | Invariant) | isinstance(b, Cut | Invariant) for a, b in kinds):
+            return None
+        return _End(-1, *self._exchange(source, target, shape))
+
+    def _exchange(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> tuple[Price, Step]:
+        """By its transfers. Mesh axes that do not change and cut other dimensions only leave less of the tensor."""
+        pairs = list(zip(source.kinds, target.kinds, strict=True))
+        changed = tuple(axis for axis, (a, b) in enumerate(pairs) if a != b)
+        dims = {kind.dim for axis in changed for kind in pairs[axis] if isinstance(kind, Cut)}
+        aside = [a == b and not (isinstance(a, Cut) and a.dim in dims) for a, b in pairs]
+        before, after = (
+            Layout(tuple(Invariant() if out else kind for out, kind in zip(aside, layout.kinds, strict=True)))
+            for layout in (source, target)
+        )
+        rest = 1 / self.mesh.degree(axis for axis, out in enumerate(aside) if out and isinstance(pairs[axis][0], Cut))
+        received = self._received.fraction(before, after, shape) * rest
+        held = [local_fraction(layout, self.mesh) for layout in (source, target)]
+        price = price_exchange(changed, received, self.mesh, self.machine, *held)
+        return price, Step(StepKind.EXCHANGE, changed, source=source, target=target)
+
+
+@lru_cache(maxsize=65536)
+def _copied(layout: Layout) -> Layout:
+    """Copies of a value are copies, whatever becomes of their gradients."""
+    return Layout(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds))
+
+
+def _has_declared(*layouts: Layout) -> bool:
+    return any(declared(kind) for layout in layouts for kind in layout.kinds)
+
+
+def _close(single: Table) -> Table:
+    """The cheapest paths between all pairs (Floyd, Warshall)."""
+    found, through = single.copy(), np.empty_like(single)
+    for middle in range(len(found)):
+        np.add(found[:, middle, None], found[middle], out=through)
+        np.minimum(found, through, out=found)
+    return found
+
+
+class _Tariff:
+    """Prices of single steps by kind and group of mesh axes, per fraction of the tensor."""
+
+    def __init__(self, mesh: Mesh, machine: Machine) -> None:
+        self.mesh = mesh
+        self.machine = machine
+        self._found: dict[int, tuple[Table, Table]] = {}
+
+    def of(self, steps: SingleSteps) -> tuple[Table, Table]:
+        """Latency, `TIE`s included, and price per byte of every single step, infinite where there is none."""
+        key = len(steps.layouts)
+        if key not in self._found:
+            self._found[key] = self._prices(steps)
+        return self._found[key]
+
+    def _prices(self, steps: SingleSteps) -> tuple[Table, Table]:
+        latency, per_byte = np.zeros((2, *steps.kind.shape))
+        latency[steps.kind == UNKNOWN] = np.inf
+        for number, kind in enumerate(STEP_KINDS):
+            at = np.nonzero(steps.kind == number)
+            group, fraction = steps.group[at], steps.local[at[0]]
+            if kind in (StepKind.PERMUTE, StepKind.EXCHANGE):
+                found = self._moved(kind, group, np.stack([steps.received[at], fraction, steps.local[at[1]]]))
+            else:
+                found = self._of_groups(kind)[:, group] * np.stack([np.ones(len(group)), fraction])
+            latency[at], per_byte[at] = found
+            latency[at] += TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0)
+        return latency, per_byte
+
+    def _of_groups(self, kind: StepKind) -> Table:
+        """Latency and price per byte held of a collective, by group as a bit set. Shape [2, groups]."""
+        groups = [_axes(group) for group in range(1, 1 << len(self.mesh.axes))]
+        prices = [Price(), *(price_steps((Step(kind, axes),), self.mesh, self.machine, 1.0) for axes in groups)]
+        return np.array([(price.latency, price.per_byte) for price in prices]).T
+
+    def _moved(self, kind: StepKind, group: Numbers, fractions: Table) -> Table:
+        """Latency and price per byte of permutations or exchanges, by what is received, held before and after, shape
+        [3, steps]. Shape [2, steps].
+        """
+        each, which = np.unique(np.vstack([group, fractions]), axis=1, return_inverse=True)
+        prices = []
+        for number, received, before, after in each.T.tolist():
+            axes = _axes(int(number))
+            if kind is StepKind.PERMUTE:
+                prices.append(price_permutation(axes, received, self.mesh, self.machine))
+            else:
+                prices.append(price_exchange(axes, received, self.mesh, self.machine, before, after))
+        found = np.array([(price.latency, price.per_byte) for price in prices]).reshape(-1, 2)
+        return found.T[:, which.reshape(-1)]
+
+
+def _axes(group: int) -> tuple[int, ...]:
+    return tuple(axis for axis in range(group.bit_length()) if group >> axis & 1)
