@@ -277,8 +277,8 @@ def test_most_proved_rules_can_be_used() -> None:
         *("linear_slice_weights", "sum_range_split", "max_over_merged_axes"),
         # The common factors that `a * b == c * d` says its sizes have: the tensors determine their products only.
         *("mean_over_equal_numbers", "flat_tensors_of_one_size"),
-        # A random operator, whose numbers belong to one place of the model.
-        "dropout_of_divided_rows",
+        # Random operators, whose numbers belong to one place of the model.
+        *("dropout_of_divided_rows", "factor_through_dropout"),
     }
 
 
