@@ -283,7 +283,7 @@ def build(case: Case, library: Library) -> tuple[Instance, TypedOperator, list[n
 class State:
     """What the text finds in `self`."""
 
-    seed, step, device = 7, 3, "cpu"
+    counters, device = (7, 3), "cpu"
 
     def __init__(self, training: bool) -> None:
         import torch

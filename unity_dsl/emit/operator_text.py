@@ -111,7 +111,7 @@ class _Text:
                 return f"{state}.groups.{collectives.group((axis,))}.index"
             case "uniform", _:
                 place.random = True
-                return f"uniform({self.operand(term)}, {state}.seed, {state}.step, {place.site})"
+                return f"uniform({self.operand(term)}, *{state}.counters, {place.site})"
             case "replicate", (_, tuple(axes)):
                 return f"parallel.{collectives.replicate(_mesh_axes(axes))}({self.operand(term)}, {state}.groups)"
             case "reduce", (_, tuple(axes)):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 
-from ..index.equations.instance import Instance
+from ..index.equations.instance import Instance, Operand
 from ..index.evaluation.native_calls import asks_for_training
 from ..index.library import Library
 from ..index.lowering.division import Cut, Division
+from ..index.lowering.execution import Execution, execute
+from ..index.lowering.execution import Operand as LocalOperand
 from ..index.lowering.operator_lowering import Lowering, lower_equations, lower_native
-from ..index.lowering.torch_term import Term
+from ..index.lowering.torch_term import Sort, Term
 from .declared_slices import cut_at
 from .layout import PARTITION, Mesh
 from .layout_typing import TypedOperator, type_operator
@@ -41,6 +44,34 @@ def evaluation_lowering(instance: Instance, typed: TypedOperator, mesh: Mesh, li
     if again.results != typed.results or again.arguments != typed.arguments:
         raise ValueError(f"{instance.name} outside training has other layouts than in training")
     return lower_equations(evaluated, division_of(evaluated, again, mesh, library), library)
+
+
+def local_execution(
+    instance: Instance,
+    typed: TypedOperator,
+    mesh: Mesh,
+    library: Library,
+    needs: Sequence[bool],
+    width: int,
+    strides: Sequence[tuple[int, ...] | None] | None = None,
+) -> Execution:
+    """The tensors that it builds in training on one device, and those kept for the inputs that need a gradient.
+
+    Floats have `width` bytes; inputs without `strides` are contiguous.
+    """
+    windows = {(window.operand, window.dim): window.length for window in typed.windows}
+
+    def local(operand: Operand, moves: bool = False, steps: tuple[int, ...] | None = None) -> LocalOperand:
+        shape = [
+            windows.get((operand.name, place)) or prod(typed.local_sizes[axis] for axis in dim)
+            for place, dim in enumerate(operand.dims)
+        ]
+        return LocalOperand(tuple(shape), Sort.FLOAT if operand.integer_range is None else Sort.INT, moves, steps)
+
+    given = zip(instance.inputs, needs, strides or [None] * len(needs), strict=True)
+    inputs = [local(operand, needed, steps) for operand, needed, steps in given]
+    lowering = training_lowering(instance, typed, mesh, library)
+    return execute(lowering, inputs, [local(operand) for operand in instance.outputs], width)
 
 
 def division_of(instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library) -> Division:

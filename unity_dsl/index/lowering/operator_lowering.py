@@ -110,7 +110,9 @@ def _native(call: NativeCall, named: Mapping[str, Argument], sizes: Callable[[Si
                 return _native(given, named, sizes)
 
     keywords = tuple((key, argument(part)) for key, part in call.keywords)
-    return Term(call.function, tuple(map(argument, call.arguments)), keywords=keywords)
+    parts = tuple(map(argument, call.arguments))
+    given = next((part.sort for part in parts if isinstance(part, Term) and part.sort is not Sort.NUMBER), Sort.FLOAT)
+    return Term(call.function, parts, (), Sort.BOOL if call.function == "torch.ne" else given, keywords)
 
 
 def _space(instance: Instance, division: Division, library: Library) -> Space:
@@ -163,8 +165,7 @@ class _Lowered:
         """Lower the equation; its target is then a variable."""
         equation, space, target = self.equation, self.space, self.equation.target
         instance = space.instance
-        space.order = equation.space
-        space.bound = {}
+        space.enter(equation)
         space.detached = target.name in gradient_free(instance) and not space.whole
         outside = dict(space.variables)
         for found in space.division.inner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -22,8 +22,8 @@ from ...syntax.ast import (
     Uniform,
 )
 from ...syntax.rational import plain_number
-from ..equations.instance import Instance, Operand
-from ..equations.term import ARITHMETIC, COMPARISONS
+from ..equations.instance import Equation, Instance, Operand
+from ..equations.term import ARITHMETIC, COMPARISONS, children, walk
 from ..evaluation.native_calls import NUMPY_CALLS
 from ..library import Library
 from .division import Division, Window, global_positions
@@ -95,6 +95,7 @@ class Space:
     sorts: dict[str, Sort] = field(default_factory=dict)
     count: int = 0
     _positions: dict[tuple[str, bool], Term] = field(default_factory=dict)
+    _shared: dict[Expr, Term | None] = field(default_factory=dict)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -151,8 +152,24 @@ class Space:
 
     # ------------------------------------------------------------------------------------------ terms
 
+    def enter(self, equation: Equation) -> None:
+        """Begin with an equation: what its value has several times is computed once."""
+        self.order = equation.space
+        self.bound = {}
+        self._shared = {} if self.whole else dict.fromkeys(_repeated(equation.value))
+
     def piece(self, expr: Expr) -> Term:
-        """The text of a term. A comparison is a tensor of bool, which counts as 1 or 0."""
+        """A term in torch. A comparison is a tensor of bool, which counts as 1 or 0."""
+        if expr not in self._shared or self.bound:
+            return self._piece(expr)
+        known = self._shared[expr]
+        if known is None:
+            made = self._piece(expr)
+            known = made if made.is_name or made.sort is Sort.NUMBER else self.keep("part", made, own=True)
+            self._shared[expr] = known
+        return known
+
+    def _piece(self, expr: Expr) -> Term:
         match expr:
             case Number(value=value):
                 return number(value)
@@ -256,10 +273,12 @@ class Space:
             shape = [self.local[name] for name in names]
             alike = next((text for text, operand in self.variables.values() if self._lies_over(operand, names)), None)
             if alike is not None and len(shape) > 1:
-                places = torch_call("torch.arange", Term(".numel", (alike,)), axes=names, device=self.device)
+                places = torch_call(
+                    "torch.arange", Term(".numel", (alike,)), axes=names, sort=Sort.INT, device=self.device
+                )
                 places = reshape(places, [alike.attribute("shape")], names)
             else:
-                places = torch_call("torch.arange", prod(shape), axes=names, device=self.device)
+                places = torch_call("torch.arange", prod(shape), axes=names, sort=Sort.INT, device=self.device)
                 places = places if len(shape) == 1 else reshape(places, shape, names)
             places = replace(places, sort=Sort.INT)
             for part in start or ():
@@ -333,6 +352,25 @@ class Space:
             return torch_call(given.function, *parts, axes=axes, sort=sort, **keywords)
 
         return lowered(call)
+
+
+# ---------------------------------------------------------------------------------------------- terms
+
+
+def _repeated(value: Expr) -> Iterator[Expr]:
+    """Arithmetic on elements that a term has several times; of its own subterms those that occur elsewhere too."""
+    seen: set[Expr] = set()
+    pending = [value]
+    while pending:
+        expr = pending.pop()
+        computed = isinstance(expr, Apply | Select) and any(isinstance(node, Read | Uniform) for node in walk(expr))
+        if not computed:
+            continue
+        if expr in seen:
+            yield expr
+            continue
+        seen.add(expr)
+        pending += children(expr)
 
 
 # ---------------------------------------------------------------------------------------------- numbers

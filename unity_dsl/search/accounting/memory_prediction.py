@@ -9,23 +9,46 @@ of a training step are held where the backward pass needs them alone; a model wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from math import prod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from ...graph.graph import DTYPE_BYTES, Model
 from ...graph.layout import Invariant, Layout, Mesh, Replicate, invariant
+from ...graph.local_lowering import local_execution
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment
-from ...index.cost.saved_tensors import Tensor, element_bytes, saved_by_call, saved_by_statements
 from ...index.library import Library
+from ...index.lowering.execution import Execution
+from ...index.lowering.local_tensor import Shape, Storage
 from ...machine.machine import Machine
 from ...machine.price import MOMENTS, local_fraction
 from ...syntax.diagnostic import Diagnostic, warn
 from ..choices.operator_options import float_type
 from ..choices.restriction import stored_values
 
-Saved = dict[tuple[str, Layout | str], float]
-"""Bytes by value and layout; by operator and name what only an operator knows."""
+Place = tuple[str, Layout | str]
+"""A value in a layout, or an operator and the number of what only it knows."""
+
+Saved = dict[Place, float]
+"""Bytes that are kept."""
+
+
+@dataclass(frozen=True)
+class _Base:
+    """A tensor that is no view of another one."""
+
+    place: Place
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What an operator made: what it is a view of, or itself."""
+
+    base: _Base
+    strides: Shape
+
+
+Held = dict[Place, _Made]
 
 
 def predict_memory(model: Model, graph: PlannedGraph, mesh: Mesh, library: Library) -> Memory:
@@ -82,16 +105,17 @@ class _Activations:
 
     def __init__(self, mesh: Mesh, library: Library) -> None:
         self.mesh, self.library = mesh, library
-        self._terms: dict[object, Mapping[Tensor, tuple[str, ...]]] = {}
+        self._runs: dict[object, Execution] = {}
 
     def of(self, graph: PlannedGraph, stored: frozenset[str]) -> tuple[float, Saved]:
         """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters."""
         stored |= {value.name for value in stored_values(graph.graph)}
         kept: Saved = {}
+        held: Held = {}
         inside = 0.0
         for step in graph.steps:
             if isinstance(step, PlannedNode):
-                kept |= self.node(step)
+                kept |= self.node(step, held)
                 continue
             more, own = self.segment(step, stored)
             inside += more
@@ -132,36 +156,35 @@ class _Activations:
         name, layout = key
         return _stored_as(graph.values[name].produced) == layout
 
-    def node(self, planned: PlannedNode) -> Saved:
+    def node(self, planned: PlannedNode, held: Held) -> Saved:
+        """What an operator keeps; its results are added to what is held."""
         node, typed = planned.node, planned.typed
-        instance, width = node.instance, DTYPE_BYTES[float_type(node)]
-        operands = (*instance.inputs, *instance.outputs)
-        values = zip((*node.arguments, *node.results), (*typed.arguments, *typed.results), strict=True)
-        known = dict(zip((operand.name for operand in operands), values, strict=True))
-        kept: Saved = {}
-        for term, axes in self.terms(planned).items():
-            if isinstance(term, str) and term in known:
-                value, layout = known[term]
-                kept[value.name, _stored_as(layout)] = value.bytes * local_fraction(layout, self.mesh)
-            else:
-                count = prod(typed.local_sizes[axis] for axis in axes)
-                kept[f"{node.name}:", str(term)] = count * element_bytes(term, width)
-        return kept
+        arguments, results = (
+            [(value.name, _stored_as(layout)) for value, layout in zip(values, layouts, strict=True)]
+            for values, layouts in ((node.arguments, typed.arguments), (node.results, typed.results))
+        )
+        run = self.execution(planned, tuple(held[place].strides if place in held else None for place in arguments))
+        bases: dict[Storage, _Base] = {}
+        for place, tensor in zip(arguments, run.inputs, strict=True):
+            whole = _Base(place, tensor.storage.bytes)
+            bases.setdefault(tensor.storage, held[place].base if place in held else whole)
+        for place, tensor in zip(results, run.outputs, strict=True):
+            base = bases.setdefault(tensor.storage, _Base(place, tensor.storage.bytes))
+            held[place] = _Made(base, tensor.strides)
+        for number, storage in enumerate(run.saved):
+            bases.setdefault(storage, _Base((f"{node.name}:", str(number)), storage.bytes))
+        return {bases[storage].place: bases[storage].bytes for storage in run.saved}
 
-    def terms(self, planned: PlannedNode) -> Mapping[Tensor, tuple[str, ...]]:
-        """What the operator keeps."""
-        instance = planned.node.instance
-        needs = planned.node.gradients
-        native = planned.typed.native and instance.native
-        key = (instance.identity, needs, native)
-        if key not in self._terms:
-            found: Mapping[Tensor, tuple[str, ...]] = {}
-            if native and any(needs):
-                found = dict.fromkeys(saved_by_call(instance, self.library, needs), ())
-            elif any(needs):
-                found = saved_by_statements(instance, self.library, needs)
-            self._terms[key] = found
-        return self._terms[key]
+    def execution(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> Execution:
+        """The run of a node's operator on one device, on operands of these strides."""
+        node, typed = planned.node, replace(planned.typed, native=planned.native)
+        width = DTYPE_BYTES[float_type(node)]
+        key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
+        if key not in self._runs:
+            self._runs[key] = local_execution(
+                node.instance, typed, self.mesh, self.library, node.gradients, width, strides
+            )
+        return self._runs[key]
 
 
 def _stored_as(layout: Layout) -> Layout:

@@ -1,0 +1,130 @@
+"""What a lowering is said to build and save, against torch's run of the emitted text: storages, to the byte.
+
+A dispatch mode sees every tensor that a kernel makes, autograd's hooks every tensor that it keeps; a view counts as the
+storage that it lies in. Kernels that are one on a GPU and several on a CPU are one here: `rms_norm`, whose kernel keeps
+its operands and one number per row, and attention, which a CPU has as one kernel for keys and values of one length.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.layout_typing import TypedOperator, type_operator
+from unity_dsl.graph.local_lowering import local_execution
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.lowering.execution import Execution
+from unity_dsl.index.lowering.kept_by_torch import KEPT
+
+from ..index.gradients.test_adjoint import ALL
+from .fused_kernels import rms_norm
+from .test_operator_text import run, text_of
+from .test_operators import draw, valued
+
+LIBRARY = load_library()
+FLOATS = [name for name, operator in LIBRARY.operators.items() if not operator.extern]
+Storages = dict[int, int]
+"""Bytes by address."""
+
+
+@dataclass
+class Built(TorchDispatchMode):
+    """The storages that kernels make, and all tensors seen, so that no address is used twice."""
+
+    storages: Storages = field(default_factory=dict)
+    seen: list[torch.Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        for tensor in found if isinstance(found, tuple | list) else [found]:
+            if isinstance(tensor, torch.Tensor):
+                self.seen.append(tensor)
+                self.storages.setdefault(tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
+        return found
+
+
+@dataclass
+class Measured:
+    """Bytes of what a run built, and what it kept: operands and results by place, others by their bytes."""
+
+    built: Counter[int]
+    saved: Counter[str]
+
+
+def measured(lines: Sequence[str], inputs: Sequence[torch.Tensor], outputs: int) -> Measured:
+    kept: Storages = {}
+    alive = []
+
+    def save(tensor: torch.Tensor) -> torch.Tensor:
+        alive.append(tensor)
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    mode = Built()
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor), mode:
+        found = run(lines, inputs, outputs, True, draw)
+    names = {tensor.untyped_storage().data_ptr(): f"output {place}" for place, tensor in enumerate(found)}
+    names |= {tensor.untyped_storage().data_ptr(): f"input {place}" for place, tensor in enumerate(inputs)}
+    made = {address: count for address, count in mode.storages.items() if not names.get(address, "").startswith("in")}
+    return Measured(Counter(made.values()), Counter(names.get(a, f"{count} bytes") for a, count in kept.items()))
+
+
+def predicted(found: Execution) -> Measured:
+    names = {tensor.storage: f"output {place}" for place, tensor in enumerate(found.outputs)}
+    names |= {tensor.storage: f"input {place}" for place, tensor in enumerate(found.inputs)}
+    saved = Counter(names.get(storage, f"{storage.bytes} bytes") for storage in found.saved)
+    return Measured(Counter(storage.bytes for storage in found.built), saved)
+
+
+def runs(name: str) -> Iterator[tuple[Instance, TypedOperator, Sequence[torch.Tensor]]]:
+    """By the native call and by the equations, at the sizes of a case and at the smallest."""
+    case = ALL[name](np.random.default_rng(0))
+    first = (case.instance(LIBRARY.operators[name]), case.inputs)
+    for instance, inputs in (first, next(iter(valued(name, np.random.default_rng(3))))):
+        found = type_operator(instance, (), Mesh(()), LIBRARY)
+        assert isinstance(found, TypedOperator)
+        for native in {found.native, False}:
+            # Attention over values of another length than the keys' is several kernels on a CPU.
+            if not (native and name.endswith("attention") and inputs[1].shape[-1] != inputs[2].shape[-1]):
+                yield replace(instance, native=native), replace(found, native=native), inputs
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_tensors_that_are_built_and_saved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the gradient of every float operand, of each alone, and of none."""
+    monkeypatch.setattr(torch.nn.functional, "rms_norm", rms_norm)
+    for instance, typed, given in runs(name):
+        floats = [place for place, x in enumerate(given) if x.is_floating_point()]
+        if instance.whole or not floats:
+            continue
+        lines = text_of(instance, typed, LIBRARY)
+        for wanted in (floats, *([place] for place in floats), []):
+            needs = [place in wanted for place in range(len(given))]
+            inputs = [
+                x.detach().to(torch.float32, copy=True).requires_grad_(needed) if x.is_floating_point() else x.clone()
+                for x, needed in zip(given, needs, strict=True)
+            ]
+            found = predicted(local_execution(instance, typed, Mesh(()), LIBRARY, needs, 4))
+            torch_s = measured(lines, inputs, len(instance.outputs))
+            told = "\n".join([f"{typed.native=} {wanted=} {[tuple(x.shape) for x in inputs]}", *lines])
+            assert found.saved == torch_s.saved, told
+            if not typed.native:
+                assert found.built == torch_s.built, told
+
+
+@pytest.mark.parametrize("name", sorted(name for name in KEPT if name.startswith(("torch.", "F."))))
+def test_the_table_names_functions_of_torch(name: str) -> None:
+    module, _, function = name.partition(".")
+    assert hasattr(torch.nn.functional if module == "F" else torch, function)

@@ -1,0 +1,81 @@
+"""torch.compile takes a whole training step in one graph, once, and finds what the program finds by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from unity_dsl.emit.rank_comparison import load_program
+from unity_dsl.emit.rank_pool import RankPool
+
+Compile = Callable[..., Path]
+
+MODEL = """
+model m[b = 4, s = 3, d = 4, words = 10]
+  input tokens: int<words>[b, s]
+  input target: int<words>[b, s]
+  weight table: f32[words, d] ~ normal(0.5)
+  buffer mean: f32[d] ~ zeros
+  x = embedding(tokens, table)
+  update mean = 0.9 * mean + 0.1 * reduce_mean(x[b, s, d] -> [d])
+  repeat 2 as layer
+    weight w: f32[d, d] ~ normal(0.5)
+    x = x + dropout(relu(linear(x, w)); p=0.3)
+  logits = linear(x, table)
+  loss cross_entropy(logits, target)
+  output logits
+"""
+
+
+def run(rank: int, ranks: int, folder: str, compiled: bool) -> dict[str, Any]:
+    """Losses, outputs, gradients and buffers of some steps, and how often the step was compiled."""
+    from torch._dynamo.backends.debugging import aot_eager
+
+    count = 0
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        nonlocal count
+        count += 1
+        return aot_eager(graph, inputs)
+
+    torch._dynamo.reset()
+    with load_program(Path(folder)) as module:
+        model = module.Model(module.build_mesh("cpu") if ranks > 1 else None, dtype=torch.float64)
+        model.initialise(0)
+        call = torch.compile(model, backend=backend, fullgraph=True) if compiled else model
+        found: dict[str, Any] = {}
+        for step in range(3):
+            model.step = step
+            model.zero_grad()
+            loss, outputs = call(**batch(step))
+            loss.backward()
+            model.synchronise()
+            found[f"loss {step}"] = loss.detach()
+            found |= {f"{name} {step}": tensor.detach() for name, tensor in outputs.items()}
+            found |= {f"gradient of {name} {step}": p.grad.clone() for name, p in model.named_parameters()}
+            found |= {f"{name} {step}": tensor.clone() for name, tensor in model.named_buffers()}
+        if compiled:
+            with pytest.raises((RuntimeError, ValueError), match="input tokens has values outside"):
+                call(**batch(0) | {"tokens": torch.full((4, 3), 10)})
+    return {**found, "compilations": count}
+
+
+def batch(step: int) -> dict[str, Tensor]:
+    source = torch.Generator().manual_seed(step)
+    return {name: torch.randint(10, (4, 3), generator=source) for name in ("tokens", "target")}
+
+
+@pytest.mark.parametrize(("ranks", "choices"), [(1, {}), (2, {"strategy": "single"})])
+def test_a_compiled_step_is_the_step(
+    compile_program: Compile, pool: RankPool, ranks: int, choices: dict[str, Any]
+) -> None:
+    out = str(compile_program(MODEL, devices=ranks, **choices))
+    expected, found = (pool.run(run, out, compiled, ranks=ranks) for compiled in (False, True))
+    for eager, compiled in zip(expected, found, strict=True):
+        assert compiled.pop("compilations") == 1 and eager.pop("compilations") == 0
+        torch.testing.assert_close(compiled, eager, rtol=0, atol=0)

@@ -1,0 +1,264 @@
+"""The tensors that a lowering builds, and those of them that autograd keeps, by size: torch's run without elements.
+
+What one kernel of torch computes is one tensor here; views share the storage of what they are views of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from ..evaluation.native_calls import TORCH_CALLS
+from .kept_by_torch import KEPT, WITH_POSITIONS, Kept
+from .local_tensor import Memory, Shape, Storage, Tensor, broadcast
+from .matrix_products import contract, kept_factors, matrix_product
+from .operator_lowering import Lowering
+from .torch_term import Argument, Sort, Term, Variable
+from .views import gathered, is_view, numbers, padded, reduced, taken, view
+
+_WITHOUT_GRADIENT = frozenset(
+    {"==", "!=", "<", "<=", ">", ">=", "&", "|", "//", "uniform", "torch.floor", "torch.sign"}
+)
+
+_NO_TENSOR = frozenset({
+    "number", "word", "state", "index", "@dtype", "@device", "@training", ".size", ".numel",
+    "torch.promote_types",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input or an output on one device. Without strides it is contiguous."""
+
+    shape: Shape
+    sort: Sort
+    moves: bool = False
+    strides: Shape | None = None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """The operator's `inputs` and `outputs`, the storages that were `built`, in order, and those that are `saved`."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    built: tuple[Storage, ...]
+    saved: tuple[Storage, ...]
+
+
+def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Operand], width: int) -> Execution:
+    """What a run on these operands builds and keeps, with floats of `width` bytes."""
+    memory = Memory(width, all(output.sort is Sort.INT for output in outputs))
+    given = [memory.new(operand.shape, operand.sort, moves=operand.moves) for operand in inputs]
+    given = [replace(x, strides=operand.strides or x.strides) for x, operand in zip(given, inputs, strict=True)]
+    memory.built.clear()
+    run = _Run(memory, dict(zip(map(Variable, range(len(given))), given, strict=True)))
+    shapes = dict(zip(lowering.results, outputs, strict=True))
+    for statement in lowering.statements:
+        for variable in statement.variables:
+            found = run.tensor(statement.value, shapes.get(variable))
+            if found is not None:
+                run.variables[variable] = found
+    results = tuple(run.variables[variable] for variable in lowering.results)
+    return Execution(tuple(given), results, tuple(memory.built), tuple(dict.fromkeys(run.saved)))
+
+
+@dataclass
+class _Run:
+    """Variables so far, and storages that are kept."""
+
+    memory: Memory
+    variables: dict[Variable, Tensor]
+    saved: list[Storage] = field(default_factory=list)
+
+    def tensor(self, term: Argument, output: Operand | None = None) -> Tensor | None:
+        """The tensor that a term makes; None for a number or a word. `output` is what a native call's result is."""
+        if not isinstance(term, Term):
+            return None
+        match term.operation:
+            case "name":
+                (variable,) = term.arguments
+                assert isinstance(variable, Variable)
+                return self.variables.get(variable)
+            case operation if operation in _NO_TENSOR:
+                return None
+            case "@values" | "@shape":
+                return self.tensor(term.arguments[0])
+            case "torch.einsum":
+                return self.einsum(term)
+            case "torch.pow" | "/" if isinstance(first := term.arguments[0], Term) and first.sort is Sort.NUMBER:
+                return self.of_number(term)
+        operands = [found for argument in _terms(term) if (found := self.tensor(argument)) is not None]
+        if term.operation == "[]":
+            # One position counts as a number.
+            operands[1:] = [place for place in operands[1:] if place.shape]
+        if term.operation in ("torch.matmul", "torch.bmm", "F.linear"):
+            left, right, *_ = operands
+            right = right.permuted((1, 0)) if term.operation == "F.linear" else right
+            return matrix_product(self.memory, left, right, self.saved)
+        if is_view(self.memory, term, operands):
+            return view(self.memory, term, operands)
+        if term.operation == ".take_along_dim":
+            # Negative positions count from the end, for which torch makes them anew.
+            operands[1] = self.memory.elementwise(operands[1:2], Sort.INT)
+        if term.operation == "torch.where":
+            for _ in range(3 - len(operands)):
+                self.memory.new((), term.sort)
+        result = self.computed(term, operands, output)
+        if any(operand.moves for operand in operands) and term.operation not in _WITHOUT_GRADIENT:
+            result = replace(result, moves=result.sort in (Sort.FLOAT, Sort.POSITION))
+            self.saved += self.kept(term, operands, result)
+        if term.operation in WITH_POSITIONS:
+            places = self.memory.new(result.shape, Sort.INT)
+            self.saved += [places.storage] * result.moves
+        return result
+
+    def of_number(self, term: Term) -> Tensor | None:
+        """A number by a tensor, which torch takes as a product with the reciprocal, or to its power."""
+        operand = self.tensor(term.arguments[1])
+        if operand is None:
+            return None
+        result = self.memory.elementwise([operand], term.sort, moves=operand.moves)
+        if operand.moves:
+            self.saved.append(result.storage)
+        if term.operation == "/":
+            return self.memory.elementwise([result], term.sort, moves=operand.moves)
+        return result
+
+    def einsum(self, term: Term) -> Tensor:
+        spec, *factors = term.arguments
+        assert isinstance(spec, Term)
+        (text,) = spec.arguments
+        tensors = [found for factor in factors if (found := self.tensor(factor)) is not None]
+        return contract(self.memory, str(text).strip('"'), tensors, self.saved)
+
+    # ------------------------------------------------------------------------------------------ results
+
+    def computed(self, term: Term, operands: Sequence[Tensor], output: Operand | None) -> Tensor:
+        """The tensor that a call makes, without its gradient."""
+        if term.operation == "F.scaled_dot_product_attention" and output is not None:
+            # Its kernels write the heads of a position side by side.
+            return self.memory.new(output.shape, term.sort, order=(3, 1, 2, 0))
+        shape = self.shape(term, operands, output)
+        if shape is None:
+            return self.memory.elementwise(operands, term.sort)
+        return self.memory.new(shape, term.sort)
+
+    def shape(self, term: Term, operands: Sequence[Tensor], output: Operand | None) -> Sequence[int] | None:
+        """Of a result that is not elementwise, or has no operands."""
+        operation, arguments = term.operation, term.arguments
+        match operation:
+            case "torch.arange":
+                return [self.number(arguments[0])]
+            case "torch.full":
+                return numbers(arguments[0])
+            case "torch.zeros":
+                return numbers(arguments)
+            case "torch.tensor":
+                return ()
+            case ".sum" | ".amax" | ".amin" | ".prod" | ".max" | ".min":
+                return reduced(operands[0].shape, numbers(arguments[1:]))
+            case "reduce_over":
+                return reduced(operands[0].shape, numbers(arguments[1]))
+            case "F.pad":
+                return padded(operands[0].shape, numbers(arguments[1]))
+            case "[]":
+                return gathered(term, operands)
+            case ".take_along_dim":
+                return taken(operands[0].shape, operands[1].shape, numbers(arguments[2])[0])
+            case ".index_put" | ".scatter_add" | ".index_copy" | ".cumsum":
+                return operands[0].shape
+            case "F.embedding":
+                return operands[0].shape + operands[1].shape[1:]
+        alike = broadcast([operand.shape for operand in operands])
+        return output.shape if output is not None and operation in TORCH_CALLS and output.shape != alike else None
+
+    def number(self, argument: Argument) -> int:
+        """A number of positions: itself, or the size of a tensor."""
+        match argument:
+            case Term(".size", (tensor, int(dim))):
+                found = self.tensor(tensor)
+                assert found is not None
+                return found.shape[dim]
+            case Term(".numel", (tensor,)):
+                found = self.tensor(tensor)
+                assert found is not None
+                return prod(found.shape)
+        return numbers((argument,))[0]
+
+    # ------------------------------------------------------------------------------------------ what is kept
+
+    def kept(self, term: Term, operands: Sequence[Tensor], result: Tensor) -> Iterator[Storage]:
+        """The storages that the backward pass of a call reads."""
+        if term.operation in _PARTS:
+            yield from self.parts(term, operands, result)
+            return
+        match KEPT.get(term.operation, Kept.OPERANDS):
+            case Kept.NOTHING:
+                return
+            case Kept.FIRST:
+                yield operands[0].storage
+            case Kept.OPERANDS:
+                yield from (operand.storage for operand in operands)
+            case Kept.RESULT:
+                yield result.storage
+            case Kept.EXTREMUM:
+                yield from (operands[0].storage, result.storage)
+            case Kept.PLACES if operands[-1].moves:
+                yield from (operand.storage for operand in operands[:-1] if operand.sort is Sort.INT)
+            case Kept.MASK:
+                yield from (operand.storage for operand in operands if operand.sort in (Sort.INT, Sort.BOOL))
+            case Kept.FACTORS:
+                yield from kept_factors(operands)
+            case Kept.QUOTIENT:
+                yield from (operand.storage for operand in operands[1:])
+                yield from (operands[0].storage for operand in operands[1:] if operand.moves)
+            case Kept.POWER:
+                yield from (operand.storage for operand in operands)
+                yield from (result.storage for _ in operands[1:])
+
+    def parts(self, term: Term, operands: Sequence[Tensor], result: Tensor) -> Iterator[Storage]:
+        """Those of calls that are several kernels, or that keep more than tensors which they are given or give."""
+        x, *others = operands
+        match term.operation:
+            case "F.layer_norm" | "F.rms_norm":
+                yield from (operand.storage for operand in operands)
+                rows = prod(x.shape) // prod(numbers(term.arguments[1]))
+                yield from (self.statistics(rows) for _ in range(2 if term.operation == "F.layer_norm" else 1))
+            case "F.group_norm":
+                yield from (x.storage, others[0].storage)
+                yield from (self.statistics(x.shape[0] * numbers(term.arguments[1:2])[0]) for _ in range(2))
+            case "F.batch_norm":
+                yield from (operand.storage for operand in operands[:4])
+                yield from (self.statistics(x.shape[1]) for _ in range(2))
+            case "F.cross_entropy":
+                yield self.memory.new(x.shape, x.sort).storage
+                yield others[0].storage
+                yield self.memory.new((), x.sort).storage
+            case "F.l1_loss":
+                yield self.memory.elementwise(operands, x.sort).storage
+            case "F.scaled_dot_product_attention":
+                yield from (operand.storage for operand in operands[:3])
+                yield from (self.memory.new(mask.shape, x.sort).storage for mask in operands[3:])
+                yield self.statistics(prod(x.shape[:-1]))
+                yield result.storage
+
+    def statistics(self, count: int) -> Storage:
+        """Sums over what a kernel normalises, in float32 or what is wider."""
+        return self.memory.new((count,), Sort.POSITION).storage
+
+
+_PARTS = frozenset({
+    "F.layer_norm", "F.rms_norm", "F.group_norm", "F.batch_norm", "F.cross_entropy", "F.l1_loss",
+    "F.scaled_dot_product_attention",
+})  # fmt: skip
+
+
+def _terms(term: Term) -> Iterator[Argument]:
+    """What may be tensors of a call's arguments."""
+    for argument in (*term.arguments, *(value for _, value in term.keywords)):
+        if isinstance(argument, tuple | list):
+            yield from argument
+        else:
+            yield argument

@@ -1,0 +1,56 @@
+"""Which tensors torch's automatic differentiation keeps of a call: its derivatives.yaml, for the allowlist of calls.
+
+For calls that are one kernel of torch. Composite ones keep what their parts do; those are named here with the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+
+class Kept(Enum):
+    """What a call keeps where one of its tensors has a gradient."""
+
+    NOTHING = "nothing"
+    FIRST = "its first tensor"
+    OPERANDS = "all of its tensors"
+    RESULT = "its result"
+    EXTREMUM = "its first tensor and its result"
+    MASK = "its tensors without gradient that are no floats"
+    PLACES = "the places of what is added, where that has a gradient"
+    FACTORS = "each tensor that meets another one with a gradient"
+    QUOTIENT = "its divisor; its dividend where the divisor has a gradient"
+    POWER = "base and exponent where they are tensors, and the result where the exponent is one"
+
+
+_NAMES: Mapping[Kept, str] = {
+    Kept.NOTHING: """
+        + - neg .sum .cumsum .flip .to F.pad torch.add torch.sub torch.neg torch.sum torch.mean torch.cat torch.cumsum
+        torch.flip torch.floor torch.sign torch.clone .max .min torch.sort torch.topk
+    """,
+    Kept.FIRST: """
+        torch.log torch.log1p torch.erf torch.sin torch.cos torch.abs torch.square torch.clamp F.silu F.gelu F.softplus
+        F.elu F.leaky_relu F.hardtanh F.max_pool1d F.max_pool2d F.avg_pool1d F.avg_pool2d F.adaptive_avg_pool2d
+    """,
+    Kept.OPERANDS: """
+        torch.maximum torch.minimum F.mse_loss F.huber_loss F.smooth_l1_loss F.binary_cross_entropy
+        F.binary_cross_entropy_with_logits F.conv1d F.conv2d F.nll_loss torch.gather .take_along_dim
+    """,
+    Kept.RESULT: """
+        torch.exp torch.expm1 torch.sqrt torch.rsqrt torch.tanh torch.tan torch.sigmoid torch.relu torch.softmax
+        F.log_softmax
+    """,
+    Kept.EXTREMUM: ".amax .amin .prod torch.amax torch.amin torch.logsumexp torch.prod",
+    Kept.MASK: """
+        torch.where torch.masked_fill .masked_fill [] F.embedding
+    """,
+    Kept.PLACES: ".index_put .scatter_add torch.scatter_add",
+    Kept.FACTORS: "* torch.mul",
+    Kept.QUOTIENT: "/ torch.div",
+    Kept.POWER: "torch.pow",
+}
+KEPT: Mapping[str, Kept] = {name: kept for kept, names in _NAMES.items() for name in names.split()}
+
+WITH_POSITIONS = frozenset({".max", ".min", "torch.sort", "torch.topk", "F.max_pool1d", "F.max_pool2d"})
+"""Calls that make, and keep, also the position of each element that they take."""
