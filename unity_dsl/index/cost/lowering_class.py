@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from ...syntax.ast import Read, ReductionKind
 from ..equations.instance import Equation, Instance, Key
-from ..equations.term import affine, dim_axes, free_axes, reads
+from ..equations.term import affine, dim_axes, free_axes, reads, substitute
 from ..lowering.loop_nest import loop_nest
 from .work import moves_only
 
@@ -55,7 +55,8 @@ def _class_of(instance: Instance, equation: Equation) -> LoweringClass:
         return LoweringClass.WINDOW
     if nest.running is not None:
         return LoweringClass.SCAN
-    factor_axes = [set(free_axes(factor)) for factor in nest.factors if isinstance(factor, Read)]
+    at = nest.positions
+    factor_axes = [set(free_axes(substitute(f, at))) for f in nest.factors if isinstance(f, Read)]
     contracted = [axes for axes in factor_axes if axes & over]
     if equation.kind is ReductionKind.SUM and any(axes != contracted[0] for axes in contracted):
         return LoweringClass.CONTRACTION

@@ -293,8 +293,7 @@ def _read(instance: Instance, nests: Iterable[LoopNest], tensors: Container[str]
     """What equations touch of some tensors, in the order of first use."""
     reached: dict[str, list[Axes]] = {}
     for nest in nests:
-        positions = (found.position for found in (*nest.looked_up, *nest.placed))
-        for read in (read for part in (nest.value, *positions) for read in reads(part)):
+        for read in (read for part in (nest.value, *nest.positions.values()) for read in reads(part)):
             if read.tensor in tensors:
                 axes = {axis for index in read.index for axis in free_axes(index)}
                 reached.setdefault(read.tensor, []).append(tuple(sorted(axes)))

@@ -5,7 +5,7 @@ What the emitted text computes and what is counted of it (flops, bytes) is read 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
@@ -60,22 +60,25 @@ class LoopNest:
     @property
     def axes(self) -> tuple[str, ...]:
         """Those that are iterated over."""
-        return tuple(axis for axis in self.equation.space if axis not in self.determined)
+        return tuple(axis for axis in self.equation.space if axis not in self.positions)
 
     @property
-    def determined(self) -> frozenset[str]:
-        """The axes of which one position is left."""
-        return frozenset(found.axis for found in (*self.looked_up, *self.placed))
+    def positions(self) -> Mapping[str, Expr]:
+        """Where the axes are that have one position, in terms of those that are iterated over."""
+        at: dict[str, Expr] = {}
+        for found in (*self.looked_up, *self.placed):
+            position = substitute(found.position, at)
+            at = {axis: substitute(term, {found.axis: position}) for axis, term in at.items()}
+            at[found.axis] = position
+        return at
 
     @property
     def value(self) -> Expr:
         """The value without guards, at the positions that they leave."""
         value = self.equation.value
-        at: dict[str, Expr] = {}
         for found in (*self.looked_up, *self.placed):
-            value = substitute(without(value, substitute(found.factor, at)), {found.axis: found.position})
-            at[found.axis] = found.position
-        return value
+            value = without(value, found.factor)
+        return substitute(value, self.positions)
 
 
 def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
