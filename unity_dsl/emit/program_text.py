@@ -70,6 +70,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         optional=bool(text.optional),
         constants=list(_constants(text)),
         random=program.random,
+        gathered=program.gathered,
+        gathered_again=plan.gathered_again,
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
         sync=_has_sync(program),
@@ -83,11 +85,11 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
 
 def render_parallel(text: ProgramText) -> str:
     """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
-    return render_collectives(text.plan.model.name, text.program.collectives)
+    return render_collectives(text.plan.model.name, text.program.collectives, text.program.gathered)
 
 
-def render_collectives(title: str, collectives: Collectives) -> str:
-    """parallel.py with the groups, conversions and reductions that were asked for."""
+def render_collectives(title: str, collectives: Collectives, gathered: bool = False) -> str:
+    """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are."""
     mesh, steps = collectives.mesh, collectives.steps
     deferred = {conversion.deferred.function for conversion in collectives.functions if conversion.deferred}
     communicating = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "exchange"}
@@ -104,6 +106,7 @@ def render_collectives(title: str, collectives: Collectives) -> str:
         tables=list(collectives.tables.values()),
         reductions=list(collectives.reductions),
         parameters=bool(deferred),
+        gathered=gathered,
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,
         conversions=collectives.functions,
