@@ -175,7 +175,7 @@ def test_compile_prints_a_summary_and_writes_the_program(model: Path, capsys: py
 
 def test_compile_json_is_one_document(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["compile", "model.udl", "-o", "out", "--devices", "4", "--preset", "small", "--set", "b=16", "--json"]
-    assert run(arguments) == 0
+    assert run([*arguments, "--mesh", "2,2"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["mesh"] == {"a": 2, "b": 2}
     assert summary["parameters"] == {"b": 16, "d": 8, "classes": 4}

@@ -110,6 +110,13 @@ def test_prove_json_tells_shapes(capsys: pytest.CaptureFixture[str]) -> None:
     assert rule["counterexample"]["shapes"] == {"left": [1, 2], "right": [2, 1]}
 
 
+def test_prove_json_tells_real_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("false.rules").write_text("rule f(x: [m])\n  relu(scale(x; factor=c)) => scale(relu(x); factor=c)\n")
+    assert run(["rules", "prove", "false.rules", "--json"]) == 1
+    (rule,) = json.loads(capsys.readouterr().out)["rules"]
+    assert rule["conditions"] == ["c >= 0"] and rule["counterexample"]["numbers"] == {"c": -1.0}
+
+
 def test_a_quotient_by_zero_is_not_proved(capsys: pytest.CaptureFixture[str]) -> None:
     for number, call in enumerate(("slice(x; dim=0, start=0, stop=b // 0)", "slice(x; dim=0, start=0, stop=b % 0)")):
         Path("zero.rules").write_text(f"rule zero{number}(x: [b, c])\n  {call} => relu(x)\n")

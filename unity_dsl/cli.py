@@ -129,7 +129,7 @@ def unityc() -> None:
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the program, `out/`.")
 @click.option("--machine", "-m", default="local", metavar="NAME|FILE", show_default=True, help="Hardware to plan for.")
 @click.option("--devices", "-d", type=int, metavar="N", help="World size; by default that of --mesh, else 1.")
-@click.option("--mesh", metavar="2,4", help="Degrees of the mesh axes; by default the prime factors of --devices.")
+@click.option("--mesh", metavar="2,4", help="Degrees of the mesh axes, instead of a search.")
 @click.option("--strategy", "-s", default="auto", metavar="NAME", show_default=True, help="How to choose the plan.")
 @click.option("--preset", "-p", metavar="NAME", help="A preset of the model.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the model (repeatable).")

@@ -13,9 +13,8 @@ from .graph.plan import Plan
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
 from .machine.machine import machine_source, read_machine
-from .machine.mesh import build_mesh
 from .search.layout_pins import parse_pins
-from .search.plan_search import search
+from .search.plan_search import meshes_for, search
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source
@@ -64,12 +63,12 @@ def compile_model(request: Request) -> Compilation:
         tuple(map(read_source, request.rules)),
     )
     machine = read_machine(sources.machine)
-    mesh = build_mesh(machine, request.devices, request.mesh)
+    meshes = meshes_for(machine, request.devices, request.mesh, request.strategy)
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
     model = build_model(parse_model(sources.model), library, request.settings, request.preset)
     declarations = [accepted.rule for accepted in rules]
-    plan = search(model, mesh, machine, library, request.strategy, parse_pins(request.pins), declarations)
+    plan = search(model, meshes, machine, library, request.strategy, parse_pins(request.pins), declarations)
     return Compilation(_with_assumed_facts(plan, rules), library, sources, rules)
 
 

@@ -198,9 +198,9 @@ def summarise_verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _summarise_difference(found: Difference) -> dict[str, Any]:
-    """Where the sides differ, without the inputs; `shapes` and `evaluation` only where they matter."""
+    """Where the sides differ, without the inputs; `numbers`, `shapes` and `evaluation` only where they matter."""
     data = found.to_json()
-    kept = ("sizes", "output", "index", "left", "right", "shapes", "evaluation")
+    kept = ("sizes", "numbers", "output", "index", "left", "right", "shapes", "evaluation")
     return {name: data[name] for name in kept if name in data}
 
 

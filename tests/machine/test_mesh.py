@@ -1,15 +1,17 @@
-"""Meshes: prime axes, slow levels outermost, as many devices as possible on the fast ones."""
+"""Meshes: prime axes, slow levels outermost, as many devices as possible on the fast ones; all meshes; splitting."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.machine.mesh import build_mesh, prime_factors
+from unity_dsl.machine.mesh import all_meshes, build_mesh, joined, prime_factors, refined, refined_blocks
 from unity_dsl.syntax.diagnostic import InputError
 
 
@@ -69,3 +71,69 @@ def test_prime_factors(number: int) -> None:
     factors = prime_factors(number)
     assert prod(factors) == number
     assert all(factor > 1 and all(factor % d for d in range(2, factor)) for factor in factors)
+
+
+def factorisations(number: int) -> set[tuple[int, ...]]:
+    """Up to three factors above 1, by trying all triples of divisors."""
+    divisors = [d for d in range(1, number + 1) if number % d == 0]
+    return {
+        tuple(d for d in (a, b, number // a // b) if d > 1) for a in divisors for b in divisors if number % (a * b) == 0
+    }
+
+
+@pytest.mark.parametrize("devices", [1, 2, 7, 8, 12, 60, 64, 97, 128])
+def test_all_meshes(devices: int) -> None:
+    """Every ordered factorisation into up to three axes, each once."""
+    machine = load_machine("dgx-a100")
+    meshes = all_meshes(machine, devices)
+    degrees = [mesh.degrees for mesh in meshes]
+    assert len(set(degrees)) == len(degrees)
+    assert set(degrees) == factorisations(devices)
+    assert all(mesh == build_mesh(machine, devices, mesh.degrees) for mesh in meshes)
+    assert [len(found) for found in degrees] == sorted(len(found) for found in degrees)
+
+
+def test_meshes_that_split_at_nodes_come_first() -> None:
+    def first(machine: str, devices: int, axes: int, count: int) -> list[tuple[int, ...]]:
+        found = [mesh.degrees for mesh in all_meshes(load_machine(machine), devices)]
+        return [degrees for degrees in found if len(degrees) == axes][:count]
+
+    assert first("dgx-a100", 64, 2, 1) == [(8, 8)]
+    assert set(first("dgx-a100", 64, 2, 3)[1:]) == {(4, 16), (16, 4)}
+    assert set(first("summit", 192, 2, 2)) == {(32, 6), (64, 3)}
+    assert first("summit", 192, 3, 1) == [(32, 2, 3)]
+    assert all(8 in (found[2], found[1] * found[2]) for found in first("dgx-a100", 64, 3, 2))
+
+
+def test_numbers_of_devices_of_all_meshes() -> None:
+    for devices in (0, -1, 9):
+        with pytest.raises(InputError) as raised:
+            all_meshes(load_machine("local"), devices)
+        assert raised.value.diagnostic.code == "E302"
+
+
+@given(st.lists(st.integers(2, 4), min_size=1, max_size=5), st.data())
+def test_blocks_of_axes(degrees: list[int], data: st.DataObject) -> None:
+    """A mesh is split into the one it was joined from, and devices keep their places."""
+    fine = Mesh(tuple(MeshAxis("abcde"[i], degree, data.draw(st.integers(0, 2))) for i, degree in enumerate(degrees)))
+    ends = sorted(data.draw(st.sets(st.integers(1, len(degrees) - 1)))) if len(degrees) > 1 else []
+    blocks = tuple(tuple(range(*pair)) for pair in pairwise((0, *ends, len(degrees))))
+    coarse = joined(fine, blocks)
+    assert coarse.size == fine.size
+    assert refined_blocks(fine, coarse) == blocks
+    assert refined(range(len(blocks)), blocks) == tuple(i for i, block in enumerate(blocks) for _ in block)
+    for rank in range(fine.size):
+        place = fine.coordinates(rank)
+        inside = [
+            Mesh(tuple(fine.axes[axis] for axis in block)).rank(place[axis] for axis in block) for block in blocks
+        ]
+        assert coarse.coordinates(rank) == tuple(inside)
+
+
+@pytest.mark.parametrize(
+    ("fine", "coarse"), [((2, 8, 4), (16, 4)), ((4, 4), (2, 8)), ((2, 2), (2, 2, 2)), ((8,), (2, 4))]
+)
+def test_what_refines(fine: tuple[int, ...], coarse: tuple[int, ...]) -> None:
+    meshes = [Mesh(tuple(MeshAxis("abc"[i], degree) for i, degree in enumerate(found))) for found in (fine, coarse)]
+    expected = ((0, 1), (2,)) if fine == (2, 8, 4) else None
+    assert refined_blocks(meshes[0], meshes[1]) == expected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from math import inf
 from random import Random
 
 import pytest
@@ -15,15 +14,7 @@ from unity_dsl.graph.plan import Plan, PlannedSegment
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
-from unity_dsl.rules.sharding_theorems import ShardingTheorems
-from unity_dsl.search.choices.mesh_symmetry import no_symmetry
-from unity_dsl.search.choices.problem_scope import Everything
-from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search import bounded_search as module
-from unity_dsl.search.exact_search.bounded_search import optimise
-from unity_dsl.search.folded_solver.problem_part import everything
-from unity_dsl.search.layout_problem.axis_placement import find_plan
-from unity_dsl.search.layout_problem.model_problem import build_problem, prices_on
 from unity_dsl.search.plan_search import search
 
 from .brute_force import BruteForce, TooMany
@@ -93,24 +84,6 @@ def test_the_plan_is_the_cheapest_of_all_where_axes_trade_places(library: Librar
         if exact >= 12:
             return
     pytest.fail("few plans were proved optimal")
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_counted_axes_lose_little(seed: int, library: Library, build: Build) -> None:
-    """The plan against the one of the problem in which no axes trade places."""
-    rng = Random(seed)
-    model, machine = build(random_model(rng, 8)), random_machine(rng)
-    prices = prices_on(EQUAL, machine, library, ShardingTheorems(library))
-    told = build_problem(model, prices, Restriction(), Everything(no_symmetry(EQUAL)))
-    best = optimise(told.part, everything(told.part))
-    found = find_plan(model, prices, Restriction(), inf)
-    assert best.exact
-    assert found is not None
-    _, plan = found
-    assert plan.bound <= best.cost * (1 + 1e-9)
-    assert best.cost * (1 - 1e-9) <= plan.cost <= best.cost * 1.01
-    assert not plan.exact or plan.cost == pytest.approx(best.cost)
-    assert find_plan(model, prices, Restriction(), plan.bound * 0.5) is None
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -14,8 +14,6 @@ from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.resources import folder
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
-from unity_dsl.search.choices.mesh_symmetry import no_symmetry
-from unity_dsl.search.choices.problem_scope import Everything
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import Part, Port, Tensor, everything
@@ -94,7 +92,7 @@ class Exported:
 
 def assert_same_optimum(text: str, mesh: Mesh, machine: Machine, library: Library, build: Build) -> None:
     prices = prices_on(mesh, machine, library, ShardingTheorems(library))
-    problem = build_problem(build(text), prices, Restriction(), Everything(no_symmetry(mesh)))
+    problem = build_problem(build(text), prices, Restriction())
     ours = optimise(problem.part, everything(problem.part))
     assert ours.exact
     theirs = Exported(problem.part, ours.cost).optimum()

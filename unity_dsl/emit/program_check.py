@@ -21,7 +21,7 @@ from ..machine.machine import read_machine
 from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules
 from ..search.layout_pins import parse_pins
-from ..search.plan_search import search
+from ..search.plan_search import meshes_for, search
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
 from .output_folder import edited_files, render_program, write_files
@@ -151,7 +151,7 @@ def plan_again(record: PlanFile, devices: int, strategy: str, pins: tuple[str, .
     machine = read_machine(record.sources.machine)
     library = library_of(record.sources.operators)
     model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
-    mesh = build_mesh(machine, devices, None)
+    meshes = meshes_for(machine, devices, None, strategy)
     texts = () if strategy == "single" else record.sources.rules
     rules = [accepted.rule for source in texts for accepted in accept_rules(source, library)]
-    return search(model, mesh, machine, library, strategy, parse_pins(pins), rules), library
+    return search(model, meshes, machine, library, strategy, parse_pins(pins), rules), library

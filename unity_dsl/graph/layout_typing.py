@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, product
+from itertools import product
 from typing import Protocol
 
 from ..index.axes.axis_classes import AxisKind, classify, gradient_free, linear_operands, local_native
@@ -429,10 +429,15 @@ def type_operator(
     return Typing(instance, mesh, library).type(configuration)
 
 
+Proved = dict[int, list[Role]]
+"""By the degree of a mesh axis, the roles that are proved of an operator along it."""
+
+
 class ProvedRoles:
     """The proved roles of an operator, `by_axis` of the mesh; configurations are chosen among them.
 
-    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter.
+    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter. What is
+    `known` from other meshes is not looked at again, and what is found is added.
     """
 
     def __init__(
@@ -443,12 +448,15 @@ class ProvedRoles:
         needs_gradient: Sequence[bool],
         weights: Sequence[bool],
         theorems: Theorems,
+        known: Proved,
     ) -> None:
         self.typing = Typing(instance, mesh, library)
-        suggested = [self.typing.roles(axis, needs_gradient, weights) for axis in range(len(mesh.axes))]
-        proves = theorems.about(instance, needs_gradient)
-        proved = {role for role in dict.fromkeys(chain(*suggested)) if proves(role)}
-        self.by_axis = [[role for role in roles if role in proved] for roles in suggested]
+        for axis, degree in enumerate(mesh.degrees):
+            if degree not in known:
+                proves = theorems.about(instance, needs_gradient)
+                suggested = self.typing.roles(axis, needs_gradient, weights)
+                known[degree] = [role for role in suggested if proves(role)]
+        self.by_axis = [known[degree] for degree in mesh.degrees]
 
     def typed(self, chosen: Iterable[Configuration]) -> list[TypedOperator]:
         """Those of the configurations that the sizes and the operands' dimensions allow, in their order."""
@@ -463,7 +471,8 @@ def configurations(
     needs_gradient: Sequence[bool],
     weights: Sequence[bool],
     theorems: Theorems,
+    known: Proved | None = None,
 ) -> list[TypedOperator]:
     """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
-    roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems)
+    roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems, {} if known is None else known)
     return roles.typed(product(*roles.by_axis))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import prod
+from collections.abc import Iterator, Sequence
+from math import log, prod
 from string import ascii_lowercase
+from typing import TypeVar
 
 from ..graph.layout import Mesh, MeshAxis
 from ..syntax.diagnostic import fail
@@ -35,6 +36,79 @@ def build_mesh(machine: Machine, devices: int, shape: tuple[int, ...] | None = N
         )
     levels = _levels(shape, machine)
     return Mesh(tuple(map(MeshAxis, _names(len(shape)), shape, levels)))
+
+
+MOST_AXES = 3
+"""Axes of the meshes that are searched: a tensor of rank 4 then has 7^3 layouts, and all pairs of them a price."""
+
+
+def all_meshes(machine: Machine, devices: int) -> tuple[Mesh, ...]:
+    """Every mesh of that many devices with at most `MOST_AXES` axes: those with few axes first, and of these those that
+    split the devices where units of the machine end, or near there.
+
+    Order matters: the last axis has the fastest links, and the first is the major one where two cut one dimension. So
+    no two of them are the same problem. Raises E302 as `build_mesh`.
+    """
+    if devices <= 1:
+        return (build_mesh(machine, devices, ()),)
+    shapes = [shape for axes in range(1, MOST_AXES + 1) for shape in _factorisations(devices, axes)]
+    shapes.sort(key=lambda shape: (len(shape), _misfit(shape, machine)))
+    return tuple(build_mesh(machine, devices, shape) for shape in shapes)
+
+
+def _factorisations(number: int, count: int) -> Iterator[tuple[int, ...]]:
+    """Every way to write a number above 1 as an ordered product of so many factors above 1."""
+    if count == 1:
+        yield (number,)
+        return
+    for first in range(2, number // 2 + 1):
+        if number % first == 0:
+            yield from ((first, *rest) for rest in _factorisations(number // first, count - 1))
+
+
+def _misfit(shape: tuple[int, ...], machine: Machine) -> float:
+    """How far, as a factor, the groups of inner axes are from a unit of the machine: a node, an island. In logarithms,
+    summed.
+    """
+    units = [machine.devices_below(level) for level in range(1, len(machine.levels) + 1)]
+    groups = (prod(shape[axis:]) for axis in range(1, len(shape)))
+    return sum(min(abs(log(group / unit)) for unit in units) for group in groups)
+
+
+def describe_mesh(mesh: Mesh) -> str:
+    return " x ".join(map(str, mesh.degrees)) or "one device"
+
+
+Blocks = tuple[tuple[int, ...], ...]
+"""Per axis of a coarse mesh, the neighbouring axes of a finer one that it is split into."""
+
+_Chosen = TypeVar("_Chosen")
+
+
+def refined_blocks(mesh: Mesh, coarse: Mesh) -> Blocks | None:
+    """How a mesh splits the axes of a coarser one; None where it does not. A mesh refines itself."""
+    blocks, axis = [], 0
+    for degree in coarse.degrees:
+        first, reached = axis, 1
+        while reached < degree and axis < len(mesh.axes):
+            reached *= mesh.degrees[axis]
+            axis += 1
+        if reached != degree:
+            return None
+        blocks.append(tuple(range(first, axis)))
+    return tuple(blocks) if axis == len(mesh.axes) else None
+
+
+def joined(mesh: Mesh, blocks: Blocks) -> Mesh:
+    """The mesh whose axes are blocks of neighbouring axes of a finer one."""
+    levels = (max(mesh.axes[axis].level for axis in block) for block in blocks)
+    names = (axis.name for axis in mesh.axes[: len(blocks)])
+    return Mesh(tuple(map(MeshAxis, names, map(mesh.degree, blocks), levels)))
+
+
+def refined(chosen: Sequence[_Chosen], blocks: Blocks) -> tuple[_Chosen, ...]:
+    """What is chosen per axis of a coarse mesh, per axis of a finer one."""
+    return tuple(one for one, block in zip(chosen, blocks, strict=True) for _ in block)
 
 
 def _names(count: int) -> list[str]:

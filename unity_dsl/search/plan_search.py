@@ -1,40 +1,42 @@
-"""Finds the cheapest plan of a strategy for a model, a mesh and a machine."""
+"""Finds the cheapest plan of a strategy for a model, on any of some meshes of a machine."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 
 from ..graph.graph import Graph, Model, Node, Segment
 from ..graph.layout import Mesh
 from ..graph.layout_typing import Along, Theorems, type_operator
-from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ..graph.plan import Plan
 from ..index.library import Library
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
+from ..machine.mesh import all_meshes, build_mesh, describe_mesh
 from ..rules.sharding_theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import RuleDecl
-from .accounting.memory_prediction import memory_warnings, predict_memory
 from .accounting.plan_cost import plan_cost
 from .accounting.undivided_sizes import describe_refusals
+from .accounting.weighed_plan import weighed
+from .choices.operator_options import ProvedTable
 from .choices.restriction import Place, Restriction, places
-from .exact_search.bounded_search import Optimum
 from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching, why_not_produced
-from .layout_problem.axis_placement import find_plan
 from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
-from .mesh_joining import joined_mesh
+from .meshes.mesh_joining import joined_mesh
+from .meshes.mesh_search import Outcome, Task, search_meshes
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
+from .plan_notes import describe_outcome, describe_unused
 from .strategies import AUTO, RANDOM, STRATEGIES, random
 
-__all__ = ["RANDOM", "STRATEGIES", "random", "search"]
+__all__ = ["RANDOM", "STRATEGIES", "meshes_for", "random", "search"]
 
 
 SEARCHED = 8
@@ -44,9 +46,18 @@ _GAIN = 1e-9
 """Of the cost: by so much a changed model must be cheaper than the given one."""
 
 
+def meshes_for(machine: Machine, devices: int, shape: tuple[int, ...] | None, strategy: str) -> tuple[Mesh, ...]:
+    """The meshes that a plan may be on: the one of a given shape; without one, all for `auto`, and that of the prime
+    factors for other strategies. Raises E302 and E303.
+    """
+    if shape is None and strategy == AUTO:
+        return all_meshes(machine, devices)
+    return (build_mesh(machine, devices, shape),)
+
+
 def search(
     model: Model,
-    mesh: Mesh,
+    meshes: Mesh | Sequence[Mesh],
     machine: Machine,
     library: Library,
     strategy: str = "auto",
@@ -54,11 +65,13 @@ def search(
     rules: Sequence[RuleDecl] = (),
     theorems: Theorems | None = None,
 ) -> Plan:
-    """The cheapest plan of a strategy with the pins kept. Pins are globs of weights and values with their kinds.
+    """The cheapest plan of a strategy on any of some meshes, with the pins kept.
 
-    The rules, which must be proved, make other models of the same meaning, and the plan is that of the cheapest; one
-    that lacks a pinned value is not considered. `single` is what programs are compared with, and uses no rules;
-    `random:SEED` draws a plan, of a model drawn from those that the rules make.
+    Pins are globs of weights and values with a kind for each mesh axis, or one for all: a pin of several kinds leaves
+    the meshes with as many axes.
+    The rules, which must be proved, make other models of the same meaning, and the plan is that of the cheapest on the
+    mesh of the given model's plan; one that lacks a pinned value is not considered. `single` is what programs are
+    compared with, and uses no rules; `random:SEED` draws a plan, of a model drawn from those that the rules make.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
@@ -70,50 +83,77 @@ def search(
             or f"there are {', '.join(known)}; `{RANDOM}:7` draws by the seed 7 (at most 18 digits)"
         )
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
-    mesh, pins, notes = _searchable(mesh, pins)
+    every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
+    notes = (*notes, *describe_unused(every[0], machine))
+    wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins)
     if seed is not None:
-        drawn = _drawn(model, mesh, machine, library, strategy, seed, pins, rules, theorems)
-        return _weighed(replace(drawn, notes=(*notes, *drawn.notes)), machine, library)
-    prices = prices_on(mesh, machine, library, theorems or ShardingTheorems(library))
-    given = _plan(model, prices, library, strategy, pins)
+        drawn = _drawn(model, every[0], wanted, seed, rules)
+        return weighed(replace(drawn, notes=(*notes, *drawn.notes)), machine, library)
+    given = _plan(model, every, wanted)
     assert given is not None, "any cost is of use"
     if not rules or strategy == "single":
-        return _weighed(replace(given, notes=(*notes, *given.notes)), machine, library)
+        return weighed(replace(given, notes=(*given.notes, *notes)), machine, library)
     found = variants(model, rules, library, SingleDevice(machine, library).seconds)
     best = given
     for variant in found.found[:SEARCHED]:
-        best = _better(variant, best, given, prices, library, pins)
-    told = _describe_rules(best, found, model)
-    best = replace(best, notes=(*notes, *best.notes, *told), considered=1 + len(found.found))
-    return _weighed(best, machine, library)
+        best = _better(variant, best, given, wanted)
+    told = [*_describe_rules(best, found, model)]
+    if found.found and len(every) > 1:
+        told.append(f"layouts of models made by rules were searched on {describe_mesh(given.mesh)} only")
+    best = replace(best, notes=(*best.notes, *told, *notes), considered=1 + len(found.found))
+    return weighed(best, machine, library)
 
 
-def _weighed(plan: Plan, machine: Machine, library: Library) -> Plan:
-    """The plan with what it holds on each device, and a warning where that is more than there is."""
-    memory = predict_memory(plan.model, plan.graph, plan.mesh, library)
-    cost = replace(plan.cost, memory=memory)
-    return replace(plan, cost=cost, warnings=tuple(memory_warnings(memory, machine)))
+@dataclass(frozen=True)
+class _Wanted:
+    """What plans are searched for: those of a strategy with pins, on a machine. `prices` are kept for other models."""
+
+    machine: Machine
+    library: Library
+    theorems: Theorems
+    strategy: str
+    pins: Mapping[str, Pin]
+    prices: dict[Mesh, Prices] = field(default_factory=dict)
+    proved: ProvedTable = field(default_factory=dict)
+
+    def priced(self, mesh: Mesh) -> Prices:
+        return self.prices.get(mesh) or prices_on(mesh, self.machine, self.library, self.theorems, self.proved)
+
+    def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
+        """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""
+        return apply_pins(STRATEGIES[self.strategy](model, mesh, self.library), pins, model, mesh, self.library)
 
 
-def _plan(
-    model: Model, prices: Prices, library: Library, strategy: str, pins: Mapping[str, Pin], below: float = inf
-) -> Plan | None:
+def _plan(model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf) -> Plan | None:
     """The cheapest plan of one model, or None where none costs less than `below`. Raises as `search`."""
-    mesh, machine = prices.mesh, prices.machine
-    restriction = apply_pins(STRATEGIES[strategy](model, mesh, library), pins, model, mesh, library)
-    try:
-        found = find_plan(model, prices, restriction, below)
-    except Impossible as reason:
-        raise _explained(reason, restriction, model, mesh, library, strategy) from None
-    if found is None:
-        return None
-    problem, best = found
+    library, pins = wanted.library, wanted.pins
+    even = {name: pin for name, pin in pins.items() if len(pin) == 1}
+    task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins))
+    aid = (
+        Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even)) if wanted.strategy == AUTO else None
+    )
+    outcome = search_meshes(task, meshes, below, aid)
+    if outcome.found is None:
+        if outcome.bounds:
+            return None
+        raise _refused(outcome, task, wanted) from None
+    problem, best = outcome.found.problem, outcome.found.best
+    mesh = outcome.found.mesh
     assert best.plan is not None, "what is found has a plan"
     graph = assemble(problem, best.plan, mesh, model)
+    prices = wanted.prices.setdefault(mesh, problem.prices)
     cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
-    searched = _describe(best, graph, mesh, bool(pins)) if strategy == AUTO else ()
+    searched = describe_outcome(outcome, meshes, graph, bool(pins)) if wanted.strategy == AUTO else ()
     notes = (*searched, *describe_gathered(pins, model, graph), *describe_refusals(model, mesh, library))
-    return Plan(model, mesh, machine.name, strategy, graph, cost, prices.conversions, notes)
+    return Plan(model, mesh, wanted.machine.name, wanted.strategy, graph, cost, prices.conversions, notes)
+
+
+def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:
+    """Why there is no plan: the reason on the first mesh."""
+    mesh, reason = next(iter(outcome.refused.items()))
+    if isinstance(reason, InputError):
+        return reason
+    return _explained(reason, task.allowed(mesh), task.model, mesh, wanted.library, wanted.strategy)
 
 
 def _seed(strategy: str) -> int | None:
@@ -124,30 +164,22 @@ def _seed(strategy: str) -> int | None:
     return int(digits) if colon else 0
 
 
-def _drawn(
-    model: Model,
-    mesh: Mesh,
-    machine: Machine,
-    library: Library,
-    strategy: str,
-    seed: int,
-    pins: Mapping[str, Pin],
-    rules: Sequence[RuleDecl],
-    theorems: Theorems | None,
-) -> Plan:
+def _drawn(model: Model, mesh: Mesh, wanted: _Wanted, seed: int, rules: Sequence[RuleDecl]) -> Plan:
     """A plan drawn by chance, the same for the same seed, of the model or one that rules make and that keeps pins."""
+    machine, library, pins = wanted.machine, wanted.library, wanted.pins
     rng = Random(seed)
     found = variants(model, rules, library, SingleDevice(machine, library).seconds).found if rules else ()
     chosen = rng.choice([Variant(model), *(variant for variant in found if _keeps(variant, pins, model))])
     made = chosen.model
     restriction = apply_pins(Restriction(), pins, made, mesh, library)
     try:
-        graph = random(made, mesh, library, rng, theorems or ShardingTheorems(library), restriction)
+        graph = random(made, mesh, library, rng, wanted.theorems, restriction)
     except Impossible as reason:
-        raise _explained(reason, restriction, made, mesh, library, strategy) from None
+        raise _explained(reason, restriction, made, mesh, library, wanted.strategy) from None
     conversions = ConversionModel(mesh, machine, library)
     cost = plan_cost(graph, _all_priced(made.graph), conversions, made.loss)
     note = f"drawn by chance, seed {seed}"
+    strategy = wanted.strategy
     return Plan(made, mesh, machine.name, strategy, graph, cost, conversions, (note,), chosen.rules, 1 + len(found))
 
 
@@ -163,15 +195,13 @@ def _all_priced(graph: Graph) -> Meaning:
     return Meaning(graph, bodies=[_all_priced(step.body) for step in graph.steps if isinstance(step, Segment)])
 
 
-def _better(
-    variant: Variant, best: Plan, given: Plan, prices: Prices, library: Library, pins: Mapping[str, Pin]
-) -> Plan:
+def _better(variant: Variant, best: Plan, given: Plan, wanted: _Wanted) -> Plan:
     """The plan of a changed model, where it costs less than the best so far and keeps what is pinned."""
     below = best.cost.seconds * (1 - _GAIN)
     try:
-        if _pinned(pins, given.model) - _pinned(pins, variant.model):
+        if _pinned(wanted.pins, given.model) - _pinned(wanted.pins, variant.model):
             return best
-        found = _plan(variant.model, prices, library, best.strategy, pins, below)
+        found = _plan(variant.model, (given.mesh,), wanted, below)
     except InputError:
         return best  # a pin or the strategy does not fit the changed model
     if found is None or found.cost.seconds >= below:
@@ -203,22 +233,30 @@ def _describe_rules(best: Plan, found: Variants, model: Model) -> Iterator[str]:
     yield from found.unused
 
 
-def _searchable(mesh: Mesh, pins: Mapping[str, Pin]) -> tuple[Mesh, Mapping[str, Pin], tuple[str, ...]]:
-    """Joins mesh axes where there are too many, and the pins' kinds with them."""
+def _searchable(
+    meshes: Sequence[Mesh], pins: Mapping[str, Pin]
+) -> tuple[Sequence[Mesh], Mapping[str, Pin], tuple[str, ...]]:
+    """The meshes that pins leave; where one is given that has too many axes, these are joined, and the pins' kinds."""
+    if len(meshes) > 1:
+        axes = {len(pin) for pin in pins.values() if len(pin) > 1}
+        return [mesh for mesh in meshes if axes <= {len(mesh.axes)}] or meshes, pins, ()
+    (mesh,) = meshes
     small, blocks = joined_mesh(mesh)
     if small == mesh:
-        return mesh, pins, ()
+        return meshes, pins, ()
     joined = {}
     for name, pin in pins.items():
         if len(pin) == len(mesh.axes):
             for block in blocks:
                 if len({pin[axis] for axis in block}) > 1:
-                    axes = ", ".join(mesh.axes[axis].name for axis in block)
-                    raise fail("E305", f"the pin of `{name}` treats the mesh axes {axes} differently, which are joined")
+                    named = ", ".join(mesh.axes[axis].name for axis in block)
+                    raise fail(
+                        "E305", f"the pin of `{name}` treats the mesh axes {named} differently, which are joined"
+                    )
             pin = tuple(pin[block[0]] for block in blocks)
         joined[name] = pin
-    before, after = (" x ".join(map(str, found.degrees)) for found in (mesh, small))
-    return small, joined, (f"searched on a mesh of {after}: the {before} of all prime factors has too many layouts",)
+    note = f"searched on a mesh of {describe_mesh(small)}: the {describe_mesh(mesh)} has too many layouts"
+    return (small,), joined, (note,)
 
 
 def _why_undivided(node: Node, mesh: Mesh, library: Library) -> str:
@@ -257,34 +295,3 @@ def _explained(
     if place.node is not None:
         why = why_not_produced(layout, place, mesh, library, possible)
     return fail("E307", f"`{place.path}` cannot be {layout}: {why}", place.value.span)
-
-
-def _describe(best: Optimum, graph: PlannedGraph, mesh: Mesh, pinned: bool) -> Sequence[str]:
-    """What a reader of a searched plan has to know: what is exact, and where a bound was met."""
-    if best.exact:
-        found = "optimal for the additive cost, with at most two layouts besides the produced one of every value"
-        found += ", among the plans that keep the pins" if pinned else ""
-    else:
-        gap = 100 * (1 - best.bound / best.cost)
-        found = f"not proved optimal: the tables grew too large; no plan is more than {gap:.2g} % cheaper"
-    notes = [found]
-    full = sum(len(planned.materialised) == 2 for part in _graphs(graph) for planned in part.values.values())
-    if full:
-        values = "1 value is" if full == 1 else f"{full} values are"
-        notes.append(f"{values} held in two further layouts, the most that is considered")
-    if mesh.size > 1 and not any(_divides(part) for part in _graphs(graph)):
-        notes.append("no operator is divided: at these sizes communication would cost more than it saves")
-    return notes
-
-
-def _divides(graph: PlannedGraph) -> bool:
-    return any(isinstance(step, PlannedNode) and step.typed.divided for step in graph.steps)
-
-
-def _graphs(graph: PlannedGraph) -> Sequence[PlannedGraph]:
-    found = [graph]
-    for step in graph.steps:
-        if isinstance(step, PlannedSegment):
-            for run in step.runs:
-                found += _graphs(run.body)
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,9 @@ from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.accounting.plan_cost import plan_cost
 from unity_dsl.search.choices.restriction import Restriction
-from unity_dsl.search.layout_problem.axis_placement import find_plan
-from unity_dsl.search.layout_problem.model_problem import prices_on
+from unity_dsl.search.exact_search.bounded_search import optimise
+from unity_dsl.search.folded_solver.problem_part import everything
+from unity_dsl.search.layout_problem.model_problem import build_problem, prices_on
 from unity_dsl.search.layout_problem.plan_assembly import assemble
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
@@ -32,9 +32,8 @@ def test_windows_cost_what_the_search_found(devices: int, library: Library) -> N
     machine = load_machine(THIN)
     model = build_model(parse_model(read_source(LARGE)), library)
     prices = prices_on(build_mesh(machine, devices), machine, library, ShardingTheorems(library))
-    found = find_plan(model, prices, Restriction(), inf)
-    assert found is not None
-    problem, best = found
+    problem = build_problem(model, prices, Restriction())
+    best = optimise(problem.part, everything(problem.part))
     assert best.plan is not None
     graph = assemble(problem, best.plan, prices.mesh, model)
     nodes = [step for step in graph.steps if isinstance(step, PlannedNode)]

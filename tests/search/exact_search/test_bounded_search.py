@@ -11,7 +11,7 @@ import pytest
 from tests.sampling import SAMPLE, of_the_day
 from unity_dsl.search.cost_network import bucket_elimination as elimination
 from unity_dsl.search.exact_search import bounded_search as module
-from unity_dsl.search.exact_search.bounded_search import optimise, raised
+from unity_dsl.search.exact_search.bounded_search import Near, least_cost, optimise, survey
 from unity_dsl.search.folded_solver import exact_minimum as exact
 from unity_dsl.search.folded_solver.exact_minimum import Solved, Solver
 from unity_dsl.search.folded_solver.materialised_layouts import two_hops
@@ -163,8 +163,12 @@ def check(part: Part, rng: np.random.Generator) -> bool:
     return expected < np.inf and least(part, LAYOUTS) < expected - 1e-9
 
 
+def nearby(part: Part, rng: np.random.Generator) -> Near:
+    return lambda _: [some_domain(rng, part)]
+
+
 def check_optimum(part: Part, rng: np.random.Generator, expected: float) -> None:
-    found = optimise(part, everything(part), [some_domain(rng, part)])
+    found = optimise(part, everything(part), nearby(part, rng))
     if found.plan is None:
         assert expected == np.inf
         return
@@ -173,19 +177,14 @@ def check_optimum(part: Part, rng: np.random.Generator, expected: float) -> None
     assert found.bound <= found.cost * (1 + 1e-9)
     assert solved_cost(part, found.plan) == pytest.approx(expected)
     assert optimise(part, everything(part), below=expected * (1 - 1e-6)).plan is None
-    left = found.narrowed(expected * (1 + rng.random() * 0.1))
-    assert left is not None
-    assert optimise(part, left).cost == pytest.approx(expected)
-    precision = rng.random() * 0.3
-    rough = optimise(part, everything(part), below=expected * (1 + rng.random()) + 1, precision=precision)
-    assert rough.cost * (1 - precision) <= expected + 1e-6
+    assert least_cost(part, everything(part)) <= expected + 1e-6
+    assert survey(part, everything(part)).bound <= expected + 1e-6
+    rough = optimise(part, everything(part), below=expected * (1 + rng.random()) + 1)
+    assert rough.exact
+    assert rough.cost == pytest.approx(expected)
     assert rough.bound <= expected + 1e-6
-    best = rough if rough.exact else raised(rough)
-    assert best.exact
-    assert best.cost == pytest.approx(expected)
-    assert best.bound <= expected + 1e-6
-    assert best.plan is not None
-    assert solved_cost(part, best.plan) == pytest.approx(expected)
+    assert rough.plan is not None
+    assert solved_cost(part, rough.plan) == pytest.approx(expected)
 
 
 def test_shared_conversions() -> None:
@@ -246,7 +245,7 @@ def test_tables_that_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)
         part = random_part(rng, 5)
-        found = optimise(part, everything(part), [some_domain(rng, part)])
+        found = optimise(part, everything(part), nearby(part, rng))
         if found.plan is None:
             continue
         expected = least(part, 2)

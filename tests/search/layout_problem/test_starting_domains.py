@@ -6,8 +6,6 @@ from unity_dsl.graph.layout import Shard
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
-from unity_dsl.search.choices.mesh_symmetry import no_symmetry
-from unity_dsl.search.choices.problem_scope import Everything
 from unity_dsl.search.choices.restriction import Restriction, places
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import everything
@@ -54,7 +52,7 @@ def test_whatever_is_pinned_there_is_a_plan_that_divides_nothing_else(build: Bui
         pins = {place.path: tuple(Shard(dim) for dim in (1, 0))}
         try:
             restriction = apply_pins(Restriction(), pins, model, FOUR, library)
-            problem = build_problem(model, prices, restriction, Everything(no_symmetry(FOUR)))
+            problem = build_problem(model, prices, restriction)
         except Impossible:
             continue
         tried += 1

@@ -1,4 +1,4 @@
-"""Layouts that each tensor may have (or their orbits under mesh symmetry), numbered, with conversion prices."""
+"""Layouts that each tensor may have, numbered, with conversion prices."""
 
 from __future__ import annotations
 
@@ -15,41 +15,27 @@ from ...graph.layout_conversion import divisors
 from ...machine.conversion_model import ConversionModel
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
-from .mesh_symmetry import Orbit
-from .problem_scope import Scope
 from .restriction import storable
 
 
 class Space:
-    """The orbits of layouts of tensors of one shape: those in mesh order that divide it, and others that operators ask
-    for. Orbits have numbers; where no mesh axes may trade places a layout is an orbit, and `layouts[number]` is it.
+    """The layouts of tensors of one shape: those in mesh order that divide it, and others that operators ask for.
+
+    `layouts[number]` is the layout of a number.
     """
 
-    def __init__(self, shape: tuple[int, ...], prices: ConversionModel, scope: Scope) -> None:
+    def __init__(self, shape: tuple[int, ...], prices: ConversionModel) -> None:
         self.shape = shape
         self.prices = prices
-        self.symmetry = scope.symmetry
-        self.layouts: list[Layout] = []
-        self._number: dict[Layout, int] = {}
-        self._orbits: dict[Orbit, int] = {}
-        for layout in layouts_in_order(divisors(shape, prices.mesh), prices.mesh):
-            if scope.holds(shape, layout):
-                self._add(layout)
+        self.layouts: list[Layout] = list(layouts_in_order(divisors(shape, prices.mesh), prices.mesh))
+        self._number = {layout: number for number, layout in enumerate(self.layouts)}
 
     def add(self, layouts: Iterable[Layout]) -> None:
-        """Makes sure that the layouts have numbers, with all of their orbit. Not after prices were asked for."""
+        """Makes sure that the layouts have numbers. Not after prices were asked for."""
         for layout in layouts:
             if layout not in self._number:
-                for renamed in self.symmetry.renamed(layout):
-                    self._add(renamed)
-
-    def _add(self, layout: Layout) -> None:
-        if layout in self._number:
-            return
-        number = self._orbits.setdefault(self.symmetry.orbit(layout), len(self.layouts))
-        if number == len(self.layouts):
-            self.layouts.append(layout)
-        self._number[layout] = number
+                self._number[layout] = len(self.layouts)
+                self.layouts.append(layout)
 
     def number(self, layout: Layout) -> int:
         """Raises KeyError for a layout that the tensor cannot have."""
@@ -62,26 +48,12 @@ class Space:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
     def seconds(self, count: int, needs_gradient: bool) -> Table:
-        """Of conversions of a tensor of so many bytes, there and back, for every pair of orbits."""
-        layouts = list(self._number)
-        there = self.prices.seconds(layouts, self.shape, count)
+        """Of conversions of a tensor of so many bytes, there and back, for every pair of layouts."""
+        there = self.prices.seconds(self.layouts, self.shape, count)
         if not needs_gradient:
-            return self.least(there)
-        return self.least(there + self.prices.seconds([layout.transpose for layout in layouts], self.shape, count).T)
-
-    @cached_property
-    def members(self) -> Layouts:
-        """By layout, those of an orbit beside each other, its place in `tables`."""
-        return np.argsort(np.fromiter(self._number.values(), np.intp), kind="stable")
-
-    def least(self, table: Table) -> Table:
-        """The least of a table over members, for every pair of orbits."""
-        if len(self._number) == len(self.layouts):
-            return table
-        numbers = np.fromiter(self._number.values(), np.intp)[self.members]
-        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        rows = np.minimum.reduceat(table[self.members], starts, axis=0)
-        return np.asarray(np.minimum.reduceat(rows[:, self.members], starts, axis=1), dtype=np.float64)
+            return there
+        transposed = [layout.transpose for layout in self.layouts]
+        return there + self.prices.seconds(transposed, self.shape, count).T
 
     @cached_property
     def invariant(self) -> int:
@@ -104,7 +76,7 @@ class Conversions:
 
 
 ConversionTable = dict[tuple[object, ...], Conversions]
-"""By shape, bytes, whether there is a gradient, and the layouts in their order with what they count as."""
+"""By shape, bytes, whether there is a gradient, and the layouts in their order."""
 
 
 TensorKind = tuple[tuple[int, ...], int, bool]
@@ -114,17 +86,16 @@ TensorKind = tuple[tuple[int, ...], int, bool]
 class Spaces:
     """The spaces of all tensors of a model on a mesh. `found` are conversions known from other models."""
 
-    def __init__(self, prices: ConversionModel, found: ConversionTable, scope: Scope) -> None:
+    def __init__(self, prices: ConversionModel, found: ConversionTable) -> None:
         self.mesh = prices.mesh
         self.prices = prices
         self.found = found
-        self.scope = scope
         self._spaces: dict[tuple[int, ...], Space] = {}
         self._conversions: dict[TensorKind, Conversions] = {}
 
     def of(self, value: Value) -> Space:
         if value.shape not in self._spaces:
-            self._spaces[value.shape] = Space(value.shape, self.prices, self.scope)
+            self._spaces[value.shape] = Space(value.shape, self.prices)
         return self._spaces[value.shape]
 
     def conversions(self, value: Value) -> Conversions:
@@ -134,7 +105,7 @@ class Spaces:
         if kind not in self._conversions:
             shape, count, needs_gradient = kind
             space = self._spaces[shape]
-            everywhere = (*kind, space.symmetry, *space.layouts)
+            everywhere = (*kind, *space.layouts)
             if everywhere not in self.found:
                 self.found[everywhere] = _conversions(space, count, needs_gradient)
             self._conversions[kind] = self.found[everywhere]

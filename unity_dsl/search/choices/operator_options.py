@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,12 +11,11 @@ import numpy.typing as npt
 
 from ...graph.graph import Node
 from ...graph.layout import Invariant, Layout, Mesh, Replicate
-from ...graph.layout_typing import ProvedRoles, Theorems, TypedOperator, Uniformly
+from ...graph.layout_typing import Proved, Theorems, TypedOperator, Uniformly, configurations
 from ...index.library import Library
 from ...machine.machine import Machine
 from ...machine.price import price_operators
 from ..cost_network.bucket_elimination import Table
-from .problem_scope import Scope
 
 _TIE = 1e-14
 """Seconds by which a Replicate is worse than an Invariant of equal price."""
@@ -59,33 +58,34 @@ class Options:
         return Options(kept, self.seconds[np.array(mask, dtype=bool)])
 
 
-class OptionTable:
-    """Finds the options of operators; equal operators are looked at once."""
+ProvedTable = dict[tuple[Hashable, ...], Proved]
+"""By operator, and what of its operands needs a gradient or is stored."""
 
-    def __init__(self, mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> None:
+
+class OptionTable:
+    """Finds the options of operators, of equal ones once. Tables of several meshes share what is `proved`."""
+
+    def __init__(
+        self, mesh: Mesh, machine: Machine, library: Library, theorems: Theorems, proved: ProvedTable | None = None
+    ) -> None:
         self.mesh = mesh
         self.machine = machine
         self.library = library
         self.theorems = theorems
-        self._roles: dict[object, ProvedRoles] = {}
+        self.proved: ProvedTable = {} if proved is None else proved
         self._found: dict[object, Options] = {}
 
-    def of(self, node: Node, weights: Sequence[bool], scope: Scope, path: str) -> Options:
-        """Every proved configuration of a scope, in a fixed order, the all-Invariant one first."""
+    def of(self, node: Node, weights: Sequence[bool]) -> Options:
+        """Every proved configuration, in a fixed order, the all-Invariant one first."""
         gradients = node.gradients
         dtype = float_type(node)
-        key = node.instance.identity, gradients, tuple(weights)
-        everywhere = (*key, dtype, scope.key(path))
-        if everywhere not in self._found:
-            if key not in self._roles:
-                self._roles[key] = ProvedRoles(
-                    node.instance, self.mesh, self.library, gradients, weights, self.theorems
-                )
-            roles = self._roles[key]
-            typed = roles.typed(scope.choices(path, roles.by_axis))
+        key = node.instance.identity, gradients, tuple(weights), dtype
+        if key not in self._found:
+            known = self.proved.setdefault(key[:3], {})
+            typed = configurations(node.instance, self.mesh, self.library, gradients, weights, self.theorems, known)
             seconds = price_operators(node.instance, typed, dtype, self.mesh, self.machine, gradients)
-            self._found[everywhere] = _merged(typed, seconds)
-        return self._found[everywhere]
+            self._found[key] = _merged(typed, seconds)
+        return self._found[key]
 
 
 def float_type(node: Node) -> str:

@@ -34,7 +34,7 @@ _FEW = 1000
 larger ones."""
 AT_ONCE = 1 << 23
 """Entries of tables that are made without a bound, where a domain has few values."""
-_ROUNDS = 3
+_ROUNDS = 2
 """Bounds of one domain that are taken for a proof. Where it takes more, the tables are hopelessly large mostly."""
 
 
@@ -50,35 +50,18 @@ def nowhere(plan: Solved) -> Iterable[Domains]:
 class Optimum:
     """The best plan found. `bound` is a lower bound on every plan of the domain; no other is better if `exact`.
 
-    There is no `plan` where none costs less than what was known before, and that is the `cost` then. `rounds` are the
-    bounds that were found on the way, of the part as it was searched.
+    There is no `plan` where none costs less than what was known before, and that is the `cost` then.
     """
 
     plan: Solved | None
     cost: float
     bound: float
     exact: bool
-    searched: Simplified
-    rounds: tuple[Bounded, ...]
-
-    def narrowed(self, cost: float, most: float = np.inf) -> Domains | None:
-        """What plans of the domain that cost at most so much may have, or more: what lower bounds do not exclude.
-
-        None where it is more than `most` values a variable, on average.
-        """
-        part, known = self.searched.part, [earlier for earlier in self.rounds if cost <= earlier.cost]
-        left = (known[-1] if known else bounded(part, self.searched.domains)).narrowed(cost)
-        if _choices(left) > (most - 1) * left.open:
-            return None
-        peeled = self.searched.peeled
-        wide = self.searched.widened(left).agreed(peeled.part)
-        found = peeled.gathered(wide if wide.empty else bounded(peeled.part, wide).narrowed(cost))
-        return found if found.count <= most * found.variables else None
 
 
 @dataclass
 class _Best:
-    """The best plan known so far. Plans that are cheaper by less than `precision` of the cost need not be found.
+    """The best plan known so far.
 
     `managed` are the most choices of a domain that was eliminated, `too_many` the fewest of one whose tables were too
     large.
@@ -86,7 +69,6 @@ class _Best:
 
     plan: Solved | None = None
     cost: float = np.inf
-    precision: float = 0.0
     managed: int = _SURE
     too_many: float = np.inf
 
@@ -96,45 +78,84 @@ class _Best:
             self.cost, self.plan = cost, solver.solution()
 
 
+@dataclass(frozen=True)
+class Survey:
+    """A domain before it is searched: simplified and bounded, or solved where that is as quick.
+
+    `bound` is a lower bound on every plan of the domain, infinite where there is none.
+    """
+
+    part: Part
+    domains: Domains
+    searched: Simplified
+    found: Bounded | Solver | None
+
+    @property
+    def bound(self) -> float:
+        match self.found:
+            case Solver(table=table):
+                return float(table)
+            case Bounded(bound=bound):
+                return bound.least
+        return np.inf
+
+
 def least_cost(part: Part, domains: Domains) -> float:
-    """A lower bound on every plan of the domain, at a fraction of what the best plan takes to find."""
+    """A lower bound on every plan: lower than that of a survey, and found quicker where there is much choice."""
     peeled = peel(part)
     return bound_part(peeled.part, peeled.domains(domains), SWEEPS).least
 
 
-def optimise(
-    part: Part, domains: Domains, near: Near = nowhere, below: float = np.inf, precision: float = 0.0
-) -> Optimum:
-    """The plan of least cost, if that is less than `below`; or one that costs at most `precision` of its cost more.
-    Where the tables are too large, the best plan that was found is improved within domains `near` it.
-    """
+def survey(part: Part, domains: Domains) -> Survey:
+    """Bounds a domain, at a fraction of what the best plan takes to find."""
     searched = simplify(part, domains)
-    best = _Best(cost=below, precision=precision)
-    rounds: list[Bounded] = []
-    bound, exact = _search(searched.part, searched.domains, best, rounds)
-    plan = None if best.plan is None else searched.restored(best.plan)
-    found = Optimum(plan, best.cost, min(bound, best.cost), exact, searched, tuple(rounds))
-    return found if exact else _improved(part, domains, near, found)
+    inner, left = searched.part, searched.domains.agreed(searched.part)
+    if left.empty:
+        return Survey(part, domains, searched, None)
+    if _choices(left) <= _FEW:
+        with suppress(TooLarge):
+            return Survey(part, domains, searched, Solver(inner, left, no_limits(inner), most=AT_ONCE))
+    return Survey(part, domains, searched, bounded(inner, left))
 
 
-def raised(found: Optimum) -> Optimum:
-    """The optimum of the same domain, after bounds that are worth a proof: the search goes on where it ended."""
-    now, best, rounds = found.rounds[-1], _Best(cost=found.cost), list(found.rounds)
-    left = now.left(best.cost)
-    bound, exact = (best.cost, True) if left.empty else _raise(now.on(left, best.cost), best, rounds)
-    plan = found.plan if best.plan is None else found.searched.restored(best.plan)
-    return Optimum(plan, best.cost, max(found.bound, min(bound, best.cost)), exact, found.searched, tuple(rounds))
+def optimise(part: Part, domains: Domains, near: Near = nowhere, below: float = np.inf) -> Optimum:
+    """The plan of least cost, if that is less than `below`. Where the tables are too large, the best plan that was
+    found is improved within domains `near` it.
+    """
+    return search(survey(part, domains), near, below)
 
 
-def _improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimum:
-    """Takes the best plan near the best one, until there is no better one."""
-    before = np.inf
-    while found.plan is not None and found.cost < before * (1 - TOLERANCE):
-        before = found.cost
-        for smaller in near(found.plan):
-            better = optimise(part, domains.intersected(smaller), below=found.cost)
-            if better.plan is not None:
-                found = replace(found, plan=better.plan, cost=better.cost)
+def search(known: Survey, near: Near = nowhere, below: float = np.inf, rounds: int = _ROUNDS) -> Optimum:
+    """As `optimise`, of a domain that is surveyed; it is bounded at most `rounds` times."""
+    best = _Best(cost=below)
+    bound, exact = best.cost, True
+    match known.found:
+        case Solver() as solver:
+            best.offer(solver)
+            bound = best.cost
+        case Bounded() as now:
+            if below == np.inf:
+                _begin(now, best)
+            bound, exact = _raise(now, best, rounds)
+    plan = None if best.plan is None else known.searched.restored(best.plan)
+    found = Optimum(plan, best.cost, min(bound, best.cost), exact)
+    return found if exact else improved(known.part, known.domains, near, found)
+
+
+def improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimum:
+    """Takes the best plan near the best one of a domain, one neighbourhood after the other, until none has a better
+    one. Where that is proved, a neighbourhood of a plan is one of those that it holds.
+    """
+    if found.plan is None:
+        return found
+    tried, at = 0, 0
+    around = list(near(found.plan))
+    while tried < len(around):
+        better = search(survey(part, domains.intersected(around[at])), below=found.cost, rounds=1)
+        at, tried = (at + 1) % len(around), tried + 1
+        if better.plan is not None:
+            found, tried = replace(found, plan=better.plan, cost=better.cost), 1
+            around = list(near(better.plan))
     return found
 
 
@@ -149,41 +170,25 @@ def _begin(now: Bounded, best: _Best) -> None:
             break
 
 
-def _search(part: Part, domains: Domains, best: _Best, rounds: list[Bounded]) -> tuple[float, bool]:
+def _raise(now: Bounded, best: _Best, rounds: int) -> tuple[float, bool]:
     """Improves the best plan by those of a domain. Returns a lower bound on these, and whether none is better now.
 
     What costs more than the best plan is excluded. Where the rest is too much to be eliminated, the part of it nearest
     to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
-    Adds the bounds to `rounds`.
     """
-    domains = domains.agreed(part)
-    if domains.empty:
-        return best.cost, True
-    if _choices(domains) <= _FEW:
-        with suppress(TooLarge):
-            best.offer(Solver(part, domains, no_limits(part), most=AT_ONCE))
-            return best.cost, True
-    now = bounded(part, domains)
-    if best.cost == np.inf:
-        _begin(now, best)
-    return _raise(now, best, rounds)
-
-
-def _raise(now: Bounded, best: _Best, rounds: list[Bounded]) -> tuple[float, bool]:
-    """As `_search`, from a bound on. Raises it by more sweeps of what is left."""
-    proved, most = -np.inf, len(rounds) + _ROUNDS
-    while True:
-        raised = not rounds or now.bound.least - rounds[-1].bound.least > WORTHWHILE * now.gap(best.cost)
-        rounds.append(now)
-        proved = max(proved, _descend(now, best))
-        if best.cost * (1 - best.precision) <= proved:
-            return proved, best.cost <= proved
+    proved, before = -np.inf, -np.inf
+    for number in range(1, rounds + 1):
+        raised = now.bound.least - before > WORTHWHILE * now.gap(best.cost)
+        before, proved = now.bound.least, max(proved, _descend(now, best))
+        if best.cost <= proved:
+            return proved, True
         left = now.left(best.cost)
         if left.empty:
             return best.cost, True
-        if len(rounds) == most or not (raised or now.shrinks(left)):
-            return proved, False
+        if number == rounds or not (raised or now.shrinks(left)):
+            break
         now = now.on(left, best.cost)
+    return proved, False
 
 
 def _descend(now: Bounded, best: _Best) -> float:
@@ -192,8 +197,8 @@ def _descend(now: Bounded, best: _Best) -> float:
     Domains that are likely to be too large are left out; nothing but time depends on that.
     """
     least, gap = now.bound.least, now.gap(best.cost)
-    if gap <= max(abs(least) * TOLERANCE * 2, best.precision * best.cost):
-        return least + min(gap, abs(least) * TOLERANCE * 2)
+    if gap <= abs(least) * TOLERANCE * 2:
+        return least + gap
     if not gap < np.inf:
         return least
     room = gap

@@ -16,8 +16,7 @@ from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ...machine.price import UPDATE_PASSES, local_fraction, local_price
 from ..choices.layout_space import ConversionTable, Spaces
-from ..choices.operator_options import LayoutColumn, Options, OptionTable, all_invariant
-from ..choices.problem_scope import Scope
+from ..choices.operator_options import LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
@@ -33,6 +32,7 @@ class Problem:
     part: Part
     meaning: Meaning
     spaces: Spaces
+    prices: Prices
 
 
 @dataclass(frozen=True)
@@ -46,30 +46,21 @@ class Prices:
     between: ConversionTable = field(default_factory=dict)
 
 
-def prices_on(mesh: Mesh, machine: Machine, library: Library, theorems: Theorems) -> Prices:
-    """Prices, each found when first asked for."""
-    options = OptionTable(mesh, machine, library, theorems)
+def prices_on(
+    mesh: Mesh, machine: Machine, library: Library, theorems: Theorems, proved: ProvedTable | None = None
+) -> Prices:
+    """Prices, each found when first asked for. Those of several meshes may share what is `proved` of operators."""
+    options = OptionTable(mesh, machine, library, theorems, proved)
     return Prices(mesh, machine, options, ConversionModel(mesh, machine, library))
 
 
-def build_problem(model: Model, prices: Prices, restriction: Restriction, scope: Scope) -> Problem:
+def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Problem:
     """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
-    return problem_over(register_layouts(model, prices, scope), model, prices, restriction)
-
-
-def register_layouts(model: Model, prices: Prices, scope: Scope) -> Spaces:
-    """The layouts of a model's tensors in a scope, with a number for every one that an operator reads or makes."""
-    spaces = Spaces(prices.conversions, prices.between, scope)
-    _Context(prices, spaces, Restriction(), scope).register(model.graph, "", frozenset())
-    return spaces
-
-
-def problem_over(spaces: Spaces, model: Model, prices: Prices, restriction: Restriction) -> Problem:
-    """The problem of a model whose layouts are registered. Raises Impossible."""
-    context = _Context(prices, spaces, restriction, spaces.scope)
+    context = _Context(prices, Spaces(prices.conversions, prices.between), restriction)
+    context.register(model.graph, frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.whole)
-    return Problem(part, builder.meaning, spaces)
+    return Problem(part, builder.meaning, context.spaces, prices)
 
 
 @dataclass(frozen=True)
@@ -77,28 +68,27 @@ class _Context:
     prices: Prices
     spaces: Spaces
     restriction: Restriction
-    scope: Scope
 
-    def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
+    def register(self, graph: Graph, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
         weights |= {value.name for value in stored_values(graph)}
         for step in graph.steps:
             if isinstance(step, Segment):
-                self.register(step.body, f"{prefix}{step.name}.", weights)
+                self.register(step.body, weights)
                 for series in (*step.sliced, *step.stacked):
                     parts = self.spaces.of(series.part).layouts
                     self.spaces.of(series.whole).add(part.inserted(series.dim) for part in parts if not part.overlaps)
                 continue
-            options = self.options(step, prefix, weights)
+            options = self.options(step, weights)
             columns = (*options.arguments, *options.results)
             for value, column in zip((*step.arguments, *step.results), columns, strict=True):
                 self.spaces.of(value).add(column.layouts)
 
-    def options(self, node: Node, prefix: str, weights: Iterable[str]) -> Options:
+    def options(self, node: Node, weights: Iterable[str]) -> Options:
         """The configurations that an operator may have; `weights` are the names of stored values."""
         known = set(weights)
         stored = tuple(value.name in known for value in node.arguments)
-        return self.prices.options.of(node, stored, self.scope, node_path(prefix, node))
+        return self.prices.options.of(node, stored)
 
     def storage(self, path: str, value: Value) -> Layouts:
         """Layouts in which a weight or buffer may be kept."""
@@ -232,7 +222,7 @@ class _Builder:
 
     def _add_node(self, node: Node) -> None:
         path = node_path(self.prefix, node)
-        every = self.context.options(node, self.prefix, self.weights)
+        every = self.context.options(node, self.weights)
         options = self._allowed(path, node, every)
         if not options.typed:
             raise Impossible(path, node, every)
@@ -267,15 +257,13 @@ class _Builder:
 
     def _allowed(self, path: str, node: Node, every: Options) -> Options:
         """The options that the restriction leaves."""
-        restriction, symmetry = self.context.restriction, self.context.scope.symmetry
+        restriction = self.context.restriction
         wanted = restriction.configurations.get(path)
         if wanted is not None:
-            same = symmetry.canonical(wanted)
-            every = every.chosen([symmetry.canonical(typed.configuration) == same for typed in every.typed])
+            every = every.chosen([typed.configuration == wanted for typed in every.typed])
         for number, value in enumerate(node.results):
             if (pin := restriction.produced.get(self.prefix + value.name)) is not None:
-                orbit = symmetry.orbit(pin)
-                every = every.chosen([symmetry.orbit(typed.results[number]) == orbit for typed in every.typed])
+                every = every.chosen([typed.results[number] == pin for typed in every.typed])
         return every
 
     def _left_whole(self, node: Node, options: Options) -> bool:

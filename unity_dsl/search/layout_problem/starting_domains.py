@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
 
 import numpy as np
 
-from ..choices.mesh_symmetry import without_places
+from ...graph.graph import Segment
+from ...graph.layout import Cut, Layout
+from ...machine.mesh import Blocks, refined
 from ..choices.operator_options import all_invariant
 from ..cost_network.message_passing import Mask
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Domains, Layouts, Part, Port, Repeat, left
 from .model_problem import Problem
 from .variable_meaning import Meaning
+
+Along = tuple[Hashable, ...]
+"""What an operator or a value does along every mesh axis."""
 
 
 def even_domain(problem: Problem) -> Domains:
@@ -30,7 +34,7 @@ def undivided_domain(problem: Problem) -> Domains:
 
 def _even(problem: Problem, part: Part, meaning: Meaning) -> Domains:
     masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
-    for variable, found in _choices(problem, meaning):
+    for _, variable, found in _choices(problem, meaning):
         masks[variable] = np.array([all(one == every[0] for one in every) for every in found])
     bodies = [_even(problem, repeat.body, body) for repeat, body in zip(part.repeats, meaning.bodies, strict=True)]
     return Domains(masks, bodies)
@@ -85,43 +89,93 @@ def _fit(around: _Around, masks: list[Mask]) -> None:
 
 
 def axis_domains(problem: Problem, plan: Solved) -> Iterator[Domains]:
-    """Per mesh axis, what differs from a plan along that axis only; or along an axis that may trade places with it."""
+    """Per mesh axis, what differs from a plan along that axis only."""
+    held = Held()
+    held.add(problem, plan)
     for axis in range(len(problem.spaces.mesh.axes)):
-        yield _beside(problem, problem.part, problem.meaning, [plan], axis)
+        yield near_domain(problem, held, (axis,))
 
 
-def _beside(problem: Problem, part: Part, meaning: Meaning, plans: Sequence[Solved], axis: int) -> Domains:
-    """Of the plans of a body's iterations any one may be kept along the other axes."""
+@dataclass(frozen=True)
+class Held:
+    """What some plans do along every mesh axis: configurations by path of operator, kinds by path of value."""
+
+    chosen: dict[str, set[Along]] = field(default_factory=dict)
+
+    def add(self, problem: Problem, plan: Solved, blocks: Blocks | None = None) -> None:
+        """Adds a plan. With `blocks` it is one of a coarser mesh: an axis does what the one that it is part of does."""
+        self._add(problem, problem.meaning, [plan], "", blocks)
+
+    def _add(
+        self, problem: Problem, meaning: Meaning, plans: Sequence[Solved], prefix: str, blocks: Blocks | None
+    ) -> None:
+        for name, variable, found in _choices(problem, meaning):
+            chosen = {found[plan.values[variable]] for plan in plans}
+            if blocks is not None:
+                chosen = {refined(one, blocks) for one in chosen}
+            self.chosen.setdefault(prefix + name, set()).update(chosen)
+        for number, (segment, body) in enumerate(zip(_segments(meaning), meaning.bodies, strict=True)):
+            iterations = list(dict.fromkeys(solved for plan in plans for solved in plan.repeats[number]))
+            self._add(problem, body, iterations, f"{prefix}{segment.name}.", blocks)
+
+
+def held_domain(problem: Problem, held: Held) -> Domains:
+    """What some plans have."""
+    return _limited(problem, problem.part, problem.meaning, "", lambda path, one: one in held.chosen[path])
+
+
+def near_domain(problem: Problem, held: Held, axes: Iterable[int]) -> Domains:
+    """What differs from one of some plans along one of the mesh `axes` at most, for every operator and value."""
+    near = {path: {(axis, _others(one, axis)) for one in known for axis in axes} for path, known in held.chosen.items()}
+    return _limited(
+        problem,
+        problem.part,
+        problem.meaning,
+        "",
+        lambda path, one: any((axis, _others(one, axis)) in near[path] for axis in axes),
+    )
+
+
+def _limited(
+    problem: Problem, part: Part, meaning: Meaning, prefix: str, holds: Callable[[str, Along], bool]
+) -> Domains:
     masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
-    groups = problem.spaces.scope.symmetry.groups
-    for variable, found in _choices(problem, meaning):
-        kept = {_others(found[plan.values[variable]], groups, axis) for plan in plans}
-        masks[variable] = np.array([any(_others(c, groups, a) in kept for a in _group(groups, axis)) for c in found])
-    bodies = []
-    for number, (repeat, body) in enumerate(zip(part.repeats, meaning.bodies, strict=True)):
-        iterations = list(dict.fromkeys(solved for plan in plans for solved in plan.repeats[number]))
-        bodies.append(_beside(problem, repeat.body, body, iterations, axis))
+    for name, variable, found in _choices(problem, meaning):
+        path = prefix + name
+        masks[variable] = _preferred([holds(path, one) for one in found])
+    bodies = [
+        _limited(problem, repeat.body, body, f"{prefix}{segment.name}.", holds)
+        for repeat, body, segment in zip(part.repeats, meaning.bodies, _segments(meaning), strict=True)
+    ]
     return Domains(masks, bodies)
 
 
-def _others(chosen: Sequence[Hashable], groups: Sequence[tuple[int, ...]], axis: int) -> Hashable:
-    """What the axes other than one do; of axes that may trade places, how many do what."""
-    counts = [Counter(chosen[other] for other in group if other != axis) for group in groups]
-    return tuple(frozenset(count.items()) for count in counts)
+def _others(chosen: Along, axis: int) -> Along:
+    """What the axes other than one do."""
+    return (*chosen[:axis], *chosen[axis + 1 :])
 
 
-def _group(groups: Sequence[tuple[int, ...]], axis: int) -> tuple[int, ...]:
-    return next(group for group in groups if axis in group)
+def _segments(meaning: Meaning) -> Iterator[Segment]:
+    return (step for step in meaning.graph.steps if isinstance(step, Segment))
 
 
-def _choices(problem: Problem, meaning: Meaning) -> Iterator[tuple[int, list[Sequence[Hashable]]]]:
-    """Per variable what each of its values does along every mesh axis."""
-    for variable, options in meaning.nodes.values():
-        yield variable, [found.configuration for found in options.typed]
-    for variable in meaning.kept.values():
+def _choices(problem: Problem, meaning: Meaning) -> Iterator[tuple[str, int, list[Along]]]:
+    """Per operator or value that has a variable, what each of its choices does along every mesh axis."""
+    for name, (variable, options) in meaning.nodes.items():
+        yield name, variable, [found.configuration for found in options.typed]
+    for name, variable in meaning.kept.items():
         value, layouts = meaning.layouts[variable]
         space = problem.spaces.of(value)
-        yield variable, [without_places(space.layouts[i]) for i in layouts]
+        yield name, variable, [without_places(space.layouts[i]) for i in layouts]
+
+
+@lru_cache(maxsize=65536)
+def without_places(layout: Layout) -> Along:
+    """The kinds without the nesting, which differs between axes that cut the same dimension."""
+    return tuple(
+        (type(kind).__name__, kind.dim, kind.by, kind.attributes) if isinstance(kind, Cut) else (type(kind).__name__,)
+        for kind in layout.kinds
+    )
 
 
 def _preferred(mask: Sequence[bool] | Mask) -> Mask:

@@ -18,7 +18,7 @@ PLANS: dict[str, Code] = {
     "E303": Code(
         "the shape of the mesh",
         "The mesh is a grid of the devices: `--mesh 2,4` for eight. Every axis has at least two devices and their "
-        "product is the number of devices. Without a shape the axes are its prime factors.",
+        "product is the number of devices. Without a shape the search chooses among all with up to three axes.",
     ),
     "E304": Code(
         "a wrong machine file",
@@ -30,7 +30,8 @@ PLANS: dict[str, Code] = {
         "an unreadable pin",
         "A pin is `name=layout`. The layout is one kind per mesh axis, slowest first, separated by commas, or one for "
         "all axes: `I` one logical tensor, `R` copies, `P` terms of a sum, `S0` slices of dimension 0, `name(0)` "
-        "slices made by a declared parallel op. No tensor may be pinned to two different layouts.",
+        "slices made by a declared parallel op. Several kinds leave the meshes with as many axes: give `--mesh` "
+        "for one of them. No tensor may be pinned to two different layouts.",
     ),
     "E306": Code(
         "a pin of nothing",

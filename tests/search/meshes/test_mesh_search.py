@@ -1,0 +1,166 @@
+"""The search over meshes, against brute force over all of them and against the search on each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from unity_dsl.graph.layout import Mesh, Shard
+from unity_dsl.graph.plan import Plan
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import Machine, load_machine
+from unity_dsl.machine.mesh import all_meshes, build_mesh
+from unity_dsl.search.meshes import mesh_search as module
+from unity_dsl.search.plan_search import meshes_for, search
+from unity_dsl.syntax.diagnostic import InputError
+
+from ..brute_force import BruteForce, TooMany
+from ..conftest import Build
+from ..random_models import random_machine, random_model
+
+WIDE = """
+model wide[n = 1]
+  input x: f32[16, 48, 4096]
+  input target: f32[16, 48, 4096]
+  weight a: f32[4096, 4096] ~ normal(0.1)
+  weight b: f32[4096, 4096] ~ normal(0.1)
+  h = linear(relu(linear(x, a)), b)
+  loss mse(h, target)
+"""
+
+
+def of_eight(machine: Machine) -> Machine:
+    """With two units of four."""
+    first, second = machine.levels
+    return replace(machine, levels=(replace(first, size=4), replace(second, size=2)))
+
+
+def bound(plan: Plan) -> float:
+    """What the plan's first note says that no plan costs less than."""
+    if plan.notes[0].startswith("optimal"):
+        return plan.cost.seconds * (1 - 1e-6)
+    found = re.search(r"more than (\S+) % cheaper", plan.notes[0])
+    assert found, plan.notes[0]
+    return plan.cost.seconds * (1 - float(found[1]) / 100 * 1.1)
+
+
+def test_the_plan_is_the_cheapest_of_all_meshes(library: Library, build: Build) -> None:
+    """Of four devices: in a row, or two by two."""
+    tried, better = 0, set()
+    for seed in range(1000):
+        rng = Random(seed)
+        model, machine = build(random_model(rng, 2, (2, 3, 4))), of_eight(random_machine(rng))
+        try:
+            cheapest = {mesh: BruteForce(model, mesh, machine, library).least(2) for mesh in all_meshes(machine, 4)}
+        except TooMany:
+            continue
+        plan = search(model, all_meshes(machine, 4), machine, library)
+        assert plan.cost.seconds == pytest.approx(min(cheapest.values()), rel=1e-6), f"seed {seed}"
+        assert plan.notes[0].startswith("optimal for the additive cost over the meshes"), f"seed {seed}"
+        assert cheapest[plan.mesh] == pytest.approx(plan.cost.seconds, rel=1e-6), f"seed {seed}"
+        better.add(plan.mesh)
+        tried += 1
+        if tried == 8:
+            break
+    assert tried == 8
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_mesh_by_itself_is_better(seed: int, library: Library, build: Build) -> None:
+    """And no plan on any of them costs less than the note says."""
+    rng = Random(seed)
+    model, machine = build(random_model(rng, 5, (8, 12, 16))), of_eight(random_machine(rng))
+    plan = search(model, all_meshes(machine, 8), machine, library)
+    for mesh in all_meshes(machine, 8):
+        alone = search(model, mesh, machine, library)
+        assert alone.mesh == mesh
+        assert plan.cost.seconds <= alone.cost.seconds * (1 + 1e-6), mesh.degrees
+        assert bound(plan) <= alone.cost.seconds, mesh.degrees
+
+
+def shapes(meshes: Sequence[Mesh]) -> set[tuple[int, ...]]:
+    return {mesh.degrees for mesh in meshes}
+
+
+def test_the_note_names_the_meshes(library: Library, build: Build) -> None:
+    machine, model = load_machine("dgx-a100"), build(WIDE)
+    plan = search(model, meshes_for(machine, 8, None, "auto"), machine, library)
+    found = re.search(r"over the meshes ([\dx, ]+),? (with|is|no)", plan.notes[0])
+    assert found, plan.notes[0]
+    named = {tuple(map(int, text.split(" x "))) for text in found[1].rstrip(", ").split(", ")}
+    assert named == {(8,), (2, 4), (4, 2), (2, 2, 2)}
+    plan = search(model, meshes_for(machine, 8, (2, 4), "auto"), machine, library)
+    assert plan.mesh.degrees == (2, 4)
+    assert "mesh" not in plan.notes[0]
+
+
+def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the bound is not said to hold for it."""
+    monkeypatch.setattr(module, "EFFORT_COARSE", 0)
+    monkeypatch.setattr(module, "EFFORT_FINE", 0)
+    machine, model = load_machine("dgx-a100"), build(WIDE)
+    plan = search(model, all_meshes(machine, 64), machine, library)
+    searched = re.search(r"over the meshes ([\dx, ]+),? (with|is)", plan.notes[0])
+    assert searched, plan.notes[0]
+    assert len(searched[1].rstrip(", ").split(", ")) == 3, "one of each number of axes"
+    assert plan.notes[1].startswith(f"not searched: {len(all_meshes(machine, 64)) - 3} meshes")
+
+
+@pytest.mark.parametrize(
+    ("machine", "devices", "told"),
+    [
+        ("dgx-a100", 8, ""),
+        ("dgx-a100", 16, ""),
+        ("dgx-a100", 7, "7 devices on a node of 8 GPUs: 1 stay unused"),
+        ("dgx-a100", 12, "12 devices on 2 nodes of 8 GPUs: 4 stay unused"),
+        ("summit", 12, ""),
+        ("summit", 9, "9 devices on 2 nodes of 6 GPUs: 3 stay unused"),
+        ("local", 2, ""),
+    ],
+)
+def test_unused_devices_are_told(machine: str, devices: int, told: str, library: Library, build: Build) -> None:
+    found = load_machine(machine)
+    for strategy in ("auto", "single"):
+        plan = search(build(WIDE), meshes_for(found, devices, None, strategy), found, library, strategy)
+        assert [note for note in plan.notes if "unused" in note] == ([told] if told else [])
+
+
+def test_pins_leave_the_meshes_with_as_many_axes(library: Library, build: Build) -> None:
+    machine, model = load_machine("dgx-a100"), build(WIDE)
+    meshes = all_meshes(machine, 8)
+    for pin in [(Shard(0),), (Shard(0), Shard(1)), (Shard(1), Shard(0), Shard(0))]:
+        plan = search(model, meshes, machine, library, pins={"a": pin})
+        assert len(pin) in (1, len(plan.mesh.axes))
+        kinds = [type(kind).__name__ + str(kind) for kind in plan.graph.values["a"].produced.kinds]
+        assert kinds == [f"Shard{kind}" for kind in pin * (len(plan.mesh.axes) if len(pin) == 1 else 1)]
+    with pytest.raises(InputError) as raised:
+        search(model, meshes, machine, library, pins={"a": (Shard(0),) * 4})
+    assert raised.value.diagnostic.code == "E305"
+    with pytest.raises(InputError) as raised:
+        search(model, meshes, machine, library, pins={"a": (Shard(0),) * 2, "b": (Shard(0),) * 3})
+    assert raised.value.diagnostic.code == "E305"
+
+
+def test_pins_leave_the_meshes_that_divide_the_size(library: Library, build: Build) -> None:
+    """48 is divided by 16 and not by 32: of two axes only those are left of which the pinned one has up to 16."""
+    machine, model = load_machine("dgx-a100"), build(WIDE)
+    plan = search(model, all_meshes(machine, 64), machine, library, pins={"h": (Shard(1), Shard(0))})
+    outer, inner = plan.mesh.degrees
+    assert 48 % outer == 0
+    assert 16 % inner == 0
+    with pytest.raises(InputError) as raised:
+        search(model, all_meshes(machine, 64), machine, library, pins={"h": (Shard(1), Shard(1))})
+    assert raised.value.diagnostic.code == "E307"
+
+
+def test_one_mesh_starts_from_coarser_ones(library: Library, build: Build) -> None:
+    """What a coarse mesh has, the one that splits it has for no more."""
+    machine, model = load_machine("dgx-a100"), build(WIDE)
+    fine = search(model, build_mesh(machine, 16, (2, 4, 2)), machine, library)
+    for coarse in [(16,), (8, 2), (2, 8)]:
+        found = search(model, build_mesh(machine, 16, coarse), machine, library)
+        assert fine.cost.seconds <= found.cost.seconds * (1 + 1e-6)

@@ -1,0 +1,1 @@
+"""The choice of the mesh: coarse meshes first, then refinements of those with the best plans."""

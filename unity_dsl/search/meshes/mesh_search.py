@@ -1,0 +1,252 @@
+"""The cheapest plan over several meshes: coarse ones first, then refinements of those that have the best plans.
+
+A plan on a mesh is one on every mesh that splits its axes, and costs no more there. So only the finest meshes have the
+best plans; but the problems of coarse ones are small, and their plans are where the search on finer ones starts: it
+looks for cheaper ones only, and leaves out meshes of which a lower bound says that there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import combinations, pairwise
+from math import inf
+
+from ...graph.graph import Model
+from ...graph.layout import Mesh
+from ...machine.mesh import Blocks, joined, refined_blocks
+from ...syntax.diagnostic import InputError
+from ..choices.restriction import Restriction
+from ..exact_search.bounded_search import Optimum, Survey, improved, least_cost, optimise, search, survey
+from ..folded_solver.exact_minimum import Solver
+from ..folded_solver.materialised_layouts import crowded_tensor
+from ..folded_solver.problem_part import Part, everything
+from ..folded_solver.reduced_cost_filtering import TOLERANCE
+from ..layout_problem.model_problem import Prices, Problem, build_problem
+from ..layout_problem.starting_domains import (
+    Held,
+    axis_domains,
+    even_domain,
+    held_domain,
+    near_domain,
+    undivided_domain,
+)
+from ..layout_problem.variable_meaning import Crowded, Impossible
+
+COARSE = 2
+"""Axes of the meshes that are searched first."""
+EFFORT_COARSE = 40_000
+EFFORT_FINE = 36_000
+"""Configurations of operators on the meshes of two axes, and on finer ones, that are searched. Where there are more,
+those that come first in the order are searched, one of either kind in any case.
+"""
+HOPELESS = 1.2
+"""Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model to be planned: what it costs on a mesh, and what is allowed there.
+
+    `allowed` raises InputError for a mesh on which what is pinned, or what the strategy asks for, cannot be.
+    """
+
+    model: Model
+    priced: Callable[[Mesh], Prices]
+    allowed: Callable[[Mesh], Restriction]
+
+    def problem(self, mesh: Mesh) -> Problem:
+        """Raises Impossible, and InputError as `allowed`."""
+        return build_problem(self.model, self.priced(mesh), self.allowed(mesh))
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best plan of a mesh, or what was known before; its `bound` holds for all plans on the mesh."""
+
+    problem: Problem
+    best: Optimum
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.problem.spaces.mesh
+
+
+@dataclass
+class Outcome:
+    """The best plan so far costs `cost`, `found` where it is one of the meshes. `bounds` are lower bounds on the plans
+    of the meshes that were searched, `refused` the reasons why others have none.
+    """
+
+    cost: float
+    found: Found | None = None
+    bounds: dict[Mesh, float] = field(default_factory=dict)
+    coarse: list[Found] = field(default_factory=list)
+    refused: dict[Mesh, Impossible | InputError] = field(default_factory=dict)
+
+    @property
+    def bound(self) -> float:
+        """Of all plans on the meshes that were searched."""
+        return min(self.bounds.values())
+
+    @property
+    def exact(self) -> bool:
+        """Whether no plan on the meshes that were searched costs less."""
+        return self.bound >= self.cost * (1 - TOLERANCE)
+
+
+def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: Task | None = None) -> Outcome:
+    """The cheapest plan that costs less than `below`.
+
+    Where all meshes are fine, `aid` finds plans on coarser ones to start from: its pins may be fewer.
+    """
+    coarse = [mesh for mesh in meshes if len(mesh.axes) <= COARSE]
+    fine = [mesh for mesh in meshes if len(mesh.axes) > COARSE]
+    outcome = Outcome(below)
+    _search_coarse(task, coarse, outcome)
+    starts = outcome.coarse
+    if fine and not coarse and aid is not None:
+        aided = Outcome(inf)
+        _search_coarse(aid, list(_coarsenings(fine)), aided)
+        starts = aided.coarse
+    left: float = EFFORT_FINE
+    for number, mesh in enumerate(_promising_first(fine, starts)):
+        above = [found for found in starts if refined_blocks(mesh, found.mesh) is not None]
+        left -= _effort(starts, len(mesh.axes))
+        if number and (left < 0 or _least(above) > outcome.cost * HOPELESS):
+            break
+        _search_fine(task, mesh, above, outcome)
+    return outcome
+
+
+def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None:
+    """Searches meshes in the order of their lower bounds, and keeps what is found for finer ones."""
+    every: list[tuple[Problem, Survey]] = []
+    left = EFFORT_COARSE
+    for mesh in meshes:
+        if (problem := _problem(task, mesh, outcome)) is not None:
+            every.append((problem, _survey(problem)))
+            left -= sum(_counts(problem.part))
+        if left < 0 and len(mesh.axes) == COARSE:
+            break
+    for problem, known in sorted(every, key=lambda entry: entry[1].bound):
+        best = _best(problem, known, [], outcome.cost)
+        if best.plan is None and not best.exact:
+            best = _best(problem, known, outcome.coarse, outcome.cost)
+        _take(Found(problem, best), outcome)
+        outcome.coarse.append(Found(problem, best))
+
+
+def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outcome) -> None:
+    if (problem := _problem(task, mesh, outcome)) is None:
+        return
+    least = least_cost(problem.part, everything(problem.part))
+    if least >= outcome.cost:
+        outcome.bounds[mesh] = least
+    else:
+        _take(Found(problem, _best(problem, _survey(problem), starts, outcome.cost)), outcome)
+
+
+def _take(found: Found, outcome: Outcome) -> None:
+    if outcome.cost == inf and found.best.plan is None:  # layouts convert to any other, but few are held at once
+        outcome.refused[found.mesh] = Crowded(crowded_tensor(found.problem.part))
+        return
+    outcome.bounds[found.mesh] = found.best.bound
+    if found.best.plan is not None and found.best.cost < outcome.cost:
+        outcome.cost, outcome.found = found.best.cost, found
+
+
+def _survey(problem: Problem) -> Survey:
+    return survey(problem.part, everything(problem.part))
+
+
+def _problem(task: Task, mesh: Mesh, outcome: Outcome) -> Problem | None:
+    try:
+        return task.problem(mesh)
+    except (Impossible, InputError) as reason:
+        outcome.refused[mesh] = reason
+        return None
+
+
+def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float) -> Optimum:
+    """The best plan of a problem, if it costs less than `below`."""
+    if known.bound >= below:
+        return Optimum(None, known.bound, known.bound, True)
+    near = partial(axis_domains, problem)
+    first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, starts, below)
+    best = search(known, near, min(below, first.cost))
+    if best.plan is None and first.plan is not None and first.cost < below:
+        best = replace(best, plan=first.plan)
+        if not best.exact:
+            best = improved(known.part, known.domains, near, best)
+    return best
+
+
+def _start(problem: Problem, starts: Sequence[Found], below: float) -> Optimum:
+    """A good plan: near those of coarser meshes, or else one with all mesh axes doing the same, or nothing divided."""
+    part, whole = problem.part, everything(problem.part)
+    held, axes = Held(), range(len(problem.spaces.mesh.axes))
+    for found in starts:
+        blocks = refined_blocks(problem.spaces.mesh, found.mesh)
+        if blocks is not None and found.best.plan is not None:
+            held.add(found.problem, found.best.plan, blocks)
+    if held.chosen:
+        first = optimise(part, whole.intersected(near_domain(problem, held, axes)), below=below)
+        if first.plan is not None or first.exact:
+            return first
+        first = optimise(part, whole.intersected(held_domain(problem, held)))
+        if first.plan is not None:
+            return improved(part, whole, partial(axis_domains, problem), first)
+    if below < inf:
+        return Optimum(None, below, -inf, False)
+    first = optimise(part, whole.intersected(even_domain(problem)))
+    return first if first.plan is not None else optimise(part, whole.intersected(undivided_domain(problem)))
+
+
+def _coarsenings(meshes: Iterable[Mesh]) -> Iterator[Mesh]:
+    """The coarse meshes that the meshes split, each once, those with few axes first."""
+    found = dict.fromkeys(
+        joined(mesh, blocks)
+        for mesh in meshes
+        for count in range(1, COARSE + 1)
+        for blocks in _cuts(len(mesh.axes), count)
+    )
+    yield from sorted(found, key=lambda mesh: len(mesh.axes))
+
+
+def _cuts(axes: int, count: int) -> Iterator[Blocks]:
+    """Every way to join neighbouring axes to so many blocks."""
+    for inner in combinations(range(1, axes), count - 1):
+        ends = (0, *inner, axes)
+        yield tuple(tuple(range(*block)) for block in pairwise(ends))
+
+
+def _promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[Mesh]:
+    """Those first that split a mesh with a cheap plan."""
+
+    def least(mesh: Mesh) -> float:
+        return _least(found for found in coarse if refined_blocks(mesh, found.mesh) is not None)
+
+    return sorted(meshes, key=least)
+
+
+def _least(coarse: Iterable[Found]) -> float:
+    return min((found.best.cost for found in coarse), default=inf)
+
+
+def _effort(coarse: Sequence[Found], axes: int) -> float:
+    """How many configurations there are on a mesh with so many axes, as far as the coarsest mesh tells."""
+    found = min(coarse, key=lambda found: len(found.mesh.axes), default=None)
+    return (
+        0
+        if found is None
+        else sum(count ** (axes / max(1, len(found.mesh.axes))) for count in _counts(found.problem.part))
+    )
+
+
+def _counts(part: Part) -> Iterator[int]:
+    """How many choices every variable has."""
+    yield from map(len, part.costs)
+    for repeat in part.repeats:
+        yield from _counts(repeat.body)

@@ -1,0 +1,59 @@
+"""Notes of a plan (for its user): what is exact, over which meshes, and where a bound was met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..graph.layout import Mesh
+from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment
+from ..machine.machine import Machine
+from ..machine.mesh import describe_mesh
+from ..syntax.diagnostic import first_of
+from .meshes.mesh_search import Outcome
+
+_NAMED = 6
+
+
+def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGraph, pinned: bool) -> Iterator[str]:
+    """What a reader of a searched plan has to know."""
+    searched = list(map(describe_mesh, outcome.bounds))
+    over = f" over the mesh{'es' if len(searched) > 1 else ''} {', '.join(searched)}" if len(meshes) > 1 else ""
+    if outcome.exact:
+        found = f"optimal for the additive cost{over}, with at most two layouts besides the produced one of every value"
+        yield found + (", among the plans that keep the pins" if pinned else "")
+    else:
+        gap = 100 * (1 - outcome.bound / outcome.cost)
+        yield f"not proved optimal: the tables grew too large; no plan{over} is more than {gap:.2g} % cheaper"
+    left = [mesh for mesh in meshes if mesh not in outcome.bounds and mesh not in outcome.refused]
+    if left:
+        named = first_of(list(map(describe_mesh, left)), _NAMED)
+        yield f"not searched: {len(left)} mesh{'es' if len(left) > 1 else ''} of more axes, or less promising: {named}"
+    full = sum(len(planned.materialised) == 2 for part in _graphs(graph) for planned in part.values.values())
+    if full:
+        values = "1 value is" if full == 1 else f"{full} values are"
+        yield f"{values} held in two further layouts, the most that is considered"
+    if meshes[0].size > 1 and not any(_divides(part) for part in _graphs(graph)):
+        yield "no operator is divided: at these sizes communication would cost more than it saves"
+
+
+def describe_unused(mesh: Mesh, machine: Machine) -> Iterator[str]:
+    """One sentence where nodes have more GPUs than are used: they are the units that the slowest links join."""
+    node = machine.devices_below(len(machine.levels) - 1) if len(machine.levels) > 1 else machine.devices
+    unused = -mesh.size % node
+    if unused and machine.device == "cuda":
+        nodes = -(-mesh.size // node)
+        which = f"a node of {node} GPUs" if nodes == 1 else f"{nodes} nodes of {node} GPUs"
+        yield f"{mesh.size} device{'s' if mesh.size > 1 else ''} on {which}: {unused} stay unused"
+
+
+def _divides(graph: PlannedGraph) -> bool:
+    return any(isinstance(step, PlannedNode) and step.typed.divided for step in graph.steps)
+
+
+def _graphs(graph: PlannedGraph) -> Sequence[PlannedGraph]:
+    found = [graph]
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            for run in step.runs:
+                found += _graphs(run.body)
+    return found
