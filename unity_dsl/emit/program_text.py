@@ -72,6 +72,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         optional=bool(text.optional),
         constants=list(_constants(text)),
         random=program.random,
+        gathered=program.gathered,
+        gathered_again=plan.gathered_again,
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
         sync=_has_sync(program),
@@ -85,18 +87,21 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
 
 def render_parallel(text: ProgramText) -> str:
     """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
-    return render_collectives(text.plan.model.name, text.program.collectives)
+    return render_collectives(text.plan.model.name, text.program.collectives, text.program.gathered)
 
 
-def render_collectives(title: str, collectives: Collectives) -> str:
-    """parallel.py with the groups, conversions and reductions that were asked for."""
+def render_collectives(title: str, collectives: Collectives, gathered: bool = False) -> str:
+    """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are."""
     mesh, steps = collectives.mesh, collectives.steps
     deferred = {conversion.deferred.function for conversion in collectives.functions if conversion.deferred}
     planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
+    functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
     imports = {
         "from collections.abc import Callable, Sequence": collectives.functions,
-        "from functools import partial": any("partial(" in plan.code for plan in planned),
+        f"from functools import {', '.join(name for name, needed in functional.items() if needed)}": any(
+            functional.values()
+        ),
         "from itertools import product": planned,
         "from math import prod": {"Blocks", "Windows"} & {*dimensions},
         "from typing import NamedTuple": positions,
@@ -123,6 +128,7 @@ def render_collectives(title: str, collectives: Collectives) -> str:
         ],
         reductions=list(collectives.reductions),
         parameters=bool(deferred),
+        gathered=gathered,
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,
         conversions=[made.lines for made in collectives.functions],

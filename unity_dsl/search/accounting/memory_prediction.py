@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ...graph.graph import DTYPE_BYTES, Model
 from ...graph.layout import Invariant, Layout, Mesh, Replicate, invariant
 from ...graph.local_lowering import local_execution
-from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment
+from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, gathered_once
 from ...index.library import Library
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape, Storage
@@ -51,10 +51,12 @@ class _Made:
 Held = dict[Place, _Made]
 
 
-def predict_memory(model: Model, graph: PlannedGraph, mesh: Mesh, library: Library) -> Memory:
+def predict_memory(
+    model: Model, graph: PlannedGraph, mesh: Mesh, library: Library, *, gathered_again: bool = False
+) -> Memory:
     """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss."""
     held = _stored(graph, mesh)
-    inside, kept = _Activations(mesh, library).of(graph, frozenset())
+    inside, kept = _Activations(mesh, library, gathered_again).of(graph, frozenset())
     if model.loss is None:
         kept |= {(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs}
     return replace(held, activations=inside + sum(kept.values()))
@@ -74,6 +76,23 @@ def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
             for run in step.runs:
                 total = total.plus(_stored(run.body, mesh), run.count)
     return total
+
+
+def kept_gathered(
+    graph: PlannedGraph, mesh: Mesh, library: Library, times: float = 1.0
+) -> Iterator[tuple[PlannedValue, Layout, float]]:
+    """The weights that an operator keeps gathered for the backward pass, in which layout, and how often in a step."""
+    activations, gathered = _Activations(mesh, library), gathered_once(graph)
+    for step in graph.steps:
+        if isinstance(step, PlannedNode):
+            kept = activations.node(step, {})
+            for value in step.node.arguments:
+                layout = gathered.get(value.name)
+                if layout is not None and (value.name, _stored_as(layout)) in kept:
+                    yield graph.values[value.name], layout, times
+        else:
+            for run in step.runs:
+                yield from kept_gathered(run.body, mesh, library, times * run.count * step.segment.probability)
 
 
 def memory_warnings(memory: Memory, machine: Machine) -> Iterator[Diagnostic]:
@@ -103,8 +122,8 @@ def _gigabytes(count: float) -> str:
 class _Activations:
     """Walks a plan; what equal operators keep is found once."""
 
-    def __init__(self, mesh: Mesh, library: Library) -> None:
-        self.mesh, self.library = mesh, library
+    def __init__(self, mesh: Mesh, library: Library, gathered_again: bool = False) -> None:
+        self.mesh, self.library, self.gathered_again = mesh, library, gathered_again
         self._runs: dict[object, Execution] = {}
 
     def of(self, graph: PlannedGraph, stored: frozenset[str]) -> tuple[float, Saved]:
@@ -120,7 +139,10 @@ class _Activations:
             more, own = self.segment(step, stored)
             inside += more
             kept |= own
-        return inside, {key: n for key, n in kept.items() if key[0] not in stored or not self.is_whole(key, graph)}
+        freed = gathered_once(graph) if self.gathered_again else {}
+        gone: set[Place] = {(name, _stored_as(layout)) for name, layout in freed.items()}
+        gone |= {key for key in kept if key[0] in stored and self.is_whole(key, graph)}
+        return inside, {key: count for key, count in kept.items() if key not in gone}
 
     def segment(self, planned: PlannedSegment, stored: frozenset[str]) -> tuple[float, Saved]:
         """Bytes kept inside, and what is kept of values from outside. What an iteration leaves the next one enters."""
