@@ -46,7 +46,7 @@ def test_units() -> None:
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(TEXT.replace("size = 16", "size = 4"))
+    path.write_text(TEXT.replace("size = 128", "size = 4"))
     assert load_machine(str(path)).devices == 32
 
 
