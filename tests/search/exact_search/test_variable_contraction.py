@@ -46,10 +46,7 @@ def test_a_chain_is_one_price_between_its_ends() -> None:
     costs = tuple(rng.random(LAYOUTS) for _ in range(count))
     ports = [Port(number, np.arange(LAYOUTS), LAYOUTS) for number in range(count)]
     tables = [rng.random((LAYOUTS, LAYOUTS)) for _ in range(count)]
-    chain = [
-        Tensor(f"t{number}", ports[number], (ports[number + 1],), tables[number])
-        for number in range(count - 1)
-    ]
+    chain = [Tensor(f"t{number}", ports[number], (ports[number + 1],), tables[number]) for number in range(count - 1)]
     ends = Tensor("shared", ports[-1], (ports[0], ports[-1]), tables[-1])
     part = Part(costs, tuple(map(str, range(count))), (*chain, ends))
     contracted = contract(part, everything(part))
