@@ -68,5 +68,5 @@ def untried() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def pool() -> Iterator[RankPool]:
     """One pool for all tests of a process that run programs on ranks: starting ranks takes seconds."""
-    with RankPool(4) as ranks:
+    with RankPool(8) as ranks:
         yield ranks

@@ -113,9 +113,9 @@ def launches(rank: int, ranks: int, program: str, bucket_bytes: int) -> list[str
     with load_program(Path(program)) as module:
         model = module.Model(module.build_mesh("cpu"), bucket_bytes=bucket_bytes)
         model.initialise(0)
-        send, add = model.sync._send, model.sync._add
+        send, add = model.sync._send, model.sync.add
         model.sync._send = lambda key: (events.append("send"), send(key))[1]
-        model.sync._add = lambda *given: (events.append("use"), add(*given))[1]
+        model.sync.add = lambda *given: (events.append("use"), add(*given))[1]
         batch = {
             name: torch.randn(spec.shape)
             if spec.integer_range is None
@@ -126,3 +126,55 @@ def launches(rank: int, ranks: int, program: str, bucket_bytes: int) -> list[str
         events.append("backward done")
         model.synchronise()
     return events
+
+
+def compiled(rank: int, ranks: int, program: str) -> tuple[float, float]:
+    """A step of the program as one graph of torch.compile: the largest differences of loss and gradients from eager."""
+    import torch
+
+    with load_program(Path(program)) as module:
+        model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
+        model.initialise(0)
+        source = torch.Generator().manual_seed(0)
+        batch = {
+            name: torch.randn(spec.shape, generator=source, dtype=torch.float64)
+            if spec.integer_range is None
+            else torch.randint(spec.integer_range, spec.shape, generator=source)
+            for name, spec in module.INPUTS.items()
+        }
+        results = []
+        for call in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
+            model.zero_grad()
+            loss = call(**batch)[0]
+            loss.backward()
+            model.synchronise()
+            results.append((loss.detach(), [parameter.grad for parameter in model.parameters()]))
+    (loss, gradients), (other, others) = results
+    worst = max(float((a - b).abs().max()) for a, b in zip(gradients, others, strict=True))
+    return float((loss - other).abs()), worst
+
+
+def activations(rank: int, ranks: int, program: str) -> int:
+    """Bytes of every storage that autograd keeps in a forward pass, once; those of parameters and buffers left out."""
+    import torch
+
+    found: dict[int, torch.Tensor] = {}
+    with load_program(Path(program)) as module:
+        model = module.Model(module.build_mesh("cpu") if ranks > 1 else None)
+        model.initialise(0)
+        own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+
+        def save(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.untyped_storage().data_ptr() not in own:
+                found[tensor.untyped_storage().data_ptr()] = tensor  # kept alive: no storage is used twice
+            return tensor
+
+        batch = {
+            name: torch.randn(spec.shape)
+            if spec.integer_range is None
+            else torch.randint(spec.integer_range, spec.shape)
+            for name, spec in module.INPUTS.items()
+        }
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+            model(**batch)
+    return sum(tensor.untyped_storage().nbytes() for tensor in found.values())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Iterable, Iterator
+from itertools import permutations, product
 from pathlib import Path
 from random import Random
 
@@ -14,10 +15,11 @@ from tests.graph.simulation import decode, encode
 from unity_dsl.emit.conversion_text import Collectives, conversion_name
 from unity_dsl.emit.program_text import render_collectives, render_model, render_parallel, write_down
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.graph.collective_steps import StepKind
+from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.graph import Model
-from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, nest
+from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
 from unity_dsl.graph.layout_codes import all_layouts
+from unity_dsl.graph.layout_conversion import Conversion
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
@@ -41,8 +43,23 @@ def library() -> Library:
     return load_library()
 
 
+Case = tuple[Layout, Layout, Conversion]
+
+
+def conversions(
+    pairs: Iterable[tuple[Layout, Layout]], shape: tuple[int, ...], mesh: Mesh, library: Library
+) -> list[Case]:
+    converting = conversions_on(mesh, library)
+    return [(source, target, converting.conversion(source, target, shape, 1e6)) for source, target in pairs]
+
+
+def every_layout(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
+    """In mesh order and not."""
+    return all_layouts(shape, mesh)[0].layouts(tuple(range(len(shape))))
+
+
 def check_conversions(
-    pairs: list[tuple[Layout, Layout]],
+    cases: list[Case],
     shape: tuple[int, ...],
     mesh: Mesh,
     library: Library,
@@ -53,19 +70,19 @@ def check_conversions(
     """Values and cotangents of random local terms, sent through the emitted functions and put together again."""
     collectives = Collectives(mesh, library, conversions_on(mesh, library))
     rng = np.random.default_rng(0)
-    cases, expected = [], []
-    for source, target in pairs:
-        found = collectives.conversion(source, target, shape, 1e6, gradient=True)
-        if found is None:
+    given, expected = [], []
+    for source, target, steps in cases:
+        if not steps.forward and not steps.backward:
             continue
+        name = collectives.function(steps, shape, conversion_name(source, target, mesh), "").name
         value, cotangent = (rng.integers(-9, 9, shape).astype(float) for _ in range(2))
-        given = encode(value, source, mesh, rng, library), encode(cotangent, target.transpose, mesh, rng, library)
-        cases.append((found.name, *given))
+        there, back = encode(value, source, mesh, rng, library), encode(cotangent, target.transpose, mesh, rng, library)
+        given.append((name, there, back))
         expected.append((source, target, value, cotangent))
     path = folder / "parallel.py"
     path.write_text(render_collectives("conversions", collectives))
-    results = pool.run(ranks.convert_all, str(path), mesh.degrees, cases, dtype, ranks=mesh.size)
-    assert cases
+    results = pool.run(ranks.convert_all, str(path), mesh.degrees, given, dtype, ranks=mesh.size)
+    assert given
     for (source, target, value, cotangent), *held in zip(expected, *results, strict=True):
         made = decode([y for y, _ in held], target, shape, mesh, library)
         np.testing.assert_array_equal(made, value, f"{source} -> {target}")
@@ -74,9 +91,66 @@ def check_conversions(
     return collectives
 
 
-def every_layout(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
-    """In mesh order and not."""
-    return all_layouts(shape, mesh)[0].layouts(tuple(range(len(shape))))
+def layout_of(kinds: dict[int, Kind], others: Iterable[Kind], mesh: Mesh) -> Layout:
+    rest = iter(others)
+    return Layout(tuple(kinds[axis] if axis in kinds else next(rest) for axis in range(len(mesh.axes))))
+
+
+def steps_over(axes: tuple[int, ...], others: tuple[Kind, ...], mesh: Mesh) -> Iterator[Case]:
+    """A conversion for every kind of step over a group, with the step of its adjoint; other axes stay as they are."""
+
+    def all_of(kind: Kind) -> Layout:
+        return layout_of(dict.fromkeys(axes, kind), others, mesh)
+
+    def nested(dim: int, order: tuple[int, ...] = axes) -> Layout:
+        return layout_of({axis: Shard(dim, place) for place, axis in enumerate(order)}, others, mesh)
+
+    def pair(there: Step, back: Step | None) -> Conversion:
+        return Conversion((there,), () if back is None else (back,))
+
+    def swap(kind: StepKind, source: Layout, target: Layout) -> Case:
+        back = Step(kind, axes, source=target.transpose, target=source.transpose)
+        return source, target, pair(Step(kind, axes, source=source, target=target), back)
+
+    gather, cut = Step(StepKind.ALL_GATHER, axes, 0), Step(StepKind.SLICE, axes, 0)
+    scatter, pad = Step(StepKind.REDUCE_SCATTER, axes, 0), Step(StepKind.PAD, axes, 0)
+    add, mask = Step(StepKind.ALL_REDUCE, axes), Step(StepKind.MASK, axes)
+    yield all_of(Invariant()), nested(0), pair(cut, gather)
+    yield nested(0), all_of(Invariant()), pair(gather, cut)
+    yield all_of(Partial()), nested(0), pair(scatter, gather)
+    yield nested(0), all_of(Partial()), pair(pad, cut)
+    yield all_of(Partial()), all_of(Invariant()), pair(add, None)
+    yield all_of(Replicate()), all_of(Partial()), pair(mask, mask)
+    to_rows, to_columns = (Step(StepKind.ALL_TO_ALL, axes, dim, 1 - dim) for dim in (1, 0))
+    yield nested(0), nested(1), pair(to_columns, to_rows)
+    for order in permutations(axes):
+        if order != axes:
+            yield swap(StepKind.PERMUTE, nested(0), nested(0, order))
+            yield swap(StepKind.EXCHANGE, nested(0), nested(0, order))
+            first, last = axes[0], axes[-1]
+            for absent in (Invariant(), Replicate(), Partial()):
+                one, other = (dict.fromkeys(axes, absent) | {axis: Shard(1)} for axis in (first, last))
+                ends = (layout_of(kinds, others, mesh) for kinds in (one, other))
+                yield swap(StepKind.PERMUTE, *ends)
+
+
+@pytest.mark.parametrize("degrees", [(2, 2), (2, 2, 2)])
+def test_every_step_over_every_group(
+    degrees: tuple[int, ...], pool: RankPool, library: Library, tmp_path: Path
+) -> None:
+    """Groups of several mesh axes in any order, other axes holding what they hold."""
+    mesh = mesh_of(*degrees)
+    kinds: list[Kind] = [Invariant(), Replicate(), Partial()]
+    cases = []
+    for size in range(1, len(degrees) + 1):
+        for axes in permutations(range(len(degrees)), size):
+            others = Random(str(axes)).choices(kinds, k=len(degrees) - size)
+            cases += steps_over(axes, tuple(others), mesh)
+    collectives = check_conversions(cases, (8, 16), mesh, library, pool, tmp_path)
+    assert {step.function for text in collectives.functions for step in text.forward} == {
+        *("block", "first_only", "pad", "all_gather", "all_reduce", "reduce_scatter", "all_to_all"),
+        *("exchange", "permute"),
+    }
 
 
 @pytest.mark.parametrize("degrees", [(2,), (4,), (2, 2)])
@@ -85,9 +159,11 @@ def test_every_conversion_is_its_index_map(
 ) -> None:
     mesh, shape = mesh_of(*degrees), (4, 8)
     layouts = every_layout(shape, mesh)
-    collectives = check_conversions(list(product(layouts, layouts)), shape, mesh, library, pool, tmp_path)
+    collectives = check_conversions(
+        conversions(product(layouts, layouts), shape, mesh, library), shape, mesh, library, pool, tmp_path
+    )
     if len(degrees) > 1:
-        assert collectives.reordered and collectives.tables
+        assert collectives.reordered and collectives.planned
         kinds = {step.function for text in collectives.functions for step in (*text.forward, *text.backward)}
         assert len(kinds) == len(StepKind)
 
@@ -96,12 +172,15 @@ def test_every_conversion_is_its_index_map(
 def test_every_conversion_in_other_types(dtype: str, pool: RankPool, library: Library, tmp_path: Path) -> None:
     mesh, shape = mesh_of(2), (4, 2)
     layouts = every_layout(shape, mesh)
-    check_conversions(list(product(layouts, layouts)), shape, mesh, library, pool, tmp_path, dtype)
+    check_conversions(
+        conversions(product(layouts, layouts), shape, mesh, library), shape, mesh, library, pool, tmp_path, dtype
+    )
 
 
 def test_conversions_of_a_scalar(pool: RankPool, library: Library, tmp_path: Path) -> None:
-    layouts = every_layout((), mesh_of(2, 2))
-    check_conversions(list(product(layouts, layouts)), (), mesh_of(2, 2), library, pool, tmp_path)
+    mesh = mesh_of(2, 2)
+    layouts = every_layout((), mesh)
+    check_conversions(conversions(product(layouts, layouts), (), mesh, library), (), mesh, library, pool, tmp_path)
 
 
 def test_a_users_cut(pool: RankPool, tmp_path: Path) -> None:
@@ -111,7 +190,7 @@ def test_a_users_cut(pool: RankPool, tmp_path: Path) -> None:
     layouts = [nest(choice) for choice in product(kinds, repeat=2)]
     rng = Random(0)
     pairs = rng.sample(list(product(layouts, layouts)), 60)
-    check_conversions(pairs, (8, 4), mesh, library, pool, tmp_path)
+    check_conversions(conversions(pairs, (8, 4), mesh, library), (8, 4), mesh, library, pool, tmp_path)
 
 
 def test_names_say_what_happens() -> None:
@@ -241,3 +320,11 @@ def test_gradients_are_sent_while_the_backward_goes_on(pool: RankPool, library: 
     assert events[:2] == ["use", "use"], "the second layer used `v` and `w`; only `v` is complete"
     events = pool.run(ranks.launches, program, 1 << 30, ranks=2)[0]
     assert events[-2:] == ["backward done", "send"] and events.count("send") == 1
+
+
+def test_a_step_is_one_graph_of_torch_compile(pool: RankPool, library: Library, tmp_path: Path) -> None:
+    """Conversions, their adjoints and the sums of gradients, without a break."""
+    program = write(random_plan(tied(library), mesh_of(2, 2), library, Random(10)), library, tmp_path / "program")
+    text = (Path(program) / "parallel.py").read_text()
+    assert all(word in text for word in ("parameter_conversion(", " Exchange(", " Permutation("))
+    assert max(max(pair) for pair in pool.run(ranks.compiled, program, ranks=4)) < 1e-12

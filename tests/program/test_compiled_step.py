@@ -70,7 +70,9 @@ def batch(step: int) -> dict[str, Tensor]:
     return {name: torch.randint(10, (4, 3), generator=source) for name in ("tokens", "target")}
 
 
-@pytest.mark.parametrize(("ranks", "choices"), [(1, {}), (2, {"strategy": "single"})])
+@pytest.mark.parametrize(
+    ("ranks", "choices"), [(1, {}), (2, {"strategy": "data_parallel"}), (2, {"pins": ("table=S0", "layer.w=S1")})]
+)
 def test_a_compiled_step_is_the_step(
     compile_program: Compile, pool: RankPool, ranks: int, choices: dict[str, Any]
 ) -> None:

@@ -18,6 +18,7 @@ FALSE = rules_of("false")
 UNSHOWN = {
     "device_axes_exchanged": "same_layout",
     "contradictory_conditions": "inhabited",
+    "numbers_that_cannot_be": "inhabited",
     "slice_from_half_a_position": "same_shape",
     "operand_aligned_at_the_back": "same_shape",
     "kernels_longer_than_rows": "same_shape",

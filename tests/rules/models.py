@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from random import Random
 
@@ -15,7 +17,15 @@ from unity_dsl.graph.graph import Graph, Model, Segment, Value
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.prove.normal_form.polynomial import product
 from unity_dsl.prove.refutation.numeric_run import Run, witness_sizes
-from unity_dsl.prove.translation.rule_forms import Ranks, attribute_value, input_dims, number_of
+from unity_dsl.prove.translation.real_conditions import drawn_reals, numbers_at, value_at
+from unity_dsl.prove.translation.rule_forms import (
+    Ranks,
+    attribute_value,
+    expressions,
+    input_dims,
+    number_of,
+    views_at,
+)
 from unity_dsl.prove.translation.symbolic_sizes import valued
 from unity_dsl.rules.graph_match import matches
 from unity_dsl.rules.rewrite import rewrite
@@ -137,9 +147,28 @@ class _Text:
         views = found.views(ranks)
         assert views is not None
         self.views = views
+        self.numbers = self.drawn()
+
+    def drawn(self) -> Mapping[str, Fraction]:
+        """Real numbers for which all attributes are floats."""
+        found = self.found
+        calls = [expr for expr in expressions(found.rule) if isinstance(expr, GraphCall)]
+        real = [value for call in calls for _, value in call.attributes if found.is_real(value)]
+        for seed in range(100):
+            drawn = drawn_reals(found.claim, sorted(found.claim.reals), self.sizes, seed)
+            assert drawn is not None
+            reals = {name: Fraction(value) for name, value in drawn.items()}
+            numbers = numbers_at(found.claim, self.sizes, reals)
+            with suppress(ZeroDivisionError):
+                values = [value_at(expr, numbers) for expr in real]
+                if all(value.denominator.bit_count() == 1 for value in values) and all(reals.values()):
+                    return numbers
+        raise AssertionError("no numbers are found")
 
     def model(self) -> str:
-        run = Run(self.found.rule, self.found.claim, library(), self.ranks, self.views, self.sizes)
+        rule, declared = self.found.with_operands
+        views = views_at(rule, self.found.claim, declared, self.ranks, self.sizes)
+        run = Run(rule, self.found.claim, declared, self.ranks, views, self.sizes)
         assert run.difference(0) is None
         lines = ["model left[unused = 1]"]
         for tensor in self.found.rule.inputs:
@@ -160,7 +189,7 @@ class _Text:
                 lines.append(f"  {', '.join(names)} = {self.text(expr)}")
         losses = []
         for number, expr in enumerate(self.found.rule.left):
-            made = run.value(expr)
+            made = run.value(rule.left[number])
             shape = list(made.array.shape)
             lines += self.result(f"result{number}", expr)
             compared = f"result{number}"
@@ -195,7 +224,12 @@ class _Text:
                 return f"{f'({inner})' if isinstance(operand, GraphView) else inner}[{sides[0]}] -> [{sides[1]}]"
             case GraphCall(name, arguments):
                 claim = self.found.claim
-                given = [(key, number_of(attribute_value(value, claim), self.sizes)) for key, value in expr.attributes]
+                given = [
+                    (key, float(value_at(value, self.numbers)))
+                    if self.found.is_real(value)
+                    else (key, number_of(attribute_value(value, claim), self.sizes))
+                    for key, value in expr.attributes
+                ]
                 settings = ", ".join(f"{key}={value}" for key, value in given)
                 return f"{name}({', '.join(map(self.text, arguments))}{'; ' if given else ''}{settings})"
         raise TypeError(expr)

@@ -13,6 +13,7 @@ from tests.prove.cases import library, rule_of, rules_of
 from unity_dsl.graph.graph import Model, Node
 from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.rules.graph_match import Match, TooMany, is_commutative, matches
+from unity_dsl.rules.rewrite import rewrite
 from unity_dsl.rules.substitution import substitution_of
 from unity_dsl.syntax.ast import Name
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, RuleDecl
@@ -276,8 +277,8 @@ def test_most_proved_rules_can_be_used() -> None:
         *("linear_slice_weights", "sum_range_split", "max_over_merged_axes"),
         # The common factors that `a * b == c * d` says its sizes have: the tensors determine their products only.
         *("mean_over_equal_numbers", "flat_tensors_of_one_size"),
-        # A random operator, whose numbers belong to one place of the model.
-        "dropout_of_divided_rows",
+        # Random operators, whose numbers belong to one place of the model.
+        *("dropout_of_divided_rows", "factor_through_dropout"),
     }
 
 
@@ -297,3 +298,56 @@ def test_looking_for_matches_ends() -> None:
     model = model_of("x0 = w", *(f"x{n + 1} = relu(x{n})" for n in range(30)), "y = x30")
     with pytest.raises(TooMany):
         list(matches(substitution(rule), model))
+
+
+# ---------------------------------------------------------------------------------------------- real numbers
+
+
+def numbers(rule: str, *lines: str) -> list[dict[str, str]]:
+    """What the real numbers of a rule are, match by match."""
+    made = substitution(rule_of(rule))
+    told = found(rule, model_of(*lines))
+    return [{name: str(match.numbers[name]) for name in sorted(made.reals)} for match in told]
+
+
+def test_real_numbers_are_read_off_exactly() -> None:
+    rule = "rule r(x: [a, b])\n  scale(scale(x; factor=c); factor=d) => scale(x; factor=c * d)\n"
+    lines = "u = scale(w; factor=0.1)", "y = scale(u; factor=-3)"
+    assert numbers(rule, *lines) == [{"c": "1/10", "d": "-3"}]
+
+
+@pytest.mark.parametrize(
+    ("condition", "factor", "matched"),
+    [
+        ("c >= 0", 0, True),
+        ("c >= 0", -1, False),
+        ("c != 0", 0, False),
+        ("c <= 1 / b", 0.25, True),
+        ("c <= 1 / b", 0.5, False),
+        ("c == 0.1 * 3", 0.3, True),
+        ("2 * c == 1", 0.25, False),
+    ],
+)
+def test_a_number_meets_the_conditions(condition: str, factor: float, matched: bool) -> None:
+    rule = f"rule r(x: [a, b])\n  where {condition}\n  relu(scale(x; factor=c)) => scale(relu(x); factor=c)\n"
+    assert bool(numbers(rule, f"u = scale(w; factor={factor})", "y = relu(u)")) is matched
+
+
+def test_a_number_stands_for_one_value() -> None:
+    rule = "rule r(x: [a, b])\n  scale(scale(x; factor=c); factor=1 / c) => x\n"
+    assert numbers(rule, "u = scale(w; factor=4)", "y = scale(u; factor=0.25)") == [{"c": "4"}]
+    assert not numbers(rule, "u = scale(w; factor=4)", "y = scale(u; factor=0.5)")
+    assert not numbers(rule, "u = scale(w; factor=0)", "y = scale(u; factor=0)")
+
+
+@pytest.mark.parametrize("factor", ["1e-200", "1e200"])
+def test_a_number_that_no_float_has_is_not_put_in(factor: str) -> None:
+    rule = rule_of("rule r(x: [a, b])\n  scale(scale(x; factor=c); factor=d) => scale(x; factor=c * d)\n")
+    model = model_of(f"u = scale(w; factor={factor})", f"y = scale(u; factor={factor})")
+    (match,) = found(rule, model)
+    assert rewrite(model, match) == "an attribute that no float has"
+
+
+def test_a_number_that_the_left_side_leaves_open_is_told() -> None:
+    rule = rule_of("rule r(x: [a])\n  where c > 0\n  scale(x; factor=c * c) => scale(scale(x; factor=c); factor=c)\n")
+    assert substitution_of(rule, library()) == "nothing on its left determines the number `c`"

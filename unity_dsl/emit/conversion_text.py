@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, product
+from itertools import groupby
 
 from ..graph.collective_steps import Step, StepKind
-from ..graph.declared_slices import positions_of
-from ..graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
+from ..graph.layout import PARTITION, Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from ..graph.layout_conversion import Conversion, Conversions
-from ..graph.layout_exchange import transfers
 from ..index.library import Library
 from ..syntax.ast import ReductionKind
+from .exchange_text import crossed, exchange_arguments, permuted
+from .positions_text import PositionsFunction, positions_function
 from .program_names import Names
+from .source_lines import above, broken
 
 DEFERRED = frozenset({StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER})
 """Last steps of a parameter's gradient that GradientSync takes over."""
+
+_FUNCTIONS = {
+    StepKind.SLICE: "block",
+    StepKind.MASK: "first_only",
+    StepKind.PAD: "pad",
+    StepKind.ALL_GATHER: "all_gather",
+    StepKind.ALL_REDUCE: "all_reduce",
+    StepKind.REDUCE_SCATTER: "reduce_scatter",
+    StepKind.ALL_TO_ALL: "all_to_all",
+}
+"""The function of parallel.py for a step whose group says who has which part."""
+
+_PLANNED = frozenset({StepKind.EXCHANGE, StepKind.PERMUTE})
+"""Steps of which the emitted program plans at its start who sends what to whom."""
 
 
 @dataclass(frozen=True)
@@ -28,22 +44,29 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Table:
-    """The transfers of an exchange, as text, and the local shape of what it makes. No group where nothing travels."""
+class Planned:
+    """An exchange or a permutation as an attribute of the groups' object: `code` makes it, `layouts` says of what."""
 
     name: str
-    group: Group | None
-    shape: tuple[int, ...]
-    rows: tuple[str, ...]
+    code: str
+    layouts: str
+
+    @property
+    def lines(self) -> list[str]:
+        return [*above(self.layouts), *broken(f"self.{self.name} = {self.code}")]
 
 
 @dataclass(frozen=True)
 class StepText:
-    """A step as the template writes it: a function, its arguments after the tensor, and words about it."""
+    """A step as the template writes it: a function, its arguments after the tensor, and an attribute of the groups."""
 
     function: str
-    arguments: tuple[str, ...]
-    words: str
+    arguments: tuple[int, ...]
+    needs: str
+
+    @property
+    def code(self) -> str:
+        return f"({', '.join([self.function, *map(str, self.arguments), json.dumps(self.needs)])})"
 
 
 @dataclass(frozen=True)
@@ -51,19 +74,27 @@ class ConversionText:
     """One function of parallel.py. `deferred` is the last step of a parameter's gradient, which GradientSync does."""
 
     name: str
-    class_name: str
     layouts: str
     forward: tuple[StepText, ...]
     backward: tuple[StepText, ...]
     deferred: StepText | None = None
 
     @property
-    def backward_words(self) -> list[str]:
-        words = [step.words for step in self.backward]
-        return words if self.deferred is None else [*words, f"{self.deferred.words}, by GradientSync"]
+    def steps(self) -> tuple[StepText, ...]:
+        return *self.forward, *self.backward, *([self.deferred] if self.deferred else [])
+
+    @property
+    def lines(self) -> list[str]:
+        """The statement that makes the function."""
+        steps = {"forward": self.forward, "backward": self.backward}
+        given = [f"{end}=[{', '.join(step.code for step in found)}]" for end, found in steps.items() if found]
+        if self.deferred is None:
+            return [*above(self.layouts), *broken(f"{self.name} = conversion({', '.join(given)})")]
+        given.append(f"last={self.deferred.code}")
+        return [*above(self.layouts), *broken(f"{self.name} = parameter_conversion({', '.join(given)})")]
 
 
-_Key = tuple[tuple[Step, ...], tuple[Step, ...], bool, tuple[int, ...] | None]
+_Key = tuple[tuple[Step, ...], tuple[Step, ...], bool, tuple[tuple[int, int], ...]]
 
 
 @dataclass
@@ -76,7 +107,8 @@ class Collectives:
     names: Names = field(default_factory=Names)
     groups: dict[tuple[int, ...], Group] = field(default_factory=dict)
     conversions: dict[_Key, ConversionText] = field(default_factory=dict)
-    tables: dict[tuple[Layout, Layout, tuple[int, ...]], Table] = field(default_factory=dict)
+    planned: dict[tuple[Step, tuple[tuple[int, int], ...]], Planned] = field(default_factory=dict)
+    positions: dict[str, PositionsFunction] = field(default_factory=dict)
     reductions: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -99,19 +131,18 @@ class Collectives:
         found = self.converting.conversion(source, target, shape, count)
         if not found.forward and not (gradient and found.backward):
             return None
-        return self._function(
-            found, shape, conversion_name(source, target, self.mesh), parameter, _words(source, target, self.mesh)
-        )
+        name = conversion_name(source, target, self.mesh)
+        return self.function(found, shape, name, changes(source, target, self.mesh), parameter=parameter)
 
     def replicate(self, axes: tuple[int, ...]) -> str:
         found = Conversion((), (Step(StepKind.ALL_REDUCE, axes),))
         name = f"replicate_{self._axis_names(axes)}"
-        return self._function(found, (), name, False, f"{', '.join(self._axes(axes))}: I -> R").name
+        return self.function(found, (), name, f"{', '.join(self._axes(axes))}: I -> R").name
 
     def reduce(self, axes: tuple[int, ...]) -> str:
         found = Conversion((Step(StepKind.ALL_REDUCE, axes),), ())
         name = f"reduce_{self._axis_names(axes)}"
-        return self._function(found, (), name, False, f"{', '.join(self._axes(axes))}: P -> I").name
+        return self.function(found, (), name, f"{', '.join(self._axes(axes))}: P -> I").name
 
     def reduce_over(self, kind: ReductionKind, free: bool) -> str:
         name = f"{kind.value}_over" + ("_detached" if free else "")
@@ -123,6 +154,22 @@ class Collectives:
             self.groups[axes] = Group(self._axis_names(axes), axes)
         return self.groups[axes].name
 
+    def function(
+        self, found: Conversion, shape: tuple[int, ...], name: str, layouts: str, *, parameter: bool = False
+    ) -> ConversionText:
+        """The function that takes these steps. `layouts` are words about it, of a tensor of this shape."""
+        parameter = parameter and bool(found.backward) and found.backward[-1].kind in DEFERRED
+        extents = {extent for step in (*found.forward, *found.backward) for extent in _extents(step, shape)}
+        key = found.forward, found.backward, parameter, tuple(sorted(extents))
+        if key not in self.conversions:
+            name = self.names.fresh(f"parameter_{name}" if parameter else name)
+            forward, backward = (
+                [self._step(step, shape) for step in steps] for steps in (found.forward, found.backward)
+            )
+            deferred = backward.pop() if parameter else None
+            self.conversions[key] = ConversionText(name, layouts, tuple(forward), tuple(backward), deferred)
+        return self.conversions[key]
+
     # ------------------------------------------------------------------------------------------ written down
 
     @property
@@ -132,62 +179,49 @@ class Collectives:
     @property
     def steps(self) -> frozenset[str]:
         """The step functions that anything uses."""
-        steps = {step.function for text in self.functions for step in (*text.forward, *text.backward)}
-        return frozenset(steps)
+        return frozenset(step.function for text in self.functions for step in text.steps)
 
     @property
     def reordered(self) -> bool:
         """Whether a group's order differs from that of the mesh."""
         return any(list(group.axes) != sorted(group.axes) for group in self.groups.values())
 
-    def _function(
-        self, found: Conversion, shape: tuple[int, ...], name: str, parameter: bool, layouts: str
-    ) -> ConversionText:
-        parameter = parameter and bool(found.backward) and found.backward[-1].kind in DEFERRED
-        exchanges = any(step.source is not None for step in (*found.forward, *found.backward))
-        key = found.forward, found.backward, parameter, shape if exchanges else None
-        if key not in self.conversions:
-            name = self.names.fresh(f"parameter_{name}" if parameter else name)
-            backward = [self._step(step, shape) for step in found.backward]
-            deferred = backward.pop() if parameter else None
-            self.conversions[key] = ConversionText(
-                name,
-                "".join(part.capitalize() for part in name.split("_")),
-                layouts,
-                tuple(self._step(step, shape) for step in found.forward),
-                tuple(backward),
-                deferred,
-            )
-        return self.conversions[key]
-
     def _step(self, step: Step, shape: tuple[int, ...]) -> StepText:
-        over = f"over {', '.join(self._axes(step.axes))}"
-        group = f"groups.{self.group(step.axes)}" if step.source is None else ""
+        if step.kind in _PLANNED:
+            return StepText(step.kind.value, (), self._planned(step, shape).name)
         match step.kind:
-            case StepKind.SLICE:
-                return StepText("block", (str(step.dim), group), f"keep a block of dimension {step.dim} {over}")
-            case StepKind.MASK:
-                return StepText("first_only", (group,), f"keep the first copy {over}")
-            case StepKind.PAD:
-                return StepText(
-                    "pad", (str(step.dim), group), f"put the block into zeros along dimension {step.dim} {over}"
-                )
-            case StepKind.ALL_GATHER:
-                return StepText("all_gather", (str(step.dim), group), f"all-gather dimension {step.dim} {over}")
-            case StepKind.ALL_REDUCE:
-                return StepText("all_reduce", (group,), f"all-reduce {over}")
-            case StepKind.REDUCE_SCATTER:
-                return StepText("reduce_scatter", (str(step.dim), group), f"reduce-scatter dimension {step.dim} {over}")
+            case StepKind.MASK | StepKind.ALL_REDUCE:
+                arguments: tuple[int, ...] = ()
             case StepKind.ALL_TO_ALL:
-                words = f"all-to-all {over}: dimension {step.to_dim} is cut, dimension {step.dim} joined"
-                return StepText("all_to_all", (str(step.dim), str(step.to_dim), group), words)
-            case StepKind.PERMUTE | StepKind.EXCHANGE:
-                table = self._table(step, shape)
-                size = f"({', '.join(map(str, table.shape))}{',' if len(table.shape) == 1 else ''})"
-                if table.group is None:
-                    return StepText("rearrange", (table.name, size, "groups.rank"), "keep slices")
-                arguments = table.name, size, f"groups.{table.group.name}", "groups.rank"
-                return StepText("exchange", arguments, f"exchange slices {over}")
+                arguments = step.dim, step.to_dim
+            case _:
+                arguments = (step.dim,)
+        return StepText(_FUNCTIONS[step.kind], arguments, self.group(step.axes))
+
+    def _planned(self, step: Step, shape: tuple[int, ...]) -> Planned:
+        assert step.source is not None and step.target is not None
+        key = step, _extents(step, shape)
+        if key not in self.planned:
+            if step.kind is StepKind.EXCHANGE:
+                axes = crossed(step.source, step.target, shape, self.mesh, self.library)
+                arguments = exchange_arguments(step, shape, self.mesh, self.library, self._positions)
+            else:
+                moved = permuted(step, shape, self.mesh)
+                axes, arguments = moved.axes, moved.arguments(self.mesh)
+            group = f"self.{self.group(axes)}" if axes else "None"
+            made = "Exchange" if step.kind is StepKind.EXCHANGE else "Permutation"
+            count = 1 + sum(other.kind is step.kind for other, _ in self.planned)
+            self.planned[key] = Planned(
+                f"{step.kind.value}_{count}",
+                f"{made}({', '.join(['mesh', group, *arguments])})",
+                changes(step.source, step.target, self.mesh),
+            )
+        return self.planned[key]
+
+    def _positions(self, by: str) -> PositionsFunction:
+        if by not in self.positions:
+            self.positions[by] = positions_function(self.names.fresh(f"{by}_positions"), self.library.parallels[by])
+        return self.positions[by]
 
     def _axes(self, axes: Sequence[int]) -> list[str]:
         return [self.mesh.axes[axis].name for axis in axes]
@@ -195,95 +229,13 @@ class Collectives:
     def _axis_names(self, axes: Sequence[int]) -> str:
         return _joined(self._axes(axes))
 
-    # ------------------------------------------------------------------------------------------ exchanges
 
-    def _table(self, step: Step, shape: tuple[int, ...]) -> Table:
-        assert step.source is not None and step.target is not None
-        key = step.source, step.target, shape
-        if key not in self.tables:
-            moved = transfers(step.source, step.target, shape, self.mesh, self.library)
-            local = all(move.giver == move.taker for move in moved)
-            group = None if local else self._spanning(step.axes, [(move.giver, move.taker) for move in moved])
-            sends: dict[tuple[int, int], list[str]] = {}
-            takes: dict[tuple[int, int], list[str]] = {}
-            for move in moved:
-                for piece in product(*map(_runs, move.taken_from, move.put_at)):
-                    sends.setdefault((move.giver, move.taker), []).append(_slices(run[0] for run in piece))
-                    takes.setdefault((move.taker, move.giver), []).append(_slices(run[1] for run in piece))
-            rows = []
-            for rank in range(self.mesh.size):
-                members = [rank] if group is None else list(self._members(rank, group.axes))
-                out, into = ([found.get((rank, member), []) for member in members] for found in (sends, takes))
-                if group is None:
-                    rows.append(f"({_listed(out[0])}, {_listed(into[0])})")
-                else:
-                    rows.append(f"({_nested(out)}, {_nested(into)})")
-            here = self.mesh.coordinates(0)
-            shape_here = tuple(
-                len(positions_of(step.target, dim, extent, self.mesh, here, self.library))
-                for dim, extent in enumerate(shape)
-            )
-            self.tables[key] = Table(f"EXCHANGE_{len(self.tables) + 1}", group, shape_here, tuple(rows))
-        return self.tables[key]
-
-    def _spanning(self, axes: tuple[int, ...], pairs: list[tuple[int, int]]) -> Group:
-        """The group of these axes, and of any others that a transfer crosses."""
-        crossed = set(axes)
-        for giver, taker in pairs:
-            places = zip(self.mesh.coordinates(giver), self.mesh.coordinates(taker), strict=True)
-            crossed |= {axis for axis, (there, here) in enumerate(places) if there != here}
-        wanted = tuple(sorted(crossed))
-        self.group(wanted)
-        return self.groups[wanted]
-
-    def _members(self, rank: int, axes: tuple[int, ...]) -> Iterator[int]:
-        here = list(self.mesh.coordinates(rank))
-        for choice in product(*(range(self.mesh.axes[axis].degree) for axis in axes)):
-            for axis, coordinate in zip(axes, choice, strict=True):
-                here[axis] = coordinate
-            yield self.mesh.rank(here)
-
-
-_Run = tuple[int, int, int]
-
-
-def _runs(taken: tuple[int, ...], put: tuple[int, ...]) -> list[tuple[_Run, _Run]]:
-    """Positions on both sides as pairs of slices (start, stop, step), each as long as possible."""
-    found = []
-    start = 0
-    while start < len(taken):
-        stop = start + 1
-        if stop < len(taken):
-            steps = taken[stop] - taken[start], put[stop] - put[start]
-            while (
-                min(steps) > 0
-                and stop < len(taken)
-                and steps == (taken[stop] - taken[stop - 1], put[stop] - put[stop - 1])
-            ):
-                stop += 1
-        else:
-            steps = 1, 1
-        last = stop - 1
-        one = (taken[start], taken[last] + 1, max(1, steps[0]))
-        two = (put[start], put[last] + 1, max(1, steps[1]))
-        found.append((one, two))
-        start = stop
-    return found
-
-
-def _slices(runs: Iterator[_Run]) -> str:
-    texts = [
-        f"slice({start}, {stop})" if step == 1 else f"slice({start}, {stop}, {step})" for start, stop, step in runs
-    ]
-    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-
-
-def _nested(members: list[list[str]]) -> str:
-    return f"[{', '.join(map(_listed, members))}]"
-
-
-def _listed(pieces: list[str]) -> str:
-    return f"[{', '.join(pieces)}]"
+def _extents(step: Step, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The dimensions that an exchange cuts, with their extents: on these alone it depends."""
+    if step.kind is not StepKind.EXCHANGE or step.source is None or step.target is None:
+        return ()
+    kinds = (*step.source.kinds, *step.target.kinds)
+    return tuple((dim, shape[dim]) for dim in sorted({kind.dim for kind in kinds if isinstance(kind, Cut)}))
 
 
 # ---------------------------------------------------------------------------------------------- names
@@ -339,10 +291,17 @@ def _verb(before: Kind, after: Kind) -> str:
     raise AssertionError(f"no conversion from {before} to {after}")
 
 
-def _words(source: Layout, target: Layout, mesh: Mesh) -> str:
-    """The kinds that change: `a: I -> R; b: S0 -> I`."""
-    return "; ".join(
+def changes(source: Layout, target: Layout, mesh: Mesh) -> str:
+    """The kinds that change: `a: I -> R; b: S0 -> I`, and the order of the axes that cut a dimension, where it does."""
+    words = [
         f"{mesh.axes[axis].name}: {before} -> {after}"
         for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
-        if before != after
-    )
+        if str(before) != str(after)
+    ]
+    for dim in sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Cut)}):
+        before, after = source.nesting(dim), target.nesting(dim)
+        kept = [[axis for axis in axes if axis in before and axis in after] for axes in (before, after)]
+        if kept[0] != kept[1]:
+            orders = (", ".join(mesh.axes[axis].name for axis in axes) for axes in (before, after))
+            words.append(f"dimension {dim} cut by {' -> '.join(orders)}")
+    return "; ".join(words)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from ..graph.graph import Graph, Segment, Value
 from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
 from ..graph.layout_typing import Along, Configuration, Linearly, Uniformly
-from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
+from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
 from ..index.library import Library
 from ..syntax.ast import Initialiser
 from ..syntax.span import Span
@@ -87,6 +87,7 @@ class Program:
     random_sites: int
     modules: list[ModuleText] = field(default_factory=list)
     random: bool = False
+    gathered: bool = False
 
 
 class ForwardText:
@@ -114,6 +115,7 @@ class ForwardText:
             if name in planned.values:
                 held.sources |= {made.layout: made.source for made in planned.values[name].materialised}
         graph = planned.graph
+        self.gathered_once = gathered_once(planned)
         self.updated = frozenset(path("self", update.buffer.name, "_buffers") for update in graph.updates)
         for weight in graph.weights:
             self.store(weight.value, weight.initialiser, trained=True)
@@ -215,7 +217,12 @@ class ForwardText:
         name = self.names.fresh(f"{value.name}_{layout_word(layout)}")
         handle = f"{self.state}.sync" if found.deferred else f"{self.state}.groups"
         comment = f"{source} -> {layout}" if source.kinds else ""
-        self.module.lines += statement(f"{name} = parallel.{found.name}({given}, {handle})", comment)
+        if parameter and self.gathered_once.get(value.name) == layout:
+            self.program.gathered = True
+            code = f"{self.state}.gathered(parallel.{found.name}, {given}, {handle})"
+        else:
+            code = f"parallel.{found.name}({given}, {handle})"
+        self.module.lines += statement(f"{name} = {code}", comment)
         return name
 
     # ------------------------------------------------------------------------------------------ operators

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,6 +22,7 @@ from ..index.lowering.torch_term import word
 from ..resources import folder
 from ..syntax.ast import Number
 from .conversion_text import Collectives
+from .exchange_text import axis_tuple
 from .forward_text import ForwardText, ModuleText, Program, Repeat, Stored, computed_from
 from .program_names import STATE, Names, docstring_text, is_plain_attribute, path
 from .smaller_sizes import NONE, SmallerSizes
@@ -70,6 +72,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         optional=bool(text.optional),
         constants=list(_constants(text)),
         random=program.random,
+        gathered=program.gathered,
+        gathered_again=plan.gathered_again,
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
         sync=_has_sync(program),
@@ -83,31 +87,53 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
 
 def render_parallel(text: ProgramText) -> str:
     """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
-    return render_collectives(text.plan.model.name, text.program.collectives)
+    return render_collectives(text.plan.model.name, text.program.collectives, text.program.gathered)
 
 
-def render_collectives(title: str, collectives: Collectives) -> str:
-    """parallel.py with the groups, conversions and reductions that were asked for."""
+def render_collectives(title: str, collectives: Collectives, gathered: bool = False) -> str:
+    """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are."""
     mesh, steps = collectives.mesh, collectives.steps
     deferred = {conversion.deferred.function for conversion in collectives.functions if conversion.deferred}
-    communicating = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "exchange"}
-    return _template("parallel.py.j2").render(
+    planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
+    dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
+    functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
+    imports = {
+        "from collections.abc import Callable, Sequence": collectives.functions,
+        f"from functools import {', '.join(name for name, needed in functional.items() if needed)}": any(
+            functional.values()
+        ),
+        "from itertools import product": planned,
+        "from math import prod": {"Blocks", "Windows"} & {*dimensions},
+        "from typing import NamedTuple": positions,
+    }
+    text = _template("parallel.py.j2").render(
         title=docstring_text(title),
         mesh=" x ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes),
-        groups=[
-            {"name": group.name, "axes": _tuple(json.dumps(mesh.axes[axis].name) for axis in group.axes)}
-            for group in collectives.groups.values()
-        ],
+        degrees=f"{{{', '.join(f'{json.dumps(axis.name)}: {axis.degree}' for axis in mesh.axes)}}}",
+        imports=[line for line, needed in imports.items() if needed],
+        groups=[{"name": group.name, "axes": axis_tuple(group.axes, mesh)} for group in collectives.groups.values()],
         steps=steps,
-        collective=bool(steps & communicating or collectives.reductions or deferred),
+        collective=bool(steps - {"block", "first_only", "pad"} or collectives.reductions or deferred),
         reordered=collectives.reordered,
-        tables=list(collectives.tables.values()),
+        planned=[line for plan in planned for line in plan.lines],
+        dimensions=dimensions,
+        positions=[
+            {
+                "name": function.name,
+                "parameters": "".join(f", {argument}: int" for _, argument in function.sizes),
+                "words": docstring_text(function.words),
+                "code": function.code,
+            }
+            for function in positions
+        ],
         reductions=list(collectives.reductions),
         parameters=bool(deferred),
+        gathered=gathered,
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,
-        conversions=collectives.functions,
+        conversions=[made.lines for made in collectives.functions],
     )
+    return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
 
 
 def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> ProgramText:

@@ -45,6 +45,13 @@ def free_attributes(declaration: ParallelDecl) -> tuple[str, ...]:
     return tuple(a.name for a in declaration.attributes if a.default is None and a.name not in counted)
 
 
+def cut_index(declaration: ParallelDecl) -> tuple[Expr, str]:
+    """The global index of what a cut gives each device, and the name that the local index has in it."""
+    position, statement = cut_dimension(declaration), declaration.statements[0]
+    assert position is not None and isinstance(statement.value, Read)
+    return statement.value.index[position], statement.index[position + 1].name
+
+
 @dataclass(frozen=True)
 class Cut:
     """A cut at concrete sizes: the global index as a term in the names of the device's and the local index.
@@ -89,9 +96,10 @@ def cut_at(declaration: ParallelDecl, degree: int, extent: int, attributes: Attr
     if not solve_numbers(conditions, known) or known.get(held, 0) < 1:
         return None
     sizes = {name: int(size) for name, size in known.items()}
-    local, device = statement.index[position + 1], statement.index[0]
-    index, fill = statement.value.index[position], statement.value.fill
-    return Cut(index, device.name, local.name, sizes[held], sizes, isinstance(fill, Number) and fill.value == 0)
+    index, local = cut_index(declaration)
+    fill = statement.value.fill
+    filled = isinstance(fill, Number) and fill.value == 0
+    return Cut(index, statement.index[0].name, local, sizes[held], sizes, filled)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -185,7 +186,8 @@ class Plan:
 
     `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
     `conversions` chooses the steps from each layout to another, as they were priced.
-    `warnings` are what the user should know before running it.
+    `warnings` are what the user should know before running it. With `gathered_again` no device keeps gathered weights
+    for the backward pass, which gathers them anew.
     """
 
     model: Model
@@ -199,3 +201,22 @@ class Plan:
     rules: tuple[AppliedRule, ...] = ()
     considered: int = 1
     warnings: tuple[Diagnostic, ...] = ()
+    gathered_again: bool = False
+
+
+def gathered_once(graph: PlannedGraph) -> dict[str, Layout]:
+    """The trained weights of a graph that one operator alone reads, of which a device holds more then than it stores:
+    the layout that is read, by name.
+    """
+    weights = {weight.value.name for weight in graph.graph.weights if weight.value.needs_gradient}
+    reads = Counter(value.name for step in graph.graph.steps for value in step.reads)
+    found = {}
+    for step in graph.steps:
+        if isinstance(step, PlannedNode):
+            for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
+                if value.name in weights and reads[value.name] == 1:
+                    planned = graph.values[value.name]
+                    source = {made.layout: made.source for made in planned.materialised}.get(layout, planned.produced)
+                    if source == planned.produced and len(layout.where(Shard)) < len(source.where(Shard)):
+                        found[value.name] = layout
+    return found

@@ -26,6 +26,8 @@ from .normal_form.step_limit import OutOfSteps, limited, steps_left
 from .refutation.counterexample import Shrinking, outside_training
 from .refutation.numeric_run import LARGE, SPARSE, Difference, IllShaped, Run, long_sizes, witness_sizes
 from .translation.operator_forms import Tensor
+from .translation.real_attributes import with_reals
+from .translation.real_conditions import check_needs, drawn_reals
 from .translation.rest_ranks import check_ranks, ranks_of
 from .translation.rule_forms import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
 from .translation.rule_results import by_results
@@ -98,6 +100,7 @@ def _prove(
     begun = perf_counter()
     rule = by_results(rule, library)
     try:
+        rule, library = with_reals(rule, library)
         claim = claim_of(rule)
     except Unsupported as reason:
         return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
@@ -170,6 +173,9 @@ class Prover:
         sizes = witness_sizes(self.claim, self.names, 0)
         if sizes is None:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
+        reals = drawn_reals(self.claim, sorted(self.claim.reals), sizes, 0)
+        if reals is None:
+            return Failed("inhabited", "no numbers are found that meet the conditions")
         graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
         self.views = graph.views
         self.witness, self.inputs = sizes, {tensor.name: graph.tensors[tensor.name] for tensor in self.rule.inputs}
@@ -179,6 +185,7 @@ class Prover:
             check_random(self.rule, self.library)
             with limited(PROOF_STEPS):
                 left, right = graph.sides()
+                check_needs(self.rule.real_needs, graph.functions, self.claim)
                 obligations = (
                     *self.obligations(graph, left, right),
                     *(Obligation("divides", text) for text in graph.divisions),
@@ -197,7 +204,7 @@ class Prover:
             found = next(filter(None, (self.difference(graph, sizes, seed) for seed in seeds)), None)
         except (IllShaped, Unsupported) as reason:
             return Failed("inhabited", f"the witness {_sizes_text(sizes)} cannot be run: {reason}")
-        return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text(sizes)))
+        return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text({**sizes, **reals})))
 
     def derivation(self, obligations: tuple[Obligation, ...]) -> Derivation:
         """What was computed, after `run`."""
@@ -307,5 +314,5 @@ class Prover:
             yield sizes, 0
 
 
-def _sizes_text(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+def _sizes_text(sizes: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} = {size:g}" for name, size in sizes.items())

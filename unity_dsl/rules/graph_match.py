@@ -16,19 +16,22 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from itertools import product as combinations
-from math import prod
+from math import isfinite, prod
 
 from ..graph.graph import Graph, Model, Node, Segment, Value
 from ..index.equations.instance import Instance
+from ..index.equations.term import substitute
 from ..index.instantiation.instantiate import Binding, Shape, instantiate
 from ..prove.normal_form.form import Unsupported
 from ..prove.normal_form.polynomial import product
+from ..prove.translation.real_conditions import meets, numbers_at
 from ..prove.translation.rule_forms import Ranks, attribute_value, call_pattern, input_dims, number_of, view_binding
 from ..syntax.ast import Apply, Name, OperatorDecl, Read
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
-from ..syntax.rational import plain_number
+from ..syntax.rational import exact_number, plain_number
 from .graph_identity import operation
+from .match_numbers import Numbers, attribute_number, solve_numbers
 from .match_sizes import Equation, solve_sizes
 from .substitution import Substitution
 
@@ -57,7 +60,7 @@ class Match:
     """An occurrence of a rule in a model.
 
     `path` names the enclosing repeats, outermost first, `roots` are the values of the left sides, `values` those of
-    inputs and local names.
+    inputs and local names, `numbers` those of the names in attributes that stand for real numbers, sizes included.
     """
 
     substitution: Substitution
@@ -67,6 +70,7 @@ class Match:
     nodes: tuple[Node, ...]
     ranks: Ranks
     sizes: Mapping[str, int]
+    numbers: Numbers = field(default_factory=dict)
 
     @property
     def place(self) -> str:
@@ -202,9 +206,12 @@ class _Matcher:
         self._count(_SETTLING)
         for ranks in self._ranks(found.values):
             sizes = self._sizes(found, ranks)
-            if sizes is not None and all(self._fits(site, ranks, sizes) for site in found.sites):
+            numbers = None if sizes is None else self._numbers(found, sizes)
+            if sizes is None or numbers is None:
+                continue
+            if all(self._fits(site, ranks, sizes, numbers) for site in found.sites):
                 nodes = tuple({site.node.name: site.node for site in found.sites}.values())
-                return Match(self.substitution, self.path, roots, found.values, nodes, ranks, sizes)
+                return Match(self.substitution, self.path, roots, found.values, nodes, ranks, sizes, numbers)
         return None
 
     def _ranks(self, values: Mapping[str, Value]) -> Iterator[Ranks]:
@@ -246,15 +253,40 @@ class _Matcher:
     def _attributes(self, site: Site) -> Iterator[Equation]:
         """Equations for integer attributes given in sizes. Constants may count from the end and are checked later."""
         for name, expr in site.call.attributes:
+            if self.substitution.is_real(expr):
+                continue
             given = site.node.instance.attributes.get(name)
             size = attribute_value(expr, self.substitution.claim)
             if isinstance(given, int) and size.constant is None:
                 yield size, given
 
-    def _fits(self, site: Site, ranks: Ranks, sizes: Mapping[str, int]) -> bool:
+    def _numbers(self, found: _Found, sizes: Mapping[str, int]) -> Numbers | None:
+        """What the real numbers of the rule are, exactly; None where there are none that meet its conditions."""
+        substitution = self.substitution
+        if not substitution.reals:
+            return {}
+        told = []
+        for site in found.sites:
+            for name, expr in site.call.attributes:
+                given = site.node.instance.attributes.get(name)
+                if given is not None and substitution.is_real(expr):
+                    if not isfinite(given):
+                        return None
+                    told.append((substitute(expr, substitution.determined), exact_number(given)))
+        try:
+            known = solve_numbers(told, numbers_at(substitution.claim, sizes, {}))
+            if known is None or not substitution.claim.reals <= known.keys():
+                return None
+            if not meets(substitution.claim, sizes, {name: known[name] for name in substitution.claim.reals}):
+                return None
+            return numbers_at(substitution.claim, sizes, known)
+        except (ZeroDivisionError, Unsupported):
+            return None
+
+    def _fits(self, site: Site, ranks: Ranks, sizes: Mapping[str, int], numbers: Numbers) -> bool:
         """Whether the rule's call at these sizes equals the model's operator."""
         try:
-            wanted = instance_of(self.substitution, site.call, site.view, site.operands, ranks, sizes)
+            wanted = instance_of(self.substitution, site.call, site.view, site.operands, ranks, sizes, numbers)
         except (InputError, Unsupported):
             return False
         return operation(wanted) == operation(site.node.instance)
@@ -291,12 +323,17 @@ def instance_of(
     operands: Sequence[Value],
     ranks: Ranks,
     sizes: Mapping[str, int],
+    numbers: Numbers,
 ) -> Instance:
     """A call of the rule at numeric sizes. Raises InputError where it does not fit its operands, and Unsupported."""
     operator = substitution.library.operators[call.name]
     shapes = [Shape(value.shape, value.integer_range, value.span) for value in operands]
-    exact = {name: number_of(attribute_value(expr, substitution.claim), sizes) for name, expr in call.attributes}
-    given = {name: plain_number(value) for name, value in exact.items()}
+    given = {
+        name: attribute_number(expr, numbers)
+        if substitution.is_real(expr)
+        else plain_number(number_of(attribute_value(expr, substitution.claim), sizes))
+        for name, expr in call.attributes
+    }
     binding: Binding | None = None
     if view is not None:
         views = substitution.views(ranks)

@@ -11,6 +11,7 @@ from ..prove.decision.integer_arithmetic import Question
 from ..prove.rule_proof import Derivation, follow_rule
 from ..prove.smtlib import UNSAT, rests_on, smt_files
 from ..prove.translation.form_text import Notation, notation_of, question_text, tensor_lines
+from ..prove.translation.real_attributes import real_names
 from ..syntax.parse_rules import RuleDecl
 from .rulebook import reason_text
 
@@ -25,7 +26,7 @@ def describe_rule(rule: RuleDecl, library: Library, *, smt: bool = False) -> str
     answer, derivations = follow_rule(rule, library)
     lines = list(_declaration(rule))
     if derivations:
-        lines += _titled("sizes", _sizes(rule, derivations))
+        lines += _titled("sizes", _sizes(rule, derivations, real_names(rule, library)))
         # Of several ranks those of 1 show the shape of the proof.
         derivation = next((one for one in derivations if set(one.ranks.values()) == {1}), derivations[0])
         notation = notation_of(derivation.inputs, derivation.witness)
@@ -58,9 +59,11 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield f"{'' if number else title:<{_MARGIN}}{line}".rstrip()
 
 
-def _sizes(rule: RuleDecl, derivations: Sequence[Derivation]) -> Iterator[str]:
+def _sizes(rule: RuleDecl, derivations: Sequence[Derivation], reals: Sequence[str]) -> Iterator[str]:
     names = ", ".join(dict.fromkeys(name for derivation in derivations for name in derivation.witness))
     yield f"{names}: any whole numbers from 1" if names else "none"
+    if reals:
+        yield f"{', '.join(reals)}: any real number{'s' * (len(reals) > 1)}"
     for condition in rule.conditions:
         yield f"where {condition_text(condition)}"
 

@@ -298,7 +298,7 @@ class _RightSide:
         operands = [self.value(part) for part in ((view.operand,) if view is not None else call.arguments)]
         match = self.match
         try:
-            instance = instance_of(match.substitution, call, view, operands, match.ranks, match.sizes)
+            instance = instance_of(match.substitution, call, view, operands, match.ranks, match.sizes, match.numbers)
         except Unsupported as reason:
             raise Refused(str(reason)) from None
         if is_same(instance):

@@ -16,6 +16,7 @@ from ..prove.decision.integer_arithmetic import Arithmetic
 from ..prove.normal_form.form import Unsupported
 from ..prove.normal_form.polynomial import ONE, Poly, number, product
 from ..prove.refutation.numeric_run import witness_sizes
+from ..prove.translation.real_attributes import with_reals
 from ..prove.translation.rule_forms import (
     Ranks,
     attribute_value,
@@ -46,8 +47,9 @@ ALWAYS = frozenset({"E121", "E130"})
 
 
 def check_shapes(rule: RuleDecl, library: Library) -> None:
-    """Raises E121 to E123, E126, E130, E506 and E507 where no sizes make the rule's operators fit."""
+    """Raises E121 to E123, E126, E130, E506 and E507 where no sizes make the rule's operators fit, and E508."""
     try:
+        rule, library = with_reals(rule, library)
         claim = claim_of(rule)
         for ranks in _ranks(rule):
             for sizes in _witnesses(rule, claim, ranks):

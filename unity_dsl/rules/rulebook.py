@@ -136,7 +136,7 @@ def reason_text(answer: Refuted | NotProved) -> str:
 
 def difference_text(found: Difference) -> str:
     """`at m = 2, k = 3: output 0[0, 1] is 1.5 on the left, 2 on the right`."""
-    sizes = ", ".join(f"{name} = {size}" for name, size in found.written.items())
+    sizes = ", ".join(f"{name} = {size}" for name, size in {**found.written, **found.reals}.items())
     where = ", ".join(filter(None, ("outside training" if found.evaluation else "", f"at {sizes}" if sizes else "")))
     output = f"{where}: output {found.output}" if where else f"output {found.output}"
     if found.shapes is not None:

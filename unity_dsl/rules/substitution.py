@@ -6,14 +6,19 @@ Rules are taken as proved here and in all later steps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 
+from ..index.equations.term import substitute
 from ..index.library import Library
 from ..prove.decision.integer_arithmetic import Arithmetic
 from ..prove.normal_form.form import Unsupported
 from ..prove.normal_form.polynomial import Poly, product
 from ..prove.refutation.numeric_run import witness_sizes
+from ..prove.translation.real_attributes import determined_reals, real_names, with_reals
+from ..prove.translation.real_conditions import drawn_reals, numbers_at, value_at
 from ..prove.translation.rule_forms import (
     Graph,
     Ranks,
@@ -27,22 +32,32 @@ from ..prove.translation.rule_forms import (
     input_dims,
     rest_groups,
     used_names,
+    views,
 )
 from ..prove.translation.rule_results import by_results
 from ..prove.translation.size_assumptions import Claim
 from ..prove.translation.symbolic_sizes import Failed, exactly, valued
-from ..syntax.ast import Name, OperatorDecl, ParallelDecl
+from ..syntax.ast import Expr, Name, OperatorDecl, ParallelDecl
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
+from ..syntax.rule_names import names_in
+from .match_numbers import solve_numbers
 from .match_sizes import solve_sizes
 
 
 @dataclass(frozen=True, eq=False)
 class Substitution:
-    """A rule prepared for matching. `definitions` are its local names; those on the left are part of the pattern."""
+    """A rule prepared for matching. `definitions` are its local names; those on the left are part of the pattern.
+
+    `reals` are names that stand for real numbers, of which equations give those that are `determined`; `operands` is
+    the rule that reads them as tensors, with its library.
+    """
 
     rule: RuleDecl
     claim: Claim
     library: Library
+    reals: frozenset[str] = frozenset()
+    determined: Mapping[str, Expr] = field(default_factory=dict)
+    operands: tuple[RuleDecl, Library] | None = None
     _views: dict[tuple[tuple[str, int], ...], Views | None] = field(default_factory=dict)
     _names: dict[tuple[tuple[str, int], ...], tuple[str, ...]] = field(default_factory=dict)
 
@@ -69,11 +84,20 @@ class Substitution:
             expr = self.definitions[expr.name]
         return expr
 
+    @property
+    def with_operands(self) -> tuple[RuleDecl, Library]:
+        """The rule and the library of its proof."""
+        return self.operands or (self.rule, self.library)
+
+    def is_real(self, expr: Expr) -> bool:
+        """Whether an attribute depends on real numbers."""
+        return bool(self.reals) and any(name.name in self.reals for name in names_in(expr))
+
     def names(self, ranks: Ranks) -> tuple[str, ...]:
         """The sizes of the rule that its conditions do not determine."""
         key = tuple(ranks.items())
         if key not in self._names:
-            self._names[key] = used_names(self.rule, self.claim, ranks)
+            self._names[key] = used_names(self.with_operands[0], self.claim, ranks)
         return self._names[key]
 
     def views(self, ranks: Ranks) -> Views | None:
@@ -90,12 +114,14 @@ class Substitution:
         if witness is None:
             return None
         arithmetic = Arithmetic(self.claim.conditions)
-        graph = Graph(self.rule, self.claim, self.library, ranks, witness, arithmetic)
+        rule, library = self.with_operands
+        graph = Graph(rule, self.claim, library, ranks, witness, arithmetic)
         try:
             graph.sides()
         except (Failed, Unsupported):
             return None
-        return graph.views
+        places = zip(views(self.rule), views(rule), strict=True)
+        return {id(own): graph.views[id(view)] for own, view in places if id(view) in graph.views}
 
 
 def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
@@ -104,7 +130,10 @@ def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
     Raises InputError for unknown operators.
     """
     try:
-        found = Substitution(by_results(rule, library), claim_of(rule), library)
+        rule = by_results(rule, library)
+        operands = with_reals(rule, library)
+        reals, values = frozenset(real_names(rule, library)), determined_reals(rule, library)
+        found = Substitution(rule, claim_of(operands[0]), library, reals, values, operands)
         return _why_not(found) or found
     except Unsupported as reason:
         return f"no method for {reason}"
@@ -157,7 +186,29 @@ def _why_undetermined(found: Substitution, bound: set[str]) -> str | None:
     told = [size for size in _sizes_on_the_left(found, ranks, views, bound) if _is_integral(size, witness)]
     known = solve_sizes((size, valued(size, witness)) for size in told) or {}
     missing = [name for name in names if name not in known]
-    return f"nothing on its left determines the size `{missing[0]}`" if missing else None
+    if missing:
+        return f"nothing on its left determines the size `{missing[0]}`"
+    return _why_numbers_open(found, witness)
+
+
+def _why_numbers_open(found: Substitution, witness: Mapping[str, int]) -> str | None:
+    """Whether the attributes of the left side say what all real numbers are: tried on one draw of these."""
+    free = sorted(found.claim.reals)
+    drawn = drawn_reals(found.claim, free, witness, 0)
+    if drawn is None:
+        return "no numbers are found that meet its conditions"
+    sizes = numbers_at(found.claim, witness, {})
+    numbers = {**sizes, **{name: Fraction(value) for name, value in drawn.items()}}
+    told = []
+    for expr in _reached(found, found.rule.left):
+        for _, value in expr.attributes if isinstance(expr, GraphCall) else ():
+            if found.is_real(value):
+                written = substitute(value, found.determined)
+                with suppress(ZeroDivisionError):
+                    told.append((written, value_at(written, numbers)))
+    known = solve_numbers(told, sizes) or {}
+    missing = [name for name in free if name not in known]
+    return f"nothing on its left determines the number `{missing[0]}`" if missing else None
 
 
 def _sizes_on_the_left(found: Substitution, ranks: Ranks, views: Views, bound: set[str]) -> Iterator[Poly]:
@@ -169,7 +220,8 @@ def _sizes_on_the_left(found: Substitution, ranks: Ranks, views: Views, bound: s
                 yield found.claim.size(tensor.integer_range)
     for expr in _reached(found, found.rule.left):
         if isinstance(expr, GraphCall):
-            yield from (attribute_value(value, found.claim) for _, value in expr.attributes)
+            given = (value for _, value in expr.attributes if not found.is_real(value))
+            yield from (attribute_value(value, found.claim) for value in given)
         elif isinstance(expr, GraphView):
             yield from (product(factors) for factors in views[id(expr)].values())
 

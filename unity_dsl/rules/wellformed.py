@@ -49,6 +49,7 @@ def check_rule(rule: RuleDecl, library: Library) -> RuleDecl:
 
     E010, E102, E112 and E501 to E504: names. E505: too large. E210, E212 and E120 to E126: operators, their operands,
     results and attributes. E121 to E123, E130, E506 and E507: shapes and device axes that no sizes make fit.
+    E508: a number that has the name of a tensor.
     """
     _check_limits(rule)
     check_names(rule)

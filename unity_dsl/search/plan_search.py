@@ -19,9 +19,9 @@ from ..machine.mesh import all_meshes, build_mesh, describe_mesh
 from ..rules.sharding_theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import RuleDecl
-from .accounting.memory_prediction import memory_warnings, predict_memory
 from .accounting.plan_cost import plan_cost
 from .accounting.undivided_sizes import describe_refusals
+from .accounting.weighed_plan import weighed
 from .choices.operator_options import ProvedTable
 from .choices.restriction import Place, Restriction, places
 from .gathered_pins import describe_gathered
@@ -88,11 +88,11 @@ def search(
     wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins)
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules)
-        return _weighed(replace(drawn, notes=(*notes, *drawn.notes)), machine, library)
+        return weighed(replace(drawn, notes=(*notes, *drawn.notes)), machine, library)
     given = _plan(model, every, wanted)
     assert given is not None, "any cost is of use"
     if not rules or strategy == "single":
-        return _weighed(replace(given, notes=(*given.notes, *notes)), machine, library)
+        return weighed(replace(given, notes=(*given.notes, *notes)), machine, library)
     found = variants(model, rules, library, SingleDevice(machine, library).seconds)
     best = given
     for variant in found.found[:SEARCHED]:
@@ -101,7 +101,7 @@ def search(
     if found.found and len(every) > 1:
         told.append(f"layouts of models made by rules were searched on {describe_mesh(given.mesh)} only")
     best = replace(best, notes=(*best.notes, *told, *notes), considered=1 + len(found.found))
-    return _weighed(best, machine, library)
+    return weighed(best, machine, library)
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,6 @@ class _Wanted:
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
         """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""
         return apply_pins(STRATEGIES[self.strategy](model, mesh, self.library), pins, model, mesh, self.library)
-
-
-def _weighed(plan: Plan, machine: Machine, library: Library) -> Plan:
-    """The plan with what it holds on each device, and a warning where that is more than there is."""
-    memory = predict_memory(plan.model, plan.graph, plan.mesh, library)
-    cost = replace(plan.cost, memory=memory)
-    return replace(plan, cost=cost, warnings=tuple(memory_warnings(memory, machine)))
 
 
 def _plan(model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf) -> Plan | None:

@@ -34,11 +34,12 @@ class RuleDim:
 
 @dataclass(frozen=True)
 class RuleInput:
-    """`x: [m, k]` or `ids: int<v>[n]`."""
+    """`x: [m, k]` or `ids: int<v>[n]`. A `real` one is a number of the rule's calls, which no text declares."""
 
     name: str
     dims: tuple[RuleDim, ...]
     integer_range: Expr | None = None
+    real: bool = False
     span: Span | None = _span()
 
 
@@ -77,6 +78,8 @@ class RuleDecl:
     """`rule name(inputs) where conditions`, local names, then `left => right`, tensor by tensor.
 
     As read, a side may hold a call of several results for all of them; `rule_results` writes it result by result.
+    `real_conditions` are those on real inputs, where `real_attributes` has made such of numbers, `real_values` other
+    numbers that these determine, `real_needs` what operators of the right side ask of them.
     """
 
     name: str
@@ -85,6 +88,9 @@ class RuleDecl:
     definitions: tuple[tuple[str, GraphExpr], ...]
     left: tuple[GraphExpr, ...]
     right: tuple[GraphExpr, ...]
+    real_conditions: tuple[Apply, ...] = ()
+    real_values: tuple[tuple[str, Expr], ...] = ()
+    real_needs: tuple[Apply, ...] = ()
     doc: str = ""
     span: Span | None = _span()
 

@@ -109,6 +109,33 @@ GRAPHS: Mapping[str, Sequence[str]] = {
         "(x: [c + {1|64}, k]) => {F}(slice(x; dim=0, start={0|1}, stop=c + {0|1})) => "
         "slice({F}(x); dim=0, start={0|1}, stop=c + {0|1})",
     ),
+    "numbers": (
+        "(x: [m, k]){Z} => {R}(scale(x; factor={C})) => scale({R}(x); factor={C|C'})",
+        "(x: [m, k]){Z} => {R}(scale(exp(x); factor={C})) => scale(exp(x); factor={C})",
+        "(x: [m, k], y: [m, k]){Z} => {maximum|minimum}(scale(x; factor={C}), scale(y; factor={C})) => "
+        "scale({maximum|minimum}'(x, y); factor={C})",
+        "(x: [m, k]){Z} => {G}(scale({F|far_mask|causal_mask|}(x); factor={C})) => "
+        "scale({G}({F|far_mask|causal_mask|}(x)); factor={C})",
+        "(x: [m, k]){Z} => scale(scale({F}(x); factor=c); factor={C}) => scale({F}(x); factor={c * c|1|c|c / c|0})",
+        "(x: [m, k]){Z} => scale(scale({H}(x); factor=c); factor=d) => scale({H}(x); factor={c * d|d * c|c + d|c / d})",
+        "(x: [m, k]){Z} => scale({H}(x); factor=c) => scale(scale({H}(x); factor=c * {C}); factor=1 / {C})",
+        "(x: [m, k]){Z} => scale({H}(x); factor=c) - scale({H}(x); factor=c) => {0 * |}x",
+        "(x: [m, k]){Z} => shift(shift({F}(x); by=c); by={-c|d|C}) => {F}(x)",
+        "(x: [m, k]){Z} => shift({F}(x); by=c) => {F}(shift(x; by={C}))",
+        "(x: [m, k]){Z} => {softmax|share|G}(scale(shift({H}(x); by=c); factor={C})) => {softmax|share|G}({H}(x))",
+        "(x: [m, k]){Z} => leaky_relu(x; slope=c) => {maximum|minimum}(x, scale(x; factor={C}))",
+        "(x: [m, k]){Z} => leaky_relu(leaky_relu(x; slope=c); slope={C}) => leaky_relu(x; slope={c * c|c|1})",
+        "(x: [m, k]){Z} => leaky_relu(scale(x; factor=c); slope=d) => scale(leaky_relu(x; slope=d); factor=c)",
+        "(x: [m, k]){Z} => clamp(scale(x; factor=c); lo=-1, hi=1) => scale(clamp(x; lo=-1 / c, hi=1 / c); factor=c)",
+        "(x: [m, k]){Z} => clamp(x; lo=c, hi={d|c + 1|c}) => {maximum|minimum}(shift(0 * x; by=c), "
+        "{maximum|minimum}'(x, shift(0 * x; by={d|c + 1|c})))",
+        "(x: [m, k]){Z} => sqrt(scale(square(x); factor=c * c)) => scale(abs(x); factor={C})",
+        "(x: [m, k], y: [k, l]){Z} => matmul(scale({F}(x); factor=c), y) => scale(matmul({F}(x), y); factor={C})",
+        "(x: [m, k]){Z} => scale({F}(x); factor=c) / {F|}(x) => shift(0 * x; by=c)",
+        "(x: [m, k]){Z} => elu(x; alpha=c) => {elu(x; alpha=1)|maximum(elu(x; alpha=c), x)|leaky_relu(x; slope=c)}",
+        "(x: [m, k]){Z} => dropout(scale(x; factor=c); p=d) => scale(dropout(x; p=d); factor={C})",
+        "(x: [m, k], g: [k]){Z} => rms_norm(scale(x; factor=c), g; eps=c * c) => {rms_norm|0 * rms_norm}(x, g; eps=1)",
+    ),
     "gathers": (
         "(i: int<v>[n], j: int<v>[k], w: [v, d]) => embedding(concat(i, j; dim=0), w) => "
         "concat(embedding(i, w), embedding(j, w); dim=0)",
@@ -141,6 +168,9 @@ OWN = {
     "E": "c|c - 1|c - 2|60 - c|c // 3|c // 3 - 1|(50 - c) // 60|(50 - c) // 60 + 1|c % 3|c % 3 - 1|c * c - c"
     "|c * c - 2 * c|(c + 1) // c|c // (c + 1)|(c - 100) // 7|(2 * c - 1) // c|1 - c // 65",
     "D": "dim=0|dim=1",
+    "C": "c|c|c|-c|c * c|1 / c|c - 1|2 * c|c / 3",
+    "Z": "| where c >= 0| where c > 0| where c != 0| where c <= 0| where c < 0| where c <= 1| where c >= 0.5"
+    "| where c > 1, c < 3| where 2 * c == 1| where c == 0| where c * c >= 1",
 }
 _CHOICE = re.compile(r"\{([^{}]*)\}('*)")
 

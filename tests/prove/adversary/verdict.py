@@ -159,7 +159,7 @@ def confirmed(rule: RuleDecl, library: Library, found: Difference) -> bool | Non
         return confirms(
             rule,
             library,
-            found.written,
+            {**found.written, **found.reals},
             inputs,
             evaluation=found.evaluation,
             output=found.output,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from itertools import product
 
@@ -20,6 +21,7 @@ from unity_dsl.prove.conditions.condition_search import Evidence, Found, Undefin
 from unity_dsl.prove.refutation.counterexample import confirmed
 from unity_dsl.prove.refutation.numeric_run import Difference, IllShaped, Run, witness_sizes
 from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.prove.translation.real_attributes import with_reals
 from unity_dsl.prove.translation.rest_ranks import ranks_of
 from unity_dsl.prove.translation.rule_forms import attribute_names, claim_of, used_names, views_at
 from unity_dsl.syntax.diagnostic import InputError
@@ -50,13 +52,14 @@ def expectation(rule: RuleDecl) -> dict[str, str]:
     return {key: value for key, _, value in parts}
 
 
-def holds(conditions: tuple[str, ...], sizes: Mapping[str, int]) -> bool:
+def holds(conditions: tuple[str, ...], sizes: Mapping[str, int | Fraction]) -> bool:
     """The conditions as Python reads them: an evaluation of its own."""
     return all(eval(text, {}, dict(sizes)) for text in conditions)
 
 
 def differences(rule: RuleDecl, declarations: Library) -> Iterator[Difference]:
     """Where the sides differ at sizes and inputs that were not drawn before."""
+    rule, declarations = with_reals(rule, declarations)
     claim = claim_of(rule)
     for ranks in ranks_of(rule, declarations):
         names = used_names(rule, claim, ranks)
@@ -99,7 +102,9 @@ def test_what_is_found_is_proved_and_cannot_be_left_out(rule: RuleDecl) -> None:
 @pytest.mark.parametrize("rule", CONDITIONAL, ids=lambda rule: rule.name)
 def test_a_counterexample_outside_is_confirmed(rule: RuleDecl) -> None:
     found = found_for(rule)
-    assert not holds(found.conditions, claim_of(rule).written(found.outside.sizes))
+    own = claim_of(with_reals(rule, operators())[0])
+    reals = found.outside.reals if isinstance(found.outside, Difference) else {}
+    assert not holds(found.conditions, {**own.written(found.outside.sizes), **reals})
     assert all(size >= 1 for size in found.outside.sizes.values())
     if expectation(rule)["outside"] == "differs":
         assert isinstance(found.outside, Difference)
@@ -263,7 +268,7 @@ def test_products_of_four_names_are_compared_in_every_pairing() -> None:
 
 def test_implication_of_conditions() -> None:
     rule = rule_of("rule f(x: [m, n, k], y: [k * l])\n  where k == 2 * l\n  x => x\n")
-    evidence = Evidence.of(rule, claim_of(rule), library())
+    evidence = Evidence.of(rule, library())
     places = {atom.text: (place,) for place, atom in enumerate(evidence.atoms)}
 
     def entails(given: str, then: str) -> bool:

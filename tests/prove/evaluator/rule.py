@@ -13,13 +13,14 @@ from itertools import count
 from math import prod
 from random import Random
 
-from unity_dsl.syntax.ast import Apply, Name, OperatorDecl, ParallelDecl, Read, Size
+from unity_dsl.syntax.ast import Apply, Expr, Name, OperatorDecl, ParallelDecl, Read, Size
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 
 from .extern import ExternFunction
 from .operator import Budget, Declarations, Operation
+from .reals import real_names
 from .shapes import Declaration, Frame, NoMeaning, Pattern, frame
-from .sizes import Dim, Factor, Sizes, number, whole
+from .sizes import Dim, Factor, Sizes, names_in, number, whole
 from .values import Value
 
 Place = tuple[int, ...]
@@ -71,6 +72,7 @@ class Instance:
         self.seed = seed
         self.budget = Budget(budget)
         self.unnamed = count()
+        self.reals = real_names(rule, library)
         self.tensors: dict[str, Tensor] = {}
         for given in rule.inputs:
             self.tensors[given.name] = self._input(given, source)
@@ -133,15 +135,18 @@ class Instance:
             tuple((self.sizes.degree(name),) for name in names) + tensor.dims
             for names, tensor in zip(exposed, operands, strict=True)
         ]
+        undefined = {name for name, value in call.attributes if not self._has_value(value)}
         factors = None if view is None else _view_factors(view, own[0], self.sizes)
         framed = frame(
             decl,
             [tuple(prod(size for _, size in dim) for dim in dims) for dims in own],
             [None if parallel else tensor.integer_range for tensor in operands],
-            {name: number(value, self.sizes.numbers) for name, value in call.attributes},
+            {name: 1 if name in undefined else number(value, self.sizes.numbers) for name, value in call.attributes},
             {name: self.sizes.degree(degree)[1] for name, degree in degrees.items()},
             None if view is None or factors is None else _pattern(view, factors),
         )
+        if undefined:
+            framed = replace(framed, attributes={**framed.attributes, **dict.fromkeys(undefined)})  # type: ignore[arg-type]
         run = self._operation(decl, framed, [*zip(operands, exposed, strict=True)], mapped, call.result)
         known: dict[str, Dim] = {f"@{name}": (self.sizes.degree(degree),) for name, degree in degrees.items()}
         dims = self._result_dims(decl, framed, own, known, view, factors, call.result)
@@ -149,6 +154,16 @@ class Instance:
         moved = operands[0].integer_range if copied else framed.ranges[call.result]
         devices = (*mapped, *((name, self.sizes.degree(name)[1]) for name in made))
         return Tensor(devices, dims[len(made) :], run, moved)
+
+    def _has_value(self, attribute: Expr) -> bool:
+        """False for an attribute that divides real numbers by 0; others then have no meaning at all."""
+        if self.reals.isdisjoint(names_in(attribute)):
+            return True
+        try:
+            number(attribute, self.sizes.numbers)
+        except NoMeaning:
+            return False
+        return True
 
     def _declaration(self, call: GraphCall) -> Declaration:
         known: Mapping[str, Declaration] = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice, product
 from math import prod
 from random import Random
+from typing import Any
 
 from unity_dsl.syntax.ast import Apply, Expr, Name, Number
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
@@ -23,7 +24,7 @@ Factor = tuple[str, int]
 Dim = tuple[Factor, ...]
 
 
-def number(expr: Expr, sizes: Mapping[str, int]) -> Exact:
+def number(expr: Expr, sizes: Mapping[str, Exact]) -> Exact:
     """A size or attribute at these sizes. Raises NoMeaning where it divides by zero, KeyError for unknown names."""
     match expr:
         case Number(value):
@@ -41,7 +42,7 @@ def number(expr: Expr, sizes: Mapping[str, int]) -> Exact:
     raise TypeError(type(expr).__name__)
 
 
-def whole(expr: Expr, sizes: Mapping[str, int]) -> int:
+def whole(expr: Expr, sizes: Mapping[str, Exact]) -> int:
     value = number(expr, sizes)
     if value != int(value) or value < 1:
         raise NoMeaning(f"a size of {value}")
@@ -102,10 +103,10 @@ def aliases(rule: RuleDecl) -> dict[str, Expr]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers for the names of a rule, ranks for its rest groups."""
+    """Numbers for the names of a rule, ranks for its rest groups. Names that are no sizes may be any rational."""
 
     rule: RuleDecl
-    numbers: Mapping[str, int]
+    numbers: Mapping[str, Any]
     ranks: Mapping[str, int]
 
     def dims(self, given: RuleInput) -> list[Dim]:
@@ -141,14 +142,19 @@ def group_names(group: str, ranks: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(f"{group}.{position}" for position in range(ranks[group]))
 
 
-def completed(rule: RuleDecl, given: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> Sizes:
+def completed(
+    rule: RuleDecl,
+    given: Mapping[str, Exact],
+    shapes: Mapping[str, tuple[int, ...]],
+    reals: frozenset[str] = frozenset(),
+) -> Sizes:
     """Sizes from those that somebody else names; conditions and the shapes of inputs determine the others.
 
     Raises NoMeaning where no sizes up to `TRIED` meet both. Shapes count device axes first.
     """
     ranks = {group: next(n for n in count() if f"{group}.{n}" not in given) for group in rest_groups(rule)}
     numbers = {name: size for name, size in given.items() if name.isidentifier() or "." in name}
-    _determine(rule, numbers)
+    _determine(rule, numbers, reals)
     missing = [name for name in size_names(rule) if name not in numbers]
     for values in islice(product(range(1, TRIED), repeat=len(missing)), TRIED**2):
         sizes = Sizes(rule, {**numbers, **dict(zip(missing, values, strict=True))}, ranks)
@@ -166,11 +172,11 @@ def _shape(sizes: Sizes, given: RuleInput) -> tuple[int, ...]:
     return (*devices, *(prod(size for _, size in dim) for dim in sizes.dims(given)))
 
 
-def _determine(rule: RuleDecl, numbers: dict[str, int]) -> None:
+def _determine(rule: RuleDecl, numbers: dict[str, Exact], reals: frozenset[str]) -> None:
     for _ in rule.conditions:
         for name, expr in aliases(rule).items():
             if name not in numbers and all(part in numbers for part in names_in(expr)):
-                numbers[name] = whole(expr, numbers)
+                numbers[name] = number(expr, numbers) if name in reals else whole(expr, numbers)
 
 
 def _check(sizes: Sizes) -> None:
@@ -184,27 +190,40 @@ def _check(sizes: Sizes) -> None:
 
 
 def drawn(
-    rule: RuleDecl, seed: int, far: Sequence[int] = (), *, wanted: bool = False, max_rank: int = 3
+    rule: RuleDecl,
+    seed: int,
+    far: Sequence[int] = (),
+    *,
+    wanted: bool = False,
+    max_rank: int = 3,
+    reals: Mapping[str, Callable[[Random], Exact]] | None = None,
+    accepts: Callable[[dict[str, Exact]], bool] = lambda _: True,
 ) -> Sizes | None:
     """Sizes that meet the conditions, or None where none are found: odd seeds have sizes of 1, even ones have not.
 
     Pairwise different where that can be, or, at every second pair of seeds, as small as can be. One or two of them,
-    by chance, are of the sizes `far` if that is `wanted`, or if the conditions are not met otherwise.
+    by chance, are of the sizes `far` if that is `wanted`, or if the conditions are not met otherwise. `reals` draw the
+    names that are no sizes; `accepts` says whether the left side has a meaning, and may raise NoMeaning.
     """
     random = Random(f"{rule.name} {seed}")
-    groups, free = rest_groups(rule), [name for name in size_names(rule) if name not in aliases(rule)]
+    reals = reals or {}
+    groups = rest_groups(rule)
+    free = [name for name in size_names(rule) if name not in aliases(rule) and name not in reals]
     for attempt in range(200):
         ranks = {group: random.randint(0, max_rank) for group in groups}
         names = [*free, *(name for group in groups for name in group_names(group, ranks))]
         turn = attempt if seed % 4 < 2 else attempt + 40
-        numbers = dict(zip(names, _numbers(random, len(names), 1 + (seed % 2 == 0), turn), strict=True))
+        sized = zip(names, _numbers(random, len(names), 1 + (seed % 2 == 0), turn), strict=True)
+        numbers: dict[str, Exact] = dict(sized)
         if far and names and (attempt < 60 if wanted else attempt > 150):
             numbers |= {random.choice(names): random.choice(far) for _ in range(1 + (random.random() < 0.3))}
+        numbers |= {name: draw(random) for name, draw in reals.items() if name not in aliases(rule)}
         try:
-            _determine(rule, numbers)
+            _determine(rule, numbers, frozenset(reals))
             sizes = Sizes(rule, numbers, ranks)
             _check(sizes)
-            return sizes
+            if accepts(numbers):
+                return sizes
         except NoMeaning:
             continue
     return None

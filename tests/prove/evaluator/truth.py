@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from math import isfinite, prod
 from random import Random
@@ -18,6 +19,7 @@ from unity_dsl.syntax.parse_rules import GraphCall, RuleDecl, RuleInput
 
 from .inputs import Floats, Integers, turn
 from .operator import Declarations, Untried
+from .reals import drawn_number, left_has_meaning, real_names
 from .rule import Elements, Instance, Place, Tensor, aligned
 from .shapes import NoMeaning
 from .sizes import Sizes, completed, drawn, expressions
@@ -81,9 +83,11 @@ def judge(rule: RuleDecl, library: Declarations, instances: int = 14, seed: int 
     """The rule at so many random instances, up to the first that decides."""
     numbers = mentioned(rule, library)
     far = tuple(sorted({*FAR, *(c + step for c in numbers.whole if 5 <= c <= 3000 for step in (-1, 0, 1, 2, 7))}))
+    reals = {name: partial(drawn_number, special=numbers.all) for name in sorted(real_names(rule, library))}
+    accepts = partial(left_has_meaning, rule, library)
     compared, tried, without, untried = 0, 0, 0, ""
     for attempt in range(seed, seed + instances):
-        sizes = drawn(rule, attempt, far, wanted=attempt % 2 == 1)
+        sizes = drawn(rule, attempt, far, wanted=attempt % 2 == 1, reals=reals, accepts=accepts)
         if sizes is None:
             without += 1
             if without == MISSES:
@@ -166,7 +170,7 @@ def _position(extent: int, turn: int, random: Random, whole: Sequence[int]) -> i
 def confirms(
     rule: RuleDecl,
     library: Declarations,
-    sizes: Mapping[str, int],
+    sizes: Mapping[str, Exact],
     inputs: Mapping[str, Mapping[Place, float]],
     *,
     evaluation: bool,
@@ -183,8 +187,9 @@ def confirms(
         known = inputs[given.name]
         return lambda place: _exactly(known[place])
 
+    reals = real_names(rule, library)
     extents = {name: tuple(part + 1 for part in max(values, default=())) for name, values in inputs.items()}
-    at = completed(rule, sizes, extents)
+    at = completed(rule, sizes, extents, reals)
     instance = Instance(rule, library, at, source, evaluation=evaluation, budget=2_000_000)
     left, right = instance.left[output], instance.right[output]
     if shapes or left.shape != right.shape:

@@ -13,6 +13,7 @@ from unity_dsl.prove.answer import NotProved, Refuted
 from unity_dsl.prove.refutation.counterexample import SEEDS, confirmed, counterexample_table, number_text, smaller_sizes
 from unity_dsl.prove.refutation.numeric_run import Difference, IllShaped, Run, witness_sizes
 from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.prove.translation.real_attributes import real_names, with_reals
 from unity_dsl.prove.translation.rule_forms import claim_of, used_names, views_at
 from unity_dsl.syntax.parse_rules import RuleDecl
 
@@ -41,27 +42,32 @@ def table(text: str) -> str:
 def test_a_counterexample_is_confirmed_from_what_it_shows(rule: RuleDecl) -> None:
     found = refuted(rule)
     assert confirmed(found, rule, library()) == found
-    assert [given.name for given in found.inputs] == [tensor.name for tensor in rule.inputs]
-    assert claim_of(rule).holds(found.sizes) and all(size >= 1 for size in found.sizes.values())
+    reals = real_names(rule, library())
+    assert [given.name for given in found.inputs if given.name not in reals] == [one.name for one in rule.inputs]
+    assert claim_of(with_reals(rule, library())[0]).holds(found.sizes) and all(
+        size >= 1 for size in found.sizes.values()
+    )
 
 
 @pytest.mark.parametrize("rule", WRONG, ids=lambda rule: rule.name)
 def test_inputs_are_few_whole_numbers(rule: RuleDecl) -> None:
     found = refuted(rule)
     assert sum(found.sizes.values()) <= len(found.sizes) + 3 or rule.name in LARGER
-    values = [value for given in found.inputs for value in given.values]
+    reals = real_names(rule, library())
+    values = [value for given in found.inputs if given.name not in reals for value in given.values]
     assert set(values) <= {0.0, 1.0, -1.0}
     assert sum(map(abs, values)) <= 4
 
 
 @pytest.mark.parametrize("rule", WRONG[::3], ids=lambda rule: rule.name)
 def test_no_smaller_sizes_differ_on_the_same_draws(rule: RuleDecl) -> None:
-    found, claim = refuted(rule), claim_of(rule)
-    witness = witness_sizes(claim, used_names(rule, claim, found.ranks), 0)
+    own, declared = with_reals(rule, library())
+    found, claim = refuted(rule), claim_of(own)
+    witness = witness_sizes(claim, used_names(own, claim, found.ranks), 0)
     assert witness is not None
-    views = views_at(rule, claim, library(), found.ranks, witness)
+    views = views_at(own, claim, declared, found.ranks, witness)
     for sizes in smaller_sizes(found.sizes):
-        run = Run(rule, claim, library(), found.ranks, views, sizes)
+        run = Run(own, claim, declared, found.ranks, views, sizes)
         if not claim.holds(sizes):
             continue
         for seed in SEEDS:

@@ -108,7 +108,7 @@ def attributes_of(site: Site, given: Mapping[str, Value]) -> dict[str, Value]:
         if name not in names:
             known = f"it has {', '.join(f'`{n}`' for n in names)}" if names else "it has none"
             raise site.fault("E124", f"no attribute `{name}`", help=suggest(name, names) or known)
-    integers = _integer_attributes(decl)
+    integers = integer_attributes(decl)
     found: dict[str, Value] = {}
     for attribute in decl.attributes:
         value = given.get(attribute.name, attribute.default)
@@ -120,7 +120,7 @@ def attributes_of(site: Site, given: Mapping[str, Value]) -> dict[str, Value]:
     return found
 
 
-def _integer_attributes(decl: OperatorDecl) -> set[str]:
+def integer_attributes(decl: OperatorDecl) -> set[str]:
     """Attributes in rank equations, size equations and index expressions, which must be integers."""
     names = {attribute.name for attribute in decl.attributes}
     equations = [c for c in decl.conditions if isinstance(c, Apply) and c.function == "=="]

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ...syntax.ast import FunctionDecl
+from ..decision.linear_reals import contradictory
 from ..decision.signs import Sign, Signs
 from ..equality.form_equality import Comparison
 from ..functions.definedness import INSIDE, Domain, native
 from ..functions.extrema import Sets
 from ..functions.fact_laws import Laws
 from ..functions.scalar_functions import Functions
-from ..normal_form.common_factors import common_measure
+from ..normal_form.common_factors import common_factors, common_measure, divided
 from ..normal_form.form import (
     Atom,
     Element,
@@ -33,6 +34,7 @@ from ..normal_form.form import (
     refreshed_family,
     scale,
 )
+from ..normal_form.form_products import multiply
 from ..normal_form.guard import Guard
 from ..normal_form.polynomial import ONE, number
 
@@ -47,6 +49,10 @@ class Known(Enum):
 
 NECESSARY = {"np.log": Known.POSITIVE, "np.sqrt": Known.NOT_NEGATIVE}
 """Sign of the argument of a native function wherever the function has a value."""
+
+
+MAX_BOUNDS = 10
+"""Of more inequalities no products are formed."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +87,18 @@ def _only(form: Form) -> Function:
 
 
 class AssumedSigns(Signs):
-    """Derived signs, strengthened by assumptions."""
+    """Derived signs, strengthened by assumptions.
 
-    def __init__(self, signs: Signs, assumptions: Iterable[Assumption]) -> None:
+    `constants` are what is assumed of numbers that depend on no index: what follows from these by linear arithmetic,
+    and for their products with other numbers, is known as well.
+    """
+
+    def __init__(self, signs: Signs, assumptions: Iterable[Assumption], constants: Iterable[Assumption] = ()) -> None:
         super().__init__(signs.arithmetic, signs.of_function, signs.elements)
-        self.assumptions = [_measured(assumption) for assumption in assumptions]
+        self.constants = tuple(constants)
+        self.assumptions = [_measured(assumption) for assumption in (*assumptions, *self.constants)]
         self.given: tuple[Guard, ...] = ()
+        self._known: dict[Form, Sign] = {}
 
     @contextmanager
     def where(self, guards: Iterable[Guard]) -> Iterator[None]:
@@ -106,11 +118,20 @@ class AssumedSigns(Signs):
 
     def form(self, form: Form) -> Sign:
         found = super().form(form)
-        return self._assumed(form, found) if found is not Sign.POSITIVE and is_finite(form) else found
+        if found is not Sign.POSITIVE and is_finite(form):
+            found = self._assumed(form, found)
+        if self.constants and found is Sign.UNKNOWN and is_finite(form):
+            found = self._of_constants(form) if _is_constant(form) else self._of_factors(form)
+        return found
 
     def atom(self, factor: Atom, given: tuple[Guard, ...] = ()) -> Sign:
         found = super().atom(factor, given)
-        return found if found is Sign.POSITIVE or factor.infinities else self._assumed(atom(factor), found)
+        if found is Sign.POSITIVE or factor.infinities:
+            return found
+        found = self._assumed(atom(factor), found)
+        if self.constants and found is Sign.UNKNOWN and _is_constant(atom(factor)):
+            return self._of_constants(atom(factor))
+        return found
 
     def nonzero(self, form: Form) -> bool:
         if super().nonzero(form):
@@ -125,6 +146,40 @@ class AssumedSigns(Signs):
         if form == (Term(ONE, factors=factors[:1]),) and factors[0][1] == 1:
             return False  # an atom
         return all(self.nonzero(atom(factor)) for factor, _ in factors)
+
+    def _of_constants(self, form: Form) -> Sign:
+        """The sign that linear arithmetic gives a form in numbers that depend on no index."""
+        if form not in self._known:
+            positive, others = self.with_constants([], [])
+            below = scale(form, number(-1))
+            follows = contradictory([*positive, below], others)
+            strictly = follows and contradictory(positive, [*others, below])
+            self._known[form] = Sign.POSITIVE if strictly else Sign.NOT_NEGATIVE if follows else Sign.UNKNOWN
+        return self._known[form]
+
+    def with_constants(self, positive: list[Form], others: list[Form]) -> tuple[list[Form], list[Form]]:
+        """Forms that are positive, and such that are not negative, with those of constants, and products with these."""
+        kinds = (Known.POSITIVE, Known.NOT_NEGATIVE)
+        strict, weak = ([one.family.value for one in self.constants if one.known is kind] for kind in kinds)
+        known, every = (strict, [*strict, *weak]), ([*strict, *positive], [*strict, *weak, *positive, *others])
+        if not self.constants or len(every[1]) > MAX_BOUNDS:
+            return [*strict, *positive], [*weak, *others]
+        made = ([multiply(a, b) for a in left for b in right] for left, right in zip(known, every, strict=True))
+        above, least = made
+        return [*every[0], *above], [*weak, *others, *least]
+
+    def _of_factors(self, form: Form) -> Sign:
+        """The sign of a product, from those of a factor that all terms share and of the rest: both, or neither."""
+        shared = {a: n for a, n in common_factors(form, ()).items() if _is_constant(atom(a)) or len(form) > 1}
+        if not shared or any(term.bound or term.guards for term in form):
+            return Sign.UNKNOWN
+        factor, power = next(iter(shared.items()))
+        rest = divided(form, ONE, {factor: power})
+        sides = (Term(ONE, factors=((factor, power),)),), rest
+        if form == sides[0]:
+            return Sign.UNKNOWN
+        above, below = (min(self.form(scale(side, number(sign))) for side in sides) for sign in (1, -1))
+        return max(above, below)
 
     def _assumed(self, form: Form, found: Sign) -> Sign:
         """The sign by an assumption, where it is stronger than `found`."""
@@ -147,6 +202,13 @@ class AssumedSigns(Signs):
         if not assumption.family.bound and not assumption.family.guards and measured == assumption.family.value:
             return True
         return Comparison(self.arithmetic).member([assumption.family], Family((), (), measured), self.given)
+
+
+def _is_constant(form: Form) -> bool:
+    """Whether a form is made of elements of tensors without dimensions alone."""
+    return not any(term.bound or term.guards for term in form) and all(
+        isinstance(factor, Element) and not factor.index for term in form for factor, _ in term.factors
+    )
 
 
 def _measured(assumption: Assumption) -> Assumption:
@@ -180,9 +242,12 @@ class AssumingFunctions(Functions):
 
     signs: AssumedSigns
 
-    def __init__(self, functions: Functions, assumptions: Iterable[Assumption]) -> None:
+    def __init__(
+        self, functions: Functions, assumptions: Iterable[Assumption], constants: Iterable[Assumption] = ()
+    ) -> None:
         laws: Laws = functions.laws
         super().__init__(laws, functions.arithmetic)
-        self.signs = AssumedSigns(self.signs, assumptions)
+        known = functions.signs.constants if isinstance(functions, AssumingFunctions) else ()
+        self.signs = AssumedSigns(self.signs, assumptions, (*known, *constants))
         self.sets = Sets(self.signs, laws.powers)
         self.used = functions.used

@@ -104,7 +104,7 @@ class ConditionalEquality:
         """Whether both are equal in a case."""
         positive = [form for form, strict in taken if strict]
         others = [scale(form, number(-1)) for form, strict in taken if not strict]
-        if contradictory(positive, others):
+        if contradictory(*self.functions.signs.with_constants(positive, others)):
             return True
         deciding, strict = taken[-1]
         number_of = deciding if strict else scale(deciding, number(-1))

@@ -14,7 +14,10 @@ a):
     s * t == u * v    four names
 
 An attribute may stand for a size, `a == t`, `a <= t` and so on. A condition is one comparison or a conjunction of two.
-Every name is at least 1, as in every rule, except an attribute that the condition sets to 0.
+Every name is at least 1, as in every rule, except an attribute that the condition sets to 0. A real number c may stand
+for a size, but for `%`, may be any number, and has
+
+    c == 0, c == -1, c != 0, c >= 0, c <= 0, c > 0, c < 0, c <= 1, c >= 1
 """
 
 from __future__ import annotations
@@ -31,7 +34,14 @@ import numpy.typing as npt
 from ...syntax.ast import Apply, Expr, Name, Number
 
 Array = npt.NDArray[Any]
-_COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {"==": np.equal, "<=": np.less_equal, "<": np.less}
+_COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<=": np.less_equal,
+    "<": np.less,
+    ">=": np.greater_equal,
+    ">": np.greater,
+}
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,13 @@ class Atom:
         found = self.comparison.function == "==" and right == Number(0) and isinstance(left, Name)
         return frozenset({left.name}) if found and isinstance(left, Name) else frozenset()
 
+    @property
+    def divides(self) -> frozenset[str]:
+        """The names of which it asks that one divides the other."""
+        left, _ = self.comparison.arguments
+        parts = left.arguments if isinstance(left, Apply) and left.function == "%" else ()
+        return frozenset(part.name for part in parts if isinstance(part, Name))
+
     def holds(self, values: Mapping[str, Array]) -> Array:
         """Whether the comparison holds, per sample. Nothing is a multiple of 0."""
         left, right = self.comparison.arguments
@@ -71,13 +88,27 @@ MAX_PRODUCT_NAMES = 9
 """No `s * t == u * v` for more names: the number of candidates grows with the fourth power."""
 
 
-def atoms(names: Sequence[str], attributes: frozenset[str], determined: Sequence[str] = ()) -> tuple[Atom, ...]:
+def atoms(
+    names: Sequence[str], attributes: frozenset[str], determined: Sequence[str] = (), reals: Sequence[str] = ()
+) -> tuple[Atom, ...]:
     """Every comparison of the grammar over these names, in order of preference.
 
     `determined` names, fixed by the rule's own conditions, occur in equalities and products only.
     """
-    found = [*_atoms(sorted(names), attributes), *_of_products(sorted(names), sorted(determined))]
+    found = [*_atoms(sorted((*names, *reals)), attributes), *_of_products(sorted(names), sorted(determined))]
+    found = [atom for atom in found if not (reals and atom.divides & {*reals})] + list(_of_reals(reals))
     return tuple(sorted(found, key=lambda atom: (atom.kind, len(atom.text))))
+
+
+def _of_reals(reals: Sequence[str]) -> Iterator[Atom]:
+    for name in reals:
+        yield _atom(0, "==", Name(name), Number(0))
+        yield _atom(1, "==", Name(name), Number(-1))
+        for kind, signs in ((3, ("!=", ">=", "<=")), (7, (">", "<"))):
+            for sign in signs:
+                yield _atom(kind, sign, Name(name), Number(0))
+        for sign in ("<=", ">="):
+            yield _atom(6, sign, Name(name), Number(1))
 
 
 def _of_products(names: Sequence[str], determined: Sequence[str]) -> Iterator[Atom]:

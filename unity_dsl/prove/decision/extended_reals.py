@@ -14,6 +14,7 @@ value is an obligation of its own (functions/definedness.py). For operands that 
 
     A + B = B + A     (A + B) + C = A + (B + C)     A - A = 0     0 A = 0     2 A + 3 A = 5 A     (the same of products)
     c (A + B) = c A + c B, where c is finite and no sum     -inf + A = -inf     exp(A) exp(-A) = 1
+    c inf = inf, where c is finite and positive
     max(max(A), B) = max(A with B)     c max(A) + t = max(c A + t), where c is finite and positive, and t is finite
 
 and these are not: (c + d) A = c A + d A, whose right side has no value at c = 2, d = -1, A = inf; f > 0 and f != 0,
@@ -52,6 +53,7 @@ from ..normal_form.form import (
 from ..normal_form.guard import Guard, within
 from ..normal_form.polynomial import ONE, Poly, Var, number, of
 from .integer_arithmetic import Arithmetic
+from .signs import Sign, Signs
 
 INFINITY = Function("inf", ())
 TOP: Form = atom(INFINITY)
@@ -88,6 +90,17 @@ def bracketed(form: Form) -> Form:
     """The sum as a single atom named `sum`, not distributed over."""
     single = len(form) < 2 and not any(term.bound for term in form)
     return form if single else atom(function("sum", [form]))
+
+
+def infinite_product(left: Form, right: Form, signs: Signs) -> Form | None:
+    """Infinity times a finite form of known sign, c inf = inf for c > 0; None for anything else."""
+    exact, other = (left, right) if is_exact(left) else (right, left)
+    if not is_exact(exact) or not is_finite(other):
+        return None
+    if signs.form(other) is Sign.POSITIVE:
+        return exact
+    below = signs.form(scale(other, number(-1))) is Sign.POSITIVE
+    return scale(exact, number(-1)) if below else None
 
 
 def absorbed(form: Form) -> Form:

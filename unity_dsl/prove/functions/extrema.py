@@ -17,7 +17,19 @@ from ..decision.extended_reals import BOTTOM, inhabited
 from ..decision.signs import Sign, Signs, put_in_set
 from ..normal_form.case_split import cases, is_outer, split
 from ..normal_form.common_factors import common_coefficient, common_factors, common_measure, divided
-from ..normal_form.form import Extremum, Family, Form, Term, add, atom, extremum_atom, free_variables, is_finite, scale
+from ..normal_form.form import (
+    Atom,
+    Extremum,
+    Family,
+    Form,
+    Term,
+    add,
+    atom,
+    extremum_atom,
+    free_variables,
+    is_finite,
+    scale,
+)
 from ..normal_form.form_products import multiply
 from ..normal_form.guard import Guard
 from ..normal_form.polynomial import ONE, Var, number
@@ -138,20 +150,27 @@ class Sets:
         return self.signs.form(difference) is not Sign.UNKNOWN
 
     def _common_factor(self, members: list[Family]) -> Term:
-        """The common factor of all members that is known to be >= 0, and > 0 where the set may be empty."""
+        """The common factor of all members that is known to be >= 0, and > 0 where the set may be empty.
+
+        A factor c <= 0 is taken out as -c.
+        """
         values = [family.value for family in members if family.value]
         together = tuple(term for value in values for term in value)
         bound = {var for family in members for var in family.bound}
         least = Sign.NOT_NEGATIVE if self.inhabited(members) else Sign.POSITIVE
-        factors = {
-            factor: power
-            for factor, power in common_factors(together, self.exponentials).items()
-            if factor.free.isdisjoint(bound) and self.signs.power(factor, power) >= least
-        }
-        ordered = tuple(sorted(factors.items(), key=lambda entry: entry[0].key))
         shared = common_coefficient(together)
         measured = shared.inverse() is not None or self.signs.coefficient(shared) < least
-        return Term(common_measure(together) if measured else shared, factors=ordered)
+        coefficient = common_measure(together) if measured else shared
+        factors: dict[Atom, int] = {}
+        for factor, power in common_factors(together, self.exponentials).items():
+            if not factor.free.isdisjoint(bound):
+                continue
+            if self.signs.power(factor, power) >= least:
+                factors[factor] = power
+            elif measured and power == 1 and self.signs.form(scale(atom(factor), number(-1))) >= least:
+                factors[factor], coefficient = power, -coefficient
+        ordered = tuple(sorted(factors.items(), key=lambda entry: entry[0].key))
+        return Term(coefficient, factors=ordered)
 
 
 def _common_terms(members: list[Family]) -> Form:

@@ -21,7 +21,7 @@ from math import inf, isfinite, isinf
 from ...index.equations.term import COMPARISONS
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
 from ...syntax.rational import Rational, exact_number
-from ..decision.extended_reals import BOTTOM, TOP, absorbed, at_infinity, bracketed, is_exact
+from ..decision.extended_reals import BOTTOM, TOP, absorbed, at_infinity, bracketed, infinite_product, is_exact
 from ..decision.integer_arithmetic import Arithmetic
 from ..decision.signs import Sign, Signs, put_in_set
 from ..equality.form_equality import Comparison
@@ -403,9 +403,10 @@ class Functions:
         """c (A + B) = c A + c B where it applies; otherwise sums become atoms named `sum`."""
         if is_finite(left) and is_finite(right):
             return self.product(left, right)
-        if not distributes(left, right):
+        known = infinite_product(left, right, self.signs)
+        if known is None and not distributes(left, right):
             left, right = bracketed(left), bracketed(right)
-        return absorbed(multiply(left, right))
+        return absorbed(multiply(left, right)) if known is None else known
 
     def _square(self, factor: Atom) -> Form | None:
         """The square of an atom: max(a, 0)² = a max(a, 0), or a square law, also of 1 / f(x); None without one."""

@@ -15,6 +15,7 @@ import numpy as np
 from ...index.library import Library
 from ...syntax.parse_rules import RuleDecl
 from ..normal_form.form import Unsupported
+from ..translation.real_attributes import with_reals
 from ..translation.rule_forms import Ranks, Views, claim_of, views_at
 from ..translation.size_assumptions import Claim
 from .numeric_run import SPARSE, Array, Difference, IllShaped, InputValues, Numbers, Run, witness_sizes
@@ -78,7 +79,8 @@ class Shrinking:
         run = self.run_at(sizes)
         for seed in SEEDS:
             try:
-                found = run.difference(seed)
+                reals = {given.name: given.numbers() for given in like.inputs if given.name in self.claim.reals}
+                found = run.difference_at(dict(run.inputs(seed)) | reals)
             except (IllShaped, Unsupported):
                 return None
             if found is not None and _is_like(found, like):
@@ -170,6 +172,7 @@ def confirmed(difference: Difference, rule: RuleDecl, library: Library) -> Diffe
     """
     if difference.evaluation:
         library = outside_training(library)
+    rule, library = with_reals(rule, library)
     claim = claim_of(rule)
     names = tuple(difference.sizes)
     sizes = witness_sizes(claim, names, 0) or difference.sizes
@@ -194,9 +197,11 @@ def counterexample_table(difference: Difference, rule: RuleDecl, library: Librar
     if found is None:
         raise ValueError(f"the sides of `{rule.name}` do not differ there")
     rows = [("sizes", ", ".join(f"{name} = {size}" for name, size in found.written.items()))]
+    if found.reals:
+        rows.append(("numbers", ", ".join(f"{name} = {value}" for name, value in found.reals.items())))
     if found.evaluation:
         rows.append(("mode", "outside training"))
-    rows += [(_label(given), _values_text(given)) for given in found.inputs]
+    rows += [(_label(given), _values_text(given)) for given in found.inputs if given.name not in found.reals]
     output = "output" if len(rule.left) == 1 else f"output {found.output}"
     if found.shapes is not None:
         rows += [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import product as combinations
 from math import isfinite, isinf, isnan, nan, prod
 from random import Random
@@ -24,6 +25,7 @@ from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ..normal_form.form import Unsupported
 from ..normal_form.polynomial import number, product
 from ..normal_form.step_limit import spend
+from ..translation.real_conditions import drawn_reals, meets, numbers_at
 from ..translation.rule_forms import (
     Ranks,
     Views,
@@ -111,7 +113,8 @@ class Difference:
     `sizes` are by the prover's symbols, `written` by the names in the rule's text. Where the shapes differ, `shapes`
     are the two, the position is empty, and the values are the numbers of elements. `ranks` are those of the rule's rest
     groups; axes of a group `b` have sizes `b.0`, `b.1`, … With `evaluation` the operators' `eval` clauses apply. Where
-    the right side has no value, `right` is the object `math.nan`, so that equal differences compare as equal.
+    the right side has no value, `right` is the object `math.nan`, so that equal differences compare as equal. `reals`
+    are the real numbers of the rule; those that no condition determines are inputs as well.
     """
 
     sizes: Mapping[str, int]
@@ -124,6 +127,7 @@ class Difference:
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     evaluation: bool = False
     written: Mapping[str, int] = field(default_factory=dict)
+    reals: Mapping[str, Fraction] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The difference as JSON values; numbers that are not finite as texts (`inf`, `nan`)."""
@@ -139,12 +143,15 @@ class Difference:
                     "values": given.numbers().array.tolist(),
                 }
                 for given in self.inputs
+                if given.name not in self.reals
             ],
             "output": self.output,
             "index": list(self.position),
             "left": _finite(self.left),
             "right": _finite(self.right),
         }
+        if self.reals:
+            found["numbers"] = {name: float(value) for name, value in self.reals.items()}
         if self.evaluation:
             found["evaluation"] = True
         if self.shapes is not None:
@@ -174,7 +181,13 @@ class Run:
         return self.difference_at(dict(self.inputs(seed)))
 
     def difference_at(self, inputs: Mapping[str, Numbers]) -> Difference | None:
-        """The first difference on these inputs. Raises IllShaped and Unsupported."""
+        """The first difference on these inputs. Raises IllShaped and Unsupported.
+
+        None where real numbers among the inputs do not meet the conditions.
+        """
+        drawn = {name: Fraction(float(given.array)) for name, given in inputs.items() if name in self.claim.reals}
+        if not meets(self.claim, self.sizes, drawn):
+            return None
         self.tensors = dict(inputs)
         for name, expr in self.rule.definitions:
             self.tensors[name] = self.value(expr)
@@ -186,8 +199,15 @@ class Run:
                     ranks=dict(self.ranks),
                     inputs=tuple(_recorded(inputs)),
                     written=self.claim.written(self.sizes),
+                    reals=self._reals(drawn),
                 )
         return None
+
+    def _reals(self, drawn: Mapping[str, Fraction]) -> dict[str, Fraction]:
+        """The real numbers of the rule, those that conditions determine included."""
+        names = {*drawn, *(name for name, _ in self.claim.real_values)}
+        numbers = numbers_at(self.claim, self.sizes, drawn)
+        return {name: numbers[name] for name in sorted(names)}
 
     def _compare(self, output: int, left: Numbers, right: Numbers, inputs: Mapping[str, Numbers]) -> Difference | None:
         """The first difference of one output.
@@ -242,7 +262,12 @@ class Run:
     def inputs(self, seed: int) -> Iterator[tuple[str, Numbers]]:
         """Random inputs. Raises IllShaped where they are too large, Unsupported where a size is not an integer."""
         random = np.random.default_rng(seed)
-        for tensor in self.rule.inputs:
+        numbers = [tensor.name for tensor in self.rule.inputs if tensor.real]
+        reals = drawn_reals(self.claim, numbers, self.sizes, seed)
+        if reals is None:
+            raise IllShaped("no numbers are found that meet the conditions")
+        yield from ((name, Numbers((), np.array(value))) for name, value in reals.items())
+        for tensor in self.rule.inputs[: len(self.rule.inputs) - len(numbers)]:
             names = tuple(dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name))
             dims = [valued(product(part), self.sizes) for part in input_dims(tensor, self.claim, self.ranks)]
             shape = (*map(self.degree, names), *dims)

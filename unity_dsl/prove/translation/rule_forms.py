@@ -28,10 +28,12 @@ from ..normal_form.guard import Guard, compare
 from ..normal_form.polynomial import ONE, Poly, Var, fresh, number, of, product
 from .extern_symbols import ExternSymbols
 from .operator_forms import Call, Tensor, input_tensor
+from .real_conditions import assuming
 from .rule_results import check_results
-from .size_assumptions import Claim
+from .size_assumptions import Claim, without_conditions
 from .symbolic_sizes import Factors, Failed, Sizes, arithmetic_value, exactly, factors_of, share, shown, valued
 
+Sized = TypeVar("Sized", OperatorDecl, ParallelDecl)
 Ranks = Mapping[str, int]
 Views = Mapping[int, Mapping[str, Factors]]
 """The axes that each view (by identity) names, with their factors."""
@@ -40,7 +42,7 @@ Views = Mapping[int, Mapping[str, Factors]]
 def claim_of(rule: RuleDecl) -> Claim:
     """The sizes of a rule under its conditions, independent of their order. Raises Unsupported and E010."""
     devices = tuple(_device_axes(rule))
-    claim = Claim({}, (), frozenset(devices))
+    claim = without_conditions(rule, frozenset(devices))
     # Products last: other conditions may determine names in them.
     for condition in sorted(rule.conditions, key=_is_of_products):
         claim = claim.assume(condition)
@@ -96,7 +98,7 @@ class Graph:
     divisions: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.functions = Functions(laws_of(self.library), self.arithmetic)
+        self.functions = assuming(Functions(laws_of(self.library), self.arithmetic), self.claim)
         self.functions.applications.followed = True
         self.externs = ExternSymbols(self.arithmetic)
         names = (*used_names(self.rule, self.claim, self.ranks), *self.claim.names)
@@ -394,9 +396,6 @@ class _Site:
 def number_of(value: Poly, sizes: Mapping[str, int]) -> Rational:
     """An attribute at numeric sizes."""
     return rational(exactly(value, sizes))
-
-
-Sized = TypeVar("Sized", OperatorDecl, ParallelDecl)
 
 
 def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, Rational]) -> Sized:

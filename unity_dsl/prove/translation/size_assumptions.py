@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.diagnostic import fail
+from ...syntax.parse_rules import RuleDecl
 from ..normal_form.form import Unsupported
 from ..normal_form.guard import Guard, compare, guard
 from ..normal_form.polynomial import ONE, Poly, number, of, product
@@ -23,12 +24,16 @@ class Claim:
     order. `m % p == 0` gives m the factors p and a new size m / p. In equations between products common factors are
     cancelled, and `a * b == c * d` gives each name two factors (Euler's four number theorem). Any other condition
     becomes a guard. Names in `fixed` stay one factor. A substituted size occurs neither in `names` nor in `conditions`,
-    so the order of conditions does not matter.
+    so the order of conditions does not matter. `real_conditions` are on the real numbers of the rule, `reals`, and on
+    sizes; `real_values` are those that equations determine.
     """
 
     names: Mapping[str, Factors]
     conditions: tuple[Guard, ...]
     fixed: frozenset[str] = frozenset()
+    reals: frozenset[str] = frozenset()
+    real_conditions: tuple[Apply, ...] = ()
+    real_values: tuple[tuple[str, Expr], ...] = ()
 
     def factors(self, expr: Expr) -> Factors:
         """The factors of a size expression. Raises Unsupported."""
@@ -151,6 +156,12 @@ class Claim:
 
     def _with(self, *conditions: Guard) -> Claim:
         return replace(self, conditions=(*self.conditions, *conditions))
+
+
+def without_conditions(rule: RuleDecl, fixed: frozenset[str]) -> Claim:
+    """The claim of a rule without its conditions on sizes."""
+    reals = frozenset(tensor.name for tensor in rule.inputs if tensor.real)
+    return Claim({}, (), fixed, reals, rule.real_conditions, rule.real_values)
 
 
 def _name_of(factor: Poly) -> str | None:

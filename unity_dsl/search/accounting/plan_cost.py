@@ -78,6 +78,13 @@ def _update_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
     return Cost(update=price_update(count, machine))
 
 
+def conversion_seconds(planned: PlannedValue, layout: Layout, prices: ConversionModel) -> float:
+    """Of making a layout from the produced one, without the way back."""
+    value = planned.value
+    found = prices.conversion(planned.produced, layout, value.shape, value.bytes)
+    return prices.price(found.forward, planned.produced, value.shape).seconds(value.bytes)
+
+
 def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: ConversionModel) -> float:
     """Backward only where a reader is reached: what merely leaves the program has no cotangent."""
     value = planned.value

@@ -32,15 +32,14 @@ class Port:
 class Tensor:
     """A tensor that is produced in one layout and read in others.
 
-    `direct[i, j]` is the price of a conversion, `cheapest` the same by way of at most one layout between. `fixed` are
+    `prices[i, j]` is the price of a conversion; none is more than by way of a layout between. `fixed` are
     layouts that somebody always asks for.
     """
 
     name: str
     produced: Port
     reads: tuple[Port, ...]
-    direct: Table
-    cheapest: Table
+    prices: Table
     fixed: tuple[int, ...] = ()
 
     @property
@@ -86,8 +85,7 @@ class Part:
             tensors=tuple(
                 replace(
                     tensor,
-                    direct=tensor.direct * factor,
-                    cheapest=tensor.cheapest * factor,
+                    prices=tensor.prices * factor,
                 )
                 for tensor in self.tensors
             ),

@@ -21,10 +21,11 @@ RULES: dict[str, Code] = {
         "Neither side of the rule reads it. It is mostly a name that was misspelt, or a line that was forgotten.",
     ),
     "E504": Code(
-        "a size that nothing binds",
+        "a size or number that nothing binds",
         "The sizes of a rule are the names in its inputs' dimensions, the degrees of its parallel ops and the "
-        "attributes of its left side; a `where` equation makes others from these. Any other name has no value when "
-        "the rule is applied. A group `b..` is any number of dimensions and has no size of its own.",
+        "attributes of its left side; names in attributes such as `factor=c` are real numbers. A `where` equation "
+        "makes others from these. Any other name has no value when the rule is applied. A group `b..` is any number "
+        "of dimensions and has no size of its own.",
     ),
     "E505": Code(
         "a rule too large",
@@ -42,5 +43,10 @@ RULES: dict[str, Code] = {
         "sides that can never be equal",
         "The tensors of the right side take the places of those of the left side, one by one. Their ranks differ, or "
         "one holds integers and the other floats, whatever the sizes are.",
+    ),
+    "E508": Code(
+        "a tensor and a number of one name",
+        "A name in an attribute such as `factor=c` stands for any real number, and for the same one wherever it is "
+        "written in the rule. It cannot name a tensor as well.",
     ),
 }

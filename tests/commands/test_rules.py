@@ -20,7 +20,7 @@ from unity_dsl.prove.answer import Answer
 from unity_dsl.rules.certificate import Certificate, known_certificates, render_certificates
 from unity_dsl.syntax.parse_rules import RuleDecl
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 LAWS = """\
 rule linear_of_linear(x: [b.., i], w: [h, i], v: [o, h])
   linear(linear(x, w), v) => linear(x, matmul(v, w))
@@ -110,6 +110,13 @@ def test_prove_json_tells_shapes(capsys: pytest.CaptureFixture[str]) -> None:
     assert rule["counterexample"]["shapes"] == {"left": [1, 2], "right": [2, 1]}
 
 
+def test_prove_json_tells_real_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("false.rules").write_text("rule f(x: [m])\n  relu(scale(x; factor=c)) => scale(relu(x); factor=c)\n")
+    assert run(["rules", "prove", "false.rules", "--json"]) == 1
+    (rule,) = json.loads(capsys.readouterr().out)["rules"]
+    assert rule["conditions"] == ["c >= 0"] and rule["counterexample"]["numbers"] == {"c": -1.0}
+
+
 def test_a_quotient_by_zero_is_not_proved(capsys: pytest.CaptureFixture[str]) -> None:
     for number, call in enumerate(("slice(x; dim=0, start=0, stop=b // 0)", "slice(x; dim=0, start=0, stop=b % 0)")):
         Path("zero.rules").write_text(f"rule zero{number}(x: [b, c])\n  {call} => relu(x)\n")
@@ -171,7 +178,7 @@ def test_an_interruption_is_not_taken_for_an_answer() -> None:
     """While z3 is at work on a question that it cannot answer: it must not keep the signal to itself."""
     program = """
 import os, signal, sys, threading
-from unity_dsl.console import keep_interruptions
+from unity_dsl.commands.console import keep_interruptions
 from unity_dsl.prove.decision import integer_arithmetic as arithmetic
 from unity_dsl.prove.normal_form.guard import compare
 from unity_dsl.prove.normal_form.polynomial import Entry, number, of
