@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
+from textwrap import wrap
 from typing import Any
 
 import jinja2
@@ -272,7 +273,8 @@ def _facts(plan: Plan) -> Iterator[str]:
     yield f"update {cost.update * 1e3:.3g}), {cost.memory.total / 2**20:.3g} MiB a device."
     if plan.model.loss is not None:
         yield "Run: python train.py" if mesh.size == 1 else f"Run: torchrun --nproc-per-node {mesh.size} train.py"
-    yield from (docstring_text(note) for note in plan.notes)
+    for note in plan.notes:
+        yield from wrap(docstring_text(note), 118, break_long_words=False, break_on_hyphens=False)
     yield ""
     yield "Comments name the line of the model, the operator, and along which mesh axis which of its axes is divided."
 
