@@ -1,4 +1,4 @@
-"""Device meshes: prime-factor axes, placed on the levels of a machine."""
+"""Device meshes on the levels of a machine: one of a given shape, all for a search, and how one splits another."""
 
 from __future__ import annotations
 
