@@ -152,3 +152,59 @@ def compiled(rank: int, ranks: int, program: str) -> tuple[float, float]:
     (loss, gradients), (other, others) = results
     worst = max(float((a - b).abs().max()) for a, b in zip(gradients, others, strict=True))
     return float((loss - other).abs()), worst
+
+
+def accumulated(rank: int, ranks: int, program: str) -> list[str]:
+    """What of p.grad is not as autograd leaves it on one device: names of parameters with what is wrong."""
+    import torch
+
+    wrong = []
+    with load_program(Path(program)) as module:
+        model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
+        model.initialise(0)
+        source = torch.Generator().manual_seed(0)
+        batch = {
+            name: torch.randn(spec.shape, generator=source, dtype=torch.float64)
+            if spec.integer_range is None
+            else torch.randint(spec.integer_range, spec.shape, generator=source)
+            for name, spec in module.INPUTS.items()
+        }
+
+        def step() -> None:
+            model(**batch)[0].backward()
+            with torch.no_grad():
+                model.synchronise()
+
+        step()
+        parameters = dict(model.named_parameters())
+        single = {name: p.grad.clone() for name, p in parameters.items()}
+        tensors = {name: p.grad for name, p in parameters.items()}
+        for expected in (2, 1):
+            step()
+            for name, p in parameters.items():
+                if p.grad is not tensors[name]:
+                    wrong.append(f"{name}: another tensor")
+                if not torch.allclose(p.grad, expected * single[name], atol=1e-12):
+                    wrong.append(f"{name}: not {expected} gradients")
+            model.zero_grad(set_to_none=False)
+            wrong += [f"{name}: not zeroed" for name, p in parameters.items() if p.grad.any()]
+        model.zero_grad()
+        wrong += [f"{name}: not None" for name, p in parameters.items() if p.grad is not None]
+        called: dict[torch.Tensor, int] = dict.fromkeys(parameters.values(), 0)
+
+        def double(p: torch.Tensor) -> None:
+            called[p] += 1
+            p.grad.mul_(2)
+
+        for p in parameters.values():
+            p.register_hook(lambda gradient: 3 * gradient)
+            p.register_post_accumulate_grad_hook(double)
+        step()
+        for name, p in parameters.items():
+            if called[p] != 1:
+                wrong.append(f"{name}: its hook was called {called[p]} times")
+            elif not torch.allclose(p.grad, 6 * single[name], atol=1e-12):
+                wrong.append(f"{name}: not as its hooks made it")
+            if p.grad._base is not None:
+                wrong.append(f"{name}: a view")
+    return wrong

@@ -311,6 +311,16 @@ def test_accumulated_gradients(
     assert max(pool.run(ranks.accumulate, program, reference, bucket_bytes, ranks=size)) < 1e-12
 
 
+@pytest.mark.parametrize("degrees", [(2,), (4,)])
+def test_gradients_are_what_autograd_leaves(
+    degrees: tuple[int, ...], pool: RankPool, library: Library, tmp_path: Path
+) -> None:
+    """Added to what is there, in the same tensor; hooks see the sum over devices, once."""
+    mesh = mesh_of(*degrees)
+    program = write(batch_plan(tied(library), mesh, library), library, tmp_path / "program")
+    assert pool.run(ranks.accumulated, program, ranks=mesh.size) == [[]] * mesh.size
+
+
 def test_gradients_are_sent_while_the_backward_goes_on(pool: RankPool, library: Library, tmp_path: Path) -> None:
     """A parameter is sent once, when its last use has had its gradient: `w` and `c`, used first, come last."""
     program = write(batch_plan(tied(library), mesh_of(2), library), library, tmp_path / "program")
