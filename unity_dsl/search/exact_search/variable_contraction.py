@@ -59,16 +59,6 @@ class Contracted:
     removed: tuple[_Removed, ...]
     bodies: tuple[Contracted, ...]
 
-    def widened(self, left: Domains, before: Domains) -> Domains:
-        """Of the part before: what is `left` of the part's domains, and of what was taken out what it had `before`."""
-        gone = {removed.variable for removed in self.removed}
-        masks = [
-            old if number in gone else mask
-            for number, (mask, old) in enumerate(zip(left.masks, before.masks, strict=True))
-        ]
-        inner = zip(self.bodies, left.bodies, before.bodies, strict=True)
-        return Domains(masks, [body.widened(own, old) for body, own, old in inner])
-
     def restored(self, solved: Solved) -> Solved:
         """The plan of the part before, of the same cost."""
         values = list(solved.values)

@@ -104,10 +104,6 @@ class Domains:
         masks = [a & b for a, b in zip(self.masks, other.masks, strict=True)]
         return Domains(masks, [a.intersected(b) for a, b in zip(self.bodies, other.bodies, strict=True)])
 
-    def united(self, other: Domains) -> Domains:
-        masks = [a | b for a, b in zip(self.masks, other.masks, strict=True)]
-        return Domains(masks, [a.united(b) for a, b in zip(self.bodies, other.bodies, strict=True)])
-
     @property
     def empty(self) -> bool:
         """Whether some variable has no value left."""
@@ -164,12 +160,6 @@ def everything(part: Part) -> Domains:
     """The domains before anything is excluded."""
     masks = [np.isfinite(cost) for cost in part.costs]
     return Domains(masks, [everything(repeat.body) for repeat in part.repeats])
-
-
-def nothing(part: Part) -> Domains:
-    """Domains without any value."""
-    masks = [np.zeros(len(cost), dtype=bool) for cost in part.costs]
-    return Domains(masks, [nothing(repeat.body) for repeat in part.repeats])
 
 
 @dataclass
