@@ -152,3 +152,29 @@ def compiled(rank: int, ranks: int, program: str) -> tuple[float, float]:
     (loss, gradients), (other, others) = results
     worst = max(float((a - b).abs().max()) for a, b in zip(gradients, others, strict=True))
     return float((loss - other).abs()), worst
+
+
+def activations(rank: int, ranks: int, program: str) -> int:
+    """Bytes of every storage that autograd keeps in a forward pass, once; those of parameters and buffers left out."""
+    import torch
+
+    found: dict[int, torch.Tensor] = {}
+    with load_program(Path(program)) as module:
+        model = module.Model(module.build_mesh("cpu") if ranks > 1 else None)
+        model.initialise(0)
+        own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+
+        def save(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.untyped_storage().data_ptr() not in own:
+                found[tensor.untyped_storage().data_ptr()] = tensor  # kept alive: no storage is used twice
+            return tensor
+
+        batch = {
+            name: torch.randn(spec.shape)
+            if spec.integer_range is None
+            else torch.randint(spec.integer_range, spec.shape)
+            for name, spec in module.INPUTS.items()
+        }
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+            model(**batch)
+    return sum(tensor.untyped_storage().nbytes() for tensor in found.values())

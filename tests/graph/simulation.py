@@ -9,9 +9,10 @@ import numpy as np
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.declared_slices import positions_of
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard, Window, nest
-from unity_dsl.graph.layout_exchange import transfers
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.library import Library
+
+from .transfers import transfers
 
 LIBRARY = load_library()
 

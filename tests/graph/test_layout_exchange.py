@@ -11,9 +11,10 @@ import pytest
 from unity_dsl.graph.declared_slices import cut_at, cut_indices, positions_of
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Overlap, Partial, Replicate, Shard, Window
 from unity_dsl.graph.layout import nest as nested
-from unity_dsl.graph.layout_exchange import Received, transfers
+from unity_dsl.graph.layout_exchange import Received
 
 from .overlapping import CYCLIC, HALO, STRIDED, library_with
+from .transfers import transfers
 
 LIBRARY = library_with(HALO, STRIDED, CYCLIC)
 NARROW = Window(0, 0, "halo", (("before", 1), ("after", 1)))

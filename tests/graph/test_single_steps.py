@@ -12,11 +12,11 @@ from unity_dsl.graph.collective_steps import StepKind
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
 from unity_dsl.graph.layout_codes import all_layouts, encode, find, layouts_in_order
 from unity_dsl.graph.layout_conversion import divides, divisors
-from unity_dsl.graph.layout_exchange import transfers
 from unity_dsl.graph.single_steps import STEP_KINDS, received_fraction, single_steps
 
 from .simulation import LIBRARY, decode, run
 from .simulation import encode as hold
+from .transfers import transfers
 
 FOUR = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
 SIX = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 3)))

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tests.graph.simulation import LIBRARY, decode, encode, layouts, run, run_transfers
+from tests.graph.transfers import transfers
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, Window, nest
 from unity_dsl.graph.layout_codes import layouts_in_order
 from unity_dsl.graph.layout_conversion import divides, divisors
-from unity_dsl.graph.layout_exchange import transfers
 from unity_dsl.machine.conversion_model import TIE, ConversionModel
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh

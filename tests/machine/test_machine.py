@@ -37,16 +37,16 @@ def test_units() -> None:
     assert machine.peak["f32"] == 19.5e12
     assert machine.memory_bandwidth == 2039e9
     assert machine.launch_seconds == pytest.approx(6e-6)
-    assert [(level.size, level.bandwidth) for level in machine.levels] == [(8, 300e9), (16, 200e9)]
+    assert [(level.size, level.bandwidth) for level in machine.levels] == [(8, 300e9), (128, 200e9)]
     assert machine.levels[0].latency == pytest.approx(8e-6)
-    assert machine.devices == 128
+    assert machine.devices == 1024
     assert [machine.devices_below(level) for level in (0, 1)] == [1, 8]
     assert load_machine("summit").devices == 192
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(TEXT.replace("size = 16", "size = 4"))
+    path.write_text(TEXT.replace("size = 128", "size = 4"))
     assert load_machine(str(path)).devices == 32
 
 

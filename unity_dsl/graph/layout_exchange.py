@@ -1,9 +1,11 @@
-"""Generic exchange between two layouts at concrete sizes: which positions go from which device to which.
+"""How much travels in the generic exchange between two layouts at concrete sizes.
 
 Per mesh axis a layout is a declared parallel op: an encoder whose elements are copies of the tensor's (replicate,
 partition, a user's own), or the decoder that sums (reduce, and the transpose of an encoder whose slices overlap).
 Composing one layout's inverse with another's map gives, for every pair of devices, which positions travel: that is the
-generic lowering of any conversion.
+generic lowering of any conversion, which the emitted program plans for itself. Elements of an encoder are copies, so
+the nearest holder gives. Along a Partial axis that changes, and of an Overlap, all devices give their terms. A value
+that becomes terms along an axis is put down once: it stays with its holder, or is with the first device.
 """
 
 from __future__ import annotations
@@ -11,59 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from math import prod
 
 import numpy as np
 
 from ..index.library import Library
 from .declared_slices import Indices, positions_of
 from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate
-
-# ---------------------------------------------------------------------------------------------- transfers
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """What one device gives another: per dimension, positions in the giver's tensor and in the taker's.
-
-    What a device takes from several givers is summed; positions that nobody gives are zero.
-    """
-
-    giver: int
-    taker: int
-    taken_from: tuple[tuple[int, ...], ...]
-    put_at: tuple[tuple[int, ...], ...]
-
-    @property
-    def elements(self) -> int:
-        return prod(len(positions) for positions in self.put_at)
-
-
-def transfers(source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library) -> list[Transfer]:
-    """The composed index map of a conversion, for every pair of devices, ordered by taker, then giver.
-
-    Elements of an encoder are copies, so the nearest holder gives: the taker itself where it holds the element, else
-    the holder that differs from it in the fewest coordinates of the cut axes. Along a Partial axis that changes, and
-    of an Overlap, all devices give their terms. A value that becomes terms along an axis is put down once: it stays
-    with its holder, or is with the first device.
-    """
-    found = []
-    for taker in range(mesh.size):
-        here = mesh.coordinates(taker)
-        if not _receives(source, target, here):
-            continue
-        for giver in range(mesh.size):
-            there = mesh.coordinates(giver)
-            if _may_give(source, target, here, there):
-                pairs = [
-                    _matches(source, target, dim, extent, mesh, here, there, library)
-                    for dim, extent in enumerate(shape)
-                ]
-                if all(len(taken) for taken, _ in pairs):
-                    found.append(
-                        Transfer(giver, taker, tuple(taken for taken, _ in pairs), tuple(put for _, put in pairs))
-                    )
-    return found
 
 
 def _receives(source: Layout, target: Layout, here: tuple[int, ...]) -> bool:
@@ -73,40 +28,6 @@ def _receives(source: Layout, target: Layout, here: tuple[int, ...]) -> bool:
         for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
         if isinstance(after, Partial) and isinstance(before, Invariant | Replicate)
     )
-
-
-def _may_give(source: Layout, target: Layout, here: tuple[int, ...], there: tuple[int, ...]) -> bool:
-    """Copies are taken from the taker's own coordinate; a Partial axis that changes gives from every coordinate."""
-    for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True)):
-        if isinstance(before, Cut):
-            if isinstance(after, Partial) and here[axis] != there[axis]:
-                return False
-        elif isinstance(before, Partial) and not isinstance(after, Partial):
-            continue
-        elif here[axis] != there[axis]:
-            return False
-    return True
-
-
-def _matches(
-    source: Layout,
-    target: Layout,
-    dim: int,
-    extent: int,
-    mesh: Mesh,
-    here: tuple[int, ...],
-    there: tuple[int, ...],
-    library: Library,
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Positions along one dimension that the device at `there` gives the one at `here`."""
-    pair = _Pair(source, target, dim, extent, mesh, library)
-    wanted = positions_of(target, dim, extent, mesh, here, library)
-    held = positions_of(source, dim, extent, mesh, there, library)
-    slot = np.full(extent, -1)
-    slot[held[held >= 0]] = np.flatnonzero(held >= 0)
-    given = (slot >= 0) & pair.gives(here, there) & pair.takes(here, there)
-    put = np.flatnonzero((wanted >= 0) & given[np.maximum(wanted, 0)])
-    return tuple(slot[wanted[put]].tolist()), tuple(put.tolist())
 
 
 @dataclass(frozen=True)

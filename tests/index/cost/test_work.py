@@ -44,7 +44,8 @@ def test_a_look_up_moves_the_rows_it_needs(library: Library) -> None:
     n, v, d = 6, 50, 4
     instance = made(library, "embedding", Shape((n,), v), (v, d))
     assert numbers(work(instance)) == (0, 8 * n + 4 * n * d, 4 * n * d)
-    assert numbers(backward_work(instance, [False, True])) == (n * d, 8 * n + 4 * n * d, 4 * n * d)
+    zeros = 4 * v * d
+    assert numbers(backward_work(instance, [False, True])) == (n * d, 8 * n + 4 * n * d, zeros + 4 * n * d)
 
 
 def test_a_look_up_of_more_rows_than_there_are_reads_the_table(library: Library) -> None:
@@ -107,6 +108,29 @@ def test_work_at_arrays_of_sizes_is_work_at_each(name: str, library: Library) ->
         for found, one in ((forward, work(instance, sizes)), (backward, backward_work(instance, needs, sizes))):
             at = [np.broadcast_to(count, factors.shape)[position] for count in numbers(found)]
             assert at == list(numbers(one))
+
+
+def test_rows_are_added_to_zeros_of_the_whole_result(library: Library) -> None:
+    """What torch does, forwards and backwards: it makes the zeros first, whatever is added to them."""
+    e, g, c, d, s, k = 3, 2, 4, 5, 6, 2
+    shapes = [(g, s, d), Shape((g, s, k), e), Shape((g, s, k), s * k)]
+    dispatch = made(library, "dispatch", *shapes, capacity=c)
+    added = 4 * min(e * g * c * d, g * s * k * d)
+    assert work(dispatch).bytes_written == 4 * e * g * c * d + added
+    one_hot = made(library, "one_hot", Shape((s,), e))
+    assert work(one_hot).bytes_written == 4 * s * e  # a comparison of every pair: nothing is looked up
+
+
+def test_a_running_sum_is_one_pass_where_its_axes_are_whole(library: Library) -> None:
+    """Divided, what a device has of one axis meets the whole other one."""
+    n, m = 8, 3
+    instance = made(library, "cumsum", (n, m), dim=0)
+    (axis,) = (a for equation in instance.equations for a in equation.over)
+    kept = instance.outputs[0].axes[0]
+    assert work(instance).flops == n * m
+    assert list(work(instance, {kept: np.array([n, n / 2])}).flops) == [n * m, 2 * n / 2 * n * m]
+    assert work(instance, {axis: n, kept: n}).flops == n * m
+    assert backward_work(instance, [True]).flops == n * m
 
 
 def test_sizes_that_are_not_given_are_the_instance_s(library: Library) -> None:

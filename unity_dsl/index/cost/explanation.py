@@ -167,9 +167,9 @@ def _free(instance: Instance) -> Iterator[str]:
 
 def _flops(found: Representative) -> Iterator[str]:
     instance = found.instance
-    yield f"forward   {_polynomial(forward_tally(instance).flops, found)}"
+    yield f"forward   {_polynomial(forward_tally(instance).undivided, found)}"
     if any(operand.integer_range is None for operand in instance.inputs) and not instance.whole:
-        backward = [tally.flops for tally, _ in backward_tallies(instance, [True] * len(instance.inputs))]
+        backward = [tally.undivided for tally, _ in backward_tallies(instance, [True] * len(instance.inputs))]
         yield f"backward  {_polynomial(total(backward), found)}"
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import lru_cache
 
-from ...syntax.ast import Apply, Read, ReductionKind
+from ...syntax.ast import Read, ReductionKind
 from ..equations.instance import Equation, Instance, Key
-from ..equations.term import affine, dim_axes, free_axes, reads, walk
-from .work import determined_axes, factors, moves_only, resolved
+from ..equations.term import affine, dim_axes, free_axes, reads, substitute
+from ..lowering.loop_nest import loop_nest
+from .work import moves_only
 
 
 class LoweringClass(StrEnum):
@@ -42,20 +43,20 @@ def _lowering_class(identity: Key) -> LoweringClass:
 
 
 def _class_of(instance: Instance, equation: Equation) -> LoweringClass:
-    determined = determined_axes(equation)
-    if determined & set(equation.target.axes):
+    nest = loop_nest(instance, equation)
+    if nest.placed:
         return LoweringClass.SCATTER
-    axes, value, _ = resolved(equation)
-    over = set(axes) & set(equation.over)
-    if determined and not over:
+    over, value = set(nest.over), nest.value
+    if nest.looked_up and not over:
         return LoweringClass.GATHER
     if not over:
         return LoweringClass.VIEW if moves_only(value) else LoweringClass.ELEMENTWISE
     if any(_slides(instance, read, over) for read in reads(value)):
         return LoweringClass.WINDOW
-    if any(_orders(node, over) for node in walk(value) if isinstance(node, Apply)):
+    if nest.running is not None:
         return LoweringClass.SCAN
-    factor_axes = [set(free_axes(factor)) for factor in factors(value) if isinstance(factor, Read)]
+    at = nest.positions
+    factor_axes = [set(free_axes(substitute(f, at))) for f in nest.factors if isinstance(f, Read)]
     contracted = [axes for axes in factor_axes if axes & over]
     if equation.kind is ReductionKind.SUM and any(axes != contracted[0] for axes in contracted):
         return LoweringClass.CONTRACTION
@@ -70,11 +71,3 @@ def _slides(instance: Instance, read: Read, over: set[str]) -> bool:
         if mixed and dim_axes(index, instance.sizes) is None:
             return True
     return False
-
-
-def _orders(node: Apply, over: set[str]) -> bool:
-    """Whether a reduced axis is compared with an axis of the result by order, as in a prefix sum."""
-    if node.function not in ("<", "<=", ">", ">="):
-        return False
-    axes = set(free_axes(node))
-    return not any(reads(node)) and bool(axes & over) and bool(axes - over)

@@ -9,7 +9,7 @@ of a strided window, only these count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from ...syntax.ast import Apply, Expr, Name, Number, Read, Select, Size, Uniform
+from ...syntax.ast import Apply, Expr, Number, Read, Select, Size, Uniform
 from ..equations.instance import Equation, Instance, Key, Kind
-from ..equations.term import COMPARISONS, affine, call, children, free_axes, reads, substitute, walk
+from ..equations.term import COMPARISONS, affine, call, children, free_axes, reads, walk
 from ..gradients.adjoint import adjoint_by
+from ..lowering.loop_nest import LoopNest, RunningSum, loop_nest, without
 
 Count = Any
 """A number, or a NumPy array of numbers where sizes are arrays."""
@@ -70,16 +71,38 @@ class Extent:
 
 
 @dataclass(frozen=True)
+class Passes:
+    """Operations of a running sum up to `kept`: `once` where both axes are whole and alike, else of all `pairs`."""
+
+    over: str
+    kept: str
+    once: Polynomial
+    pairs: Polynomial
+
+    def at(self, sizes: Mapping[str, Count], whole: Mapping[str, int]) -> Count:
+        alike = (sizes[self.over] == whole[self.over]) & (sizes[self.kept] == whole[self.kept])
+        return np.where(alike & (whole[self.over] == whole[self.kept]), self.once.at(sizes), self.pairs.at(sizes))
+
+
+@dataclass(frozen=True)
 class Tally:
-    """The work of a kernel as a function of sizes."""
+    """The work of a kernel at any sizes. `flops` are without those of running sums."""
 
     flops: Polynomial
+    running: tuple[Passes, ...]
     read: tuple[Extent, ...]
     written: tuple[Extent, ...]
 
-    def at(self, sizes: Mapping[str, Count], element_bytes: int) -> Work:
+    @property
+    def undivided(self) -> Polynomial:
+        """Operations where every axis is whole."""
+        return total([self.flops, *(passes.once for passes in self.running)])
+
+    def at(self, sizes: Mapping[str, Count], element_bytes: int, whole: Mapping[str, int]) -> Work:
+        """At the sizes of a device, `whole` being those of the whole operator."""
         read, written = (sum(e.bytes(sizes, element_bytes) for e in part) for part in (self.read, self.written))
-        return Work(self.flops.at(sizes), read, written)
+        flops = self.flops.at(sizes) + sum(passes.at(sizes, whole) for passes in self.running)
+        return Work(flops, read, written)
 
 
 def work(instance: Instance, sizes: Mapping[str, Count] | None = None, element_bytes: int = 4) -> Work:
@@ -87,7 +110,7 @@ def work(instance: Instance, sizes: Mapping[str, Count] | None = None, element_b
 
     Arrays of equal shape are evaluated elementwise.
     """
-    return forward_tally(instance).at({**instance.sizes, **(sizes or {})}, element_bytes)
+    return forward_tally(instance).at({**instance.sizes, **(sizes or {})}, element_bytes, instance.sizes)
 
 
 def backward_work(
@@ -100,7 +123,8 @@ def backward_work(
     """
     flops, read, written = 0, 0, 0
     for tally, axes in backward_tallies(instance, needs):
-        done = tally.at({**axes, **instance.sizes, **(sizes or {})}, element_bytes)
+        whole = {**axes, **instance.sizes}
+        done = tally.at({**whole, **(sizes or {})}, element_bytes, whole)
         flops, read, written = flops + done.flops, read + done.bytes_read, written + done.bytes_written
     return Work(flops, read, written)
 
@@ -117,10 +141,24 @@ def _forward_tally(kind: Kind) -> Tally:
         return _extern_tally(instance)
     inputs = {operand.name for operand in instance.inputs}
     outputs = {operand.name for operand in instance.outputs}
+    return _tally(instance, instance.equations, inputs, outputs, instance.equations)
+
+
+def _tally(
+    instance: Instance,
+    equations: Sequence[Equation],
+    read: Container[str],
+    written: Container[str],
+    counted: Sequence[Equation],
+) -> Tally:
+    """Of equations that read and write these tensors as one kernel; the work of some is counted elsewhere."""
+    nests = [loop_nest(instance, equation) for equation in equations]
+    new = [nest for nest in nests if nest.equation in counted]
     return Tally(
-        total(map(flops_of, instance.equations)),
-        _read(instance, instance.equations, inputs),
-        tuple(_written(equation) for equation in instance.equations if equation.target.name in outputs),
+        total(flops_of(nest) for nest in new if nest.running is None),
+        tuple(_passes(nest, nest.running) for nest in new if nest.running is not None),
+        _read(instance, nests, read),
+        tuple(extent for nest in nests if nest.equation.target.name in written for extent in _written(nest)),
     )
 
 
@@ -130,7 +168,7 @@ def _extern_tally(instance: Instance) -> Tally:
         tuple(Extent(operand.name, operand.axes, None, operand.integer_range is None) for operand in operands)
         for operands in (instance.inputs, instance.outputs)
     )
-    return Tally(Polynomial(), read, written)
+    return Tally(Polynomial(), (), read, written)
 
 
 def backward_tallies(instance: Instance, needs: Sequence[bool]) -> tuple[tuple[Tally, Mapping[str, int]], ...]:
@@ -160,7 +198,7 @@ def _tallies(forward: Kind, adjoints: tuple[Kind, ...]) -> tuple[Tally | None, .
         new = [equation for equation in made.equations if equation not in done]
         done.update(new)
         inputs = {given.name for given in made.inputs}
-        tally = Tally(total(map(flops_of, new)), _read(made, made.equations, inputs), (_written(made.equations[-1]),))
+        tally = _tally(made, made.equations, inputs, {made.equations[-1].target.name}, new)
         found.append(None if new and _passes_on(made) else tally)
     return tuple(found)
 
@@ -181,15 +219,25 @@ def _passes_on(made: Instance) -> bool:
 # ---------------------------------------------------------------------------------------------- one equation
 
 
-def flops_of(equation: Equation) -> Polynomial:
-    """Operations of an equation; none where it only moves elements."""
-    axes, value, _ = resolved(equation)
-    if moves_only(value) and axes == equation.target.axes:
+def flops_of(nest: LoopNest) -> Polynomial:
+    """Operations of an equation: none where it only moves elements. Of a running sum those of all pairs."""
+    value, target = nest.value, nest.equation.target
+    if moves_only(value) and nest.axes == target.axes:
         return Polynomial()
+    return _polynomial(_counted(nest, value), dict(_confined(nest.equation.over, value)))
+
+
+def _passes(nest: LoopNest, running: RunningSum) -> Passes:
+    """A running sum: in one pass every position is added once, and nothing is multiplied pair by pair."""
+    once = _counted(nest, without(nest.value, running.factor))
+    alone = {running.over: (frozenset({running.kept}), Fraction(1))}
+    return Passes(running.over, running.kept, _polynomial(once, alone), flops_of(nest))
+
+
+def _counted(nest: LoopNest, value: Expr) -> list[Axes]:
+    """The axes of every operation of a value, and of the reduction."""
     counted = [free_axes(node) for node in dict.fromkeys(_operations(value))]
-    if set(axes) - set(equation.target.axes):
-        counted.append(axes)
-    return _polynomial(counted, dict(_confined(equation.over, value)))
+    return [*counted, nest.axes] if {*nest.axes} - {*nest.equation.target.axes} else counted
 
 
 def _confined(over: Axes, value: Expr) -> Iterator[tuple[str, tuple[frozenset[str], Fraction]]]:
@@ -220,27 +268,6 @@ def _steps(term: Expr) -> Mapping[str, int]:
     return {} if form is None else form.coefficients
 
 
-def resolved(equation: Equation) -> tuple[Axes, Expr, tuple[Expr, ...]]:
-    """The axes that an equation iterates over, its value there, and the positions of the eliminated axes.
-
-    A factor `[v == term]` eliminates v: the other factors are taken at `term`. So does `[2 * v == term]`, where term is
-    even.
-    """
-    axes, value = list(equation.space), equation.value
-    terms: list[Expr] = []
-    while (guard := next(_guards(value, axes), None)) is not None:
-        axis, factor, term = guard
-        axes.remove(axis)
-        terms.append(term)
-        value = substitute(_without(value, factor), {axis: term})
-    return tuple(axes), value, tuple(terms)
-
-
-def determined_axes(equation: Equation) -> frozenset[str]:
-    """The axes that guards determine: reduced ones are gathered from, those of the result scattered to."""
-    return frozenset(equation.space) - frozenset(resolved(equation)[0])
-
-
 def moves_only(value: Expr) -> bool:
     """Whether a value is a read, or a sum of mutually exclusive padded reads, and so needs no arithmetic."""
     match value:
@@ -249,53 +276,6 @@ def moves_only(value: Expr) -> bool:
         case Apply("+", arguments):
             return all(isinstance(part, Read) and part.fill is not None for part in arguments)
     return False
-
-
-def _guards(value: Expr, axes: Sequence[str]) -> Iterator[tuple[str, Expr, Expr]]:
-    """Axes that a factor determines, with that factor and the position."""
-    for factor in factors(value):
-        for axis in axes:
-            found = determined_by(factor, axis)
-            if found is not None:
-                term, count = found
-                yield axis, factor, term if count == 1 else call("//", term, Number(count))
-
-
-def determined_by(factor: Expr, axis: str) -> tuple[Expr, int] | None:
-    """(term, count) of a factor `[count * axis == term]` whose term does not contain the axis, else None."""
-    if isinstance(factor, Apply) and factor.function == "==":
-        for side, term in (factor.arguments, factor.arguments[::-1]):
-            if axis not in free_axes(term):
-                match side:
-                    case Name(name) if name == axis:
-                        return term, 1
-                    case Apply("*", (Number(int(count)), Name(name))) if name == axis and count > 0:
-                        return term, count
-    return None
-
-
-def factors(value: Expr) -> Iterator[Expr]:
-    """The factors of a product; those of the numerator of a quotient."""
-    match value:
-        case Apply("*", (left, right)):
-            yield from factors(left)
-            yield from factors(right)
-        case Apply("/", (left, _)) | Apply("neg", (left,)):
-            yield from factors(left)
-        case _:
-            yield value
-
-
-def _without(value: Expr, guard: Expr) -> Expr:
-    """The product without one of its factors."""
-    match value:
-        case Apply("*", (left, right)) if left == guard:
-            return right
-        case Apply("*", (left, right)) if right == guard:
-            return left
-        case Apply("*" | "/" | "neg" as function, arguments):
-            return call(function, *(_without(part, guard) for part in arguments))
-    return value
 
 
 def _operations(value: Expr) -> Iterator[Expr]:
@@ -309,12 +289,11 @@ def _operations(value: Expr) -> Iterator[Expr]:
         yield from _operations(child)
 
 
-def _read(instance: Instance, equations: Iterable[Equation], tensors: set[str]) -> tuple[Extent, ...]:
-    """The extents of reads of these tensors, in order of first use."""
+def _read(instance: Instance, nests: Iterable[LoopNest], tensors: Container[str]) -> tuple[Extent, ...]:
+    """What equations touch of some tensors, in the order of first use."""
     reached: dict[str, list[Axes]] = {}
-    for equation in equations:
-        _, value, positions = resolved(equation)
-        for read in (read for part in (value, *positions) for read in reads(part)):
+    for nest in nests:
+        for read in (read for part in (nest.value, *nest.positions.values()) for read in reads(part)):
             if read.tensor in tensors:
                 axes = {axis for index in read.index for axis in free_axes(index)}
                 reached.setdefault(read.tensor, []).append(tuple(sorted(axes)))
@@ -328,12 +307,13 @@ def _extent(instance: Instance, tensor: str, parts: Sequence[Axes]) -> Extent:
     return Extent(tensor, operand.axes, reached, operand.integer_range is None)
 
 
-def _written(equation: Equation) -> Extent:
-    """The extent of a result; of one scattered to, the elements added to."""
-    axes = resolved(equation)[0]
-    scattered = not set(equation.target.axes) <= set(axes)
-    real = equation.target.integer_range is None
-    return Extent(equation.target.name, equation.target.axes, _polynomial([axes]) if scattered else None, real)
+def _written(nest: LoopNest) -> Iterator[Extent]:
+    """All elements of a result; where it is scattered to these are zeros, and those that are added to come after."""
+    target = nest.equation.target
+    real = target.integer_range is None
+    yield Extent(target.name, target.axes, None, real)
+    if nest.placed:
+        yield Extent(target.name, target.axes, _polynomial([nest.axes]), real)
 
 
 # ---------------------------------------------------------------------------------------------- polynomials

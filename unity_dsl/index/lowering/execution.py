@@ -232,6 +232,13 @@ class _Run:
             case "F.batch_norm":
                 yield from (operand.storage for operand in operands[:4])
                 yield from (self.statistics(x.shape[1]) for _ in range(2))
+            case "reduce_over" if term.arguments[3] == "prod":
+                yield x.storage
+                yield from self.products(x, numbers(term.arguments[1]))
+                yield self.memory.new(result.shape, x.sort).storage
+            case "reduce_over":
+                # The share that each element has in the gradient of the extremum.
+                yield self.memory.elementwise([x], x.sort).storage
             case "F.cross_entropy":
                 yield self.memory.new(x.shape, x.sort).storage
                 yield others[0].storage
@@ -244,6 +251,12 @@ class _Run:
                 yield self.statistics(prod(x.shape[:-1]))
                 yield result.storage
 
+    def products(self, x: Tensor, dims: Sequence[int]) -> Iterator[Storage]:
+        """The results of products taken dimension by dimension, the last one first."""
+        for dim in sorted(dims, reverse=True):
+            x = self.memory.new(reduced(x.shape, [dim]), x.sort)
+            yield x.storage
+
     def statistics(self, count: int) -> Storage:
         """Sums over what a kernel normalises, in float32 or what is wider."""
         return self.memory.new((count,), Sort.POSITION).storage
@@ -251,7 +264,7 @@ class _Run:
 
 _PARTS = frozenset({
     "F.layer_norm", "F.rms_norm", "F.group_norm", "F.batch_norm", "F.cross_entropy", "F.l1_loss",
-    "F.scaled_dot_product_attention",
+    "F.scaled_dot_product_attention", "reduce_over",
 })  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from .torch_term import Sort
 
@@ -83,6 +84,11 @@ class Memory:
         """A view where there is one, else a copy."""
         found = tensor.split(shape)
         return found if found is not None else self.new(shape, tensor.sort, moves=tensor.moves)
+
+
+def contiguous(shape: Sequence[int]) -> Shape:
+    """The strides of a tensor whose last dimension runs fastest."""
+    return tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:

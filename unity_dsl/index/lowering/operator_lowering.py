@@ -14,6 +14,7 @@ from ..evaluation.torch_calls import native_size
 from ..gradients.independence import gradient_free
 from ..library import Library
 from .division import Division, InnerReduce, InnerReplicate, Window
+from .loop_nest import loop_nest
 from .read_lowering import read_term
 from .sum_lowering import Sum, reduced
 from .torch_term import (
@@ -189,7 +190,7 @@ class _Lowered:
 
     def value(self) -> Term:
         if self.equation.kind is ReductionKind.SUM:
-            return Sum(self.equation, self.space).lowered()
+            return Sum(loop_nest(self.space.instance, self.equation), self.space).lowered()
         if self.equation.kind is None:
             return self.space.piece(self.equation.value)
         return self.reduce(self.equation.kind)

@@ -6,104 +6,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from ...syntax.ast import Apply, Expr, Name, Number, Read, Size
+from ...syntax.ast import Expr, Number, Read, Size
 from ...syntax.rational import plain_number
-from ..cost.work import determined_by
-from ..equations.instance import Equation
 from ..equations.term import call, free_axes, interval
 from .division import Cut
+from .loop_nest import LookUp, LoopNest, RunningSum
 from .torch_term import Argument, Sort, Term, align, number, permute, torch_call, within, word
 from .value_lowering import Bound, Space
-
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-@dataclass(frozen=True)
-class _Running:
-    """A factor `[t <= s]`: a sum over t up to the kept axis s, or with `>` and `>=` from it on."""
-
-    factor: Expr
-    over: str
-    kept: str
-    sign: str
 
 
 @dataclass
 class Sum:
     """The lowering of one sum."""
 
-    equation: Equation
+    nest: LoopNest
     space: Space
     scale: list[tuple[str, int | float]] = field(default_factory=list)
 
     def lowered(self) -> Term:
-        """Guards set some of its axes: reduced ones are looked up, kept ones added to. The others are summed."""
-        equation, space = self.equation, self.space
-        factors, self.scale = _product(equation.value, self.space.sizes)
-        over = list(equation.over)
-        masks = [mask for axis in equation.over for mask in self.determined(axis, factors, over)]
-        placed = self.scattered(factors, over)
-        if not placed:
-            running = self.running(factors, over)
-            if running is not None:
-                return self.scaled(self.accumulated(running, factors, masks, over))
-            return self.scaled(self.contracted(factors, masks, equation.target.axes, over))
-        for axis in placed:
-            masks += self.determined(axis, factors, [])
-        places = [space.bound[axis].place for axis in placed]
-        at = {axis for place in places for axis in place.axes}
+        """Reduced axes are looked up, kept ones added to, where guards set them. The others are summed."""
+        nest, space, target = self.nest, self.space, self.nest.equation.target.axes
+        self.scale = [(operator, _amount(value, space.sizes)) for operator, value in nest.scale]
+        masks = [mask for found in nest.looked_up for mask in self.determined(found)]
+        if not nest.placed:
+            if nest.running is not None and self._is_whole(nest.running):
+                return self.scaled(self.accumulated(nest.running, masks))
+            return self.scaled(self.contracted(nest.factors, masks, target, nest.over))
+        masks += [mask for found in nest.placed for mask in self.determined(found)]
+        placed = [found.axis for found in nest.placed]
+        at = {axis for axis in placed for axis in space.bound[axis].place.axes}
         space.order = (
-            *(axis for axis in equation.space if axis in at),
-            *(axis for axis in equation.space if axis not in at),
+            *(axis for axis in nest.equation.space if axis in at),
+            *(axis for axis in nest.equation.space if axis not in at),
         )
-        kept = [axis for axis in space.order if axis in at or (axis in equation.target.axes and axis not in placed)]
-        total = self.contracted(factors, masks, kept, [axis for axis in over if axis not in at])
+        kept = [axis for axis in space.order if axis in at or (axis in target and axis not in placed)]
+        total = self.contracted(nest.factors, masks, kept, [axis for axis in nest.over if axis not in at])
         return self.added(self.scaled(total), placed)
 
     # ------------------------------------------------------------------------------------------ guards
 
-    def determined(self, axis: str, factors: list[Expr], over: list[str]) -> list[Term]:
-        """Set an axis to what a guard says, and take both out of their lists; masks of where there is a position."""
-        guard = self.guard(factors, axis)
-        if guard is None:
-            return []
-        factor, term, count = guard
-        factors.remove(factor)
-        if axis in over:
-            over.remove(axis)
-        if count == 1:
-            return self.bind(axis, term)
-        whole = self.space.piece(call("==", call("%", term, Number(count)), Number(0)))
-        return [whole, *self.bind(axis, call("//", term, Number(count)))]
-
-    def scattered(self, factors: Sequence[Expr], over: Sequence[str]) -> list[str]:
-        """Kept axes that a guard sets from axes which are reduced."""
-        found: list[str] = []
-        for axis in self.equation.target.axes:
-            guard = self.guard(factors, axis)
-            if guard is not None and set(free_axes(guard[1])) & set(over) and not set(free_axes(guard[1])) & set(found):
-                found.append(axis)
-        return found
-
-    def guard(self, factors: Sequence[Expr], axis: str) -> tuple[Expr, Expr, int] | None:
-        """A factor `[v == e]` or `[count * v == e]` with e an integer free of v; e, and the count."""
-        for factor in factors:
-            found = determined_by(factor, axis)
-            if found is not None and self._is_integer(found[0]):
-                return factor, *found
-        return None
-
-    def _is_integer(self, expr: Expr) -> bool:
-        match expr:
-            case Name() | Size():
-                return True
-            case Number(value=value):
-                return isinstance(value, int)
-            case Read(tensor=tensor, fill=None):
-                return self.space.variables[tensor][1].integer_range is not None
-            case Apply(function=function, arguments=arguments):
-                return function in {"+", "-", "*", "//", "%", "neg"} and all(map(self._is_integer, arguments))
-        return False
+    def determined(self, found: LookUp) -> list[Term]:
+        """Set an axis to what a guard says; masks of where there is a position."""
+        if found.count == 1:
+            return self.bind(found.axis, found.position)
+        whole = self.space.piece(call("==", call("%", found.term, Number(found.count)), Number(0)))
+        return [whole, *self.bind(found.axis, found.position)]
 
     def bind(self, axis: str, value: Expr) -> list[Term]:
         """Set an axis to what a guard says; the mask of where that lies in the local slice, if not everywhere."""
@@ -191,7 +138,7 @@ class Sum:
 
     def added(self, total: Term, placed: Sequence[str]) -> Term:
         """The values added up at the places of some kept axes."""
-        space, target = self.space, self.equation.target.axes
+        space, target = self.space, self.nest.equation.target.axes
         bound = {axis: space.bound[axis].place for axis in placed}
         at = {axis for place in bound.values() for axis in place.axes}
         rest = [axis for axis in target if axis not in placed and axis not in at]
@@ -208,7 +155,7 @@ class Sum:
 
     def _added_along(self, total: Term, axis: str, place: Term) -> Term:
         """The same where one axis is set and every other one stays: torch's own call."""
-        space, target = self.space, self.equation.target.axes
+        space, target = self.space, self.nest.equation.target.axes
         (source,) = set(place.axes) - set(target)
         sources = [source if name == axis else name for name in target]
         index = permute(place, sources)
@@ -223,37 +170,23 @@ class Sum:
 
     # ------------------------------------------------------------------------------------------ running sums
 
-    def running(self, factors: Sequence[Expr], over: Sequence[str]) -> _Running | None:
-        """A factor that makes this a running sum, if the others do not depend on where it ends."""
-        for factor in factors:
-            match factor:
-                case Apply(function, (Name(left), Name(right))) if function in _TURNED:
-                    sides = [(left, right, function), (right, left, _TURNED[function])]
-                    for axis, kept, sign in sides:
-                        if axis in over and self._runs(axis, kept, [other for other in factors if other != factor]):
-                            return _Running(factor, axis, kept, sign)
-        return None
-
-    def _runs(self, axis: str, kept: str, others: Sequence[Expr]) -> bool:
-        """Both axes are held whole, and no other factor has both."""
+    def _is_whole(self, running: RunningSum) -> bool:
+        """Whether both axes are held whole, and equally long."""
         sizes, local = self.space.sizes, self.space.local
-        whole = sizes[axis] == sizes[kept] == local[axis] == local[kept] and kept in self.equation.target.axes
-        used = [set(free_axes(other)) for other in others]
-        return whole and any(axis in names for names in used) and not any({axis, kept} <= names for names in used)
+        return sizes[running.over] == sizes[running.kept] == local[running.over] == local[running.kept]
 
-    def accumulated(
-        self, running: _Running, factors: Sequence[Expr], masks: Sequence[Term], over: Sequence[str]
-    ) -> Term:
+    def accumulated(self, running: RunningSum, masks: Sequence[Term]) -> Term:
         """The running sum of the factors that have the reduced axis, times those that have not."""
-        space, axis = self.space, running.over
-        inner = [factor for factor in factors if factor != running.factor and running.kept not in free_axes(factor)]
-        outer = [factor for factor in factors if factor != running.factor and running.kept in free_axes(factor)]
-        space.order = (*(name for name in self.equation.space if name != axis), axis)
+        space, axis, over = self.space, running.over, self.nest.over
+        factors = [factor for factor in self.nest.factors if factor != running.factor]
+        inner = [factor for factor in factors if running.kept not in free_axes(factor)]
+        outer = [factor for factor in factors if running.kept in free_axes(factor)]
+        space.order = (*(name for name in self.nest.equation.space if name != axis), axis)
         kept = [name for name in space.order if name not in over or name == axis]
         part = self.contracted(inner, masks, kept, [name for name in over if name != axis])
         part = _run(part if self.space.whole else space.tensor(part), axis, running.sign, self.space.local[axis])
         part = replace(part, axes=tuple(running.kept if name == axis else name for name in part.axes))
-        space.order = self.equation.space
+        space.order = self.nest.equation.space
         part = permute(part, [name for name in space.order if name in part.axes])
         for factor in outer:
             part = space.arithmetic("*", [part, space.piece(factor)])
@@ -272,27 +205,14 @@ def _run(piece: Term, axis: str, sign: str, size: int) -> Term:
     return found if "<" in sign else found.method("flip", dim)
 
 
-def _product(value: Expr, sizes: Mapping[str, int]) -> tuple[list[Expr], list[tuple[str, int | float]]]:
-    """The factors of a product that depend on something, and the numbers it is multiplied with and divided by."""
+def _amount(value: Expr, sizes: Mapping[str, int]) -> int | float:
+    """A number, or the length of an axis."""
     match value:
         case Number(value=amount):
-            return [], [("*", plain_number(amount))]
+            return plain_number(amount)
         case Size(name=name):
-            return [], [("*", sizes[name])]
-        case Apply("*", (left, right)):
-            factors, scale = _product(left, sizes)
-            others, more = _product(right, sizes)
-            return factors + others, scale + more
-        case Apply("/", (left, right)):
-            others, divisors = _product(right, sizes)
-            if not others:
-                factors, scale = _product(left, sizes)
-                swapped = {"*": "/", "/": "*"}
-                return factors, scale + [(swapped[operator], amount) for operator, amount in divisors]
-        case Apply("neg", (inner,)):
-            factors, scale = _product(inner, sizes)
-            return factors, [("*", -1), *scale]
-    return [value], []
+            return sizes[name]
+    raise TypeError(f"{type(value).__name__} among the numbers of a product")
 
 
 def _folded(scale: Sequence[tuple[str, int | float]]) -> list[tuple[str, int | float]]:

@@ -1,10 +1,12 @@
 """Predicts the memory of each device: parameters, gradients, optimizer state, activations at the end of a forward pass.
 
 Counted: parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
-the optimizer of the written train.py, and what the forward pass keeps for the backward one: every tensor
-in every layout in which an operator keeps it, once for each iteration of a repeat. Not counted: what lives only while
-an operator runs, buffers of collectives, what the allocator cannot use, and that less is held at other times. Outputs
-of a training step are held where the backward pass needs them alone; a model without a loss returns them whole.
+the optimizer of the written train.py, and what the forward pass keeps for the backward one: every storage that a run
+of the lowerings keeps (a view keeps what it is a view of), once for each iteration of a repeat. Kernels are those of a
+GPU: a CPU keeps more of `F.rms_norm`, and of attention over values of another length than the keys'. Not counted: what
+lives only while an operator runs, buffers of collectives, what the allocator cannot use, and that less is held at other
+times. Outputs of a training step are held where the backward pass needs them alone; a model without a loss returns them
+whole.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ...graph.graph import DTYPE_BYTES, Model
-from ...graph.layout import Invariant, Layout, Mesh, Replicate, invariant
+from ...graph.graph import DTYPE_BYTES, Model, Value
+from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Replicate, Shard, invariant
 from ...graph.local_lowering import local_execution
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, gathered_once
 from ...index.library import Library
 from ...index.lowering.execution import Execution
-from ...index.lowering.local_tensor import Shape, Storage
+from ...index.lowering.local_tensor import Shape, Storage, contiguous
 from ...machine.machine import Machine
 from ...machine.price import MOMENTS, local_fraction
 from ...syntax.diagnostic import Diagnostic, warn
@@ -85,7 +87,7 @@ def kept_gathered(
     activations, gathered = _Activations(mesh, library), gathered_once(graph)
     for step in graph.steps:
         if isinstance(step, PlannedNode):
-            kept = activations.node(step, {})
+            kept = activations.node(step, graph, {})
             for value in step.node.arguments:
                 layout = gathered.get(value.name)
                 if layout is not None and (value.name, _stored_as(layout)) in kept:
@@ -134,7 +136,7 @@ class _Activations:
         inside = 0.0
         for step in graph.steps:
             if isinstance(step, PlannedNode):
-                kept |= self.node(step, held)
+                kept |= self.node(step, graph, held)
                 continue
             more, own = self.segment(step, stored)
             inside += more
@@ -178,24 +180,46 @@ class _Activations:
         name, layout = key
         return _stored_as(graph.values[name].produced) == layout
 
-    def node(self, planned: PlannedNode, held: Held) -> Saved:
+    def node(self, planned: PlannedNode, graph: PlannedGraph, held: Held) -> Saved:
         """What an operator keeps; its results are added to what is held."""
         node, typed = planned.node, planned.typed
         arguments, results = (
             [(value.name, _stored_as(layout)) for value, layout in zip(values, layouts, strict=True)]
             for values, layouts in ((node.arguments, typed.arguments), (node.results, typed.results))
         )
-        run = self.execution(planned, tuple(held[place].strides if place in held else None for place in arguments))
+        given = [self.slice_of(place, graph, held) for place in arguments]
+        run = self.execution(planned, tuple(None if made is None else made.strides for made in given))
         bases: dict[Storage, _Base] = {}
-        for place, tensor in zip(arguments, run.inputs, strict=True):
-            whole = _Base(place, tensor.storage.bytes)
-            bases.setdefault(tensor.storage, held[place].base if place in held else whole)
+        for place, made, tensor in zip(arguments, given, run.inputs, strict=True):
+            bases.setdefault(tensor.storage, _Base(place, tensor.storage.bytes) if made is None else made.base)
         for place, tensor in zip(results, run.outputs, strict=True):
             base = bases.setdefault(tensor.storage, _Base(place, tensor.storage.bytes))
             held[place] = _Made(base, tensor.strides)
         for number, storage in enumerate(run.saved):
             bases.setdefault(storage, _Base((f"{node.name}:", str(number)), storage.bytes))
         return {bases[storage].place: bases[storage].bytes for storage in run.saved}
+
+    def slice_of(self, place: Place, graph: PlannedGraph, held: Held) -> _Made | None:
+        """What operators made, or a view of it where a conversion is a slice; None for a tensor of its own."""
+        name, layout = place
+        if place in held:
+            return held[place]
+        planned = graph.values[name]
+        made = next((made for made in planned.materialised if _stored_as(made.layout) == layout), None)
+        if made is None or not _is_slice(made.source, made.layout):
+            return None
+        source = (name, _stored_as(made.source))
+        found = self.slice_of(source, graph, held)
+        if found is None:
+            count = int(planned.value.bytes * local_fraction(made.source, self.mesh))
+            shape = self.local_shape(planned.value, made.source)
+            found = _Made(_Base(source, count), contiguous(shape))
+        return found
+
+    def local_shape(self, value: Value, layout: Layout) -> Shape:
+        """The shape that each device has of a value in a layout of slices."""
+        degrees = [self.mesh.degree(layout.nesting(dim)) for dim in range(len(value.shape))]
+        return tuple(size // degree for size, degree in zip(value.shape, degrees, strict=True))
 
     def execution(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> Execution:
         """The run of a node's operator on one device, on operands of these strides."""
@@ -207,6 +231,16 @@ class _Activations:
                 node.instance, typed, self.mesh, self.library, node.gradients, width, strides
             )
         return self._runs[key]
+
+
+def _is_slice(source: Layout, target: Layout) -> bool:
+    """Whether a device's part is one block of what it holds: nothing is sent, and torch makes a view."""
+    pairs = list(zip(source.kinds, target.kinds, strict=True))
+    cut = [kind for kind, other in pairs if isinstance(kind, Invariant | Replicate) and isinstance(other, Shard)]
+    alike = all(kind == other or isinstance(kind, Invariant | Replicate) for kind, other in pairs)
+    shards = [other for _, other in pairs if isinstance(other, Shard)]
+    nested = all(target.nesting(s.dim)[: len(source.nesting(s.dim))] == source.nesting(s.dim) for s in shards)
+    return bool(cut) and alike and nested and all(shard.by == PARTITION for shard in shards)
 
 
 def _stored_as(layout: Layout) -> Layout:

@@ -1,0 +1,191 @@
+"""The loops that an equation becomes, whatever its sizes: axes that are iterated, looked up, added to or run along.
+
+What the emitted text computes and what is counted of it (flops, bytes) is read off the same loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
+from ..equations.instance import Equation, Instance
+from ..equations.term import call, free_axes, substitute
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """A factor `[axis == term]` or `[count * axis == term]`: the axis has one position, and no loop runs over it."""
+
+    axis: str
+    factor: Expr
+    term: Expr
+    count: int
+
+    @property
+    def position(self) -> Expr:
+        return self.term if self.count == 1 else call("//", self.term, Number(self.count))
+
+
+@dataclass(frozen=True)
+class RunningSum:
+    """A factor `[over <= kept]`: a sum up to each position of a kept axis, or with `>` and `>=` from it on."""
+
+    factor: Expr
+    over: str
+    kept: str
+    sign: str
+
+
+@dataclass(frozen=True)
+class LoopNest:
+    """An equation's loops.
+
+    `factors` are those of the product that is summed, without guards and numbers; a value that is not summed is one
+    factor. `scale` are the numbers that it is multiplied with and divided by. `looked_up` are reduced axes, `placed`
+    kept ones, at whose positions values are added; `over` are the axes that are summed or otherwise reduced. `running`
+    is how the sum can be taken in one pass where its two axes are equally long and whole.
+    """
+
+    equation: Equation
+    factors: tuple[Expr, ...]
+    scale: tuple[tuple[str, Expr], ...] = ()
+    looked_up: tuple[LookUp, ...] = ()
+    placed: tuple[LookUp, ...] = ()
+    over: tuple[str, ...] = ()
+    running: RunningSum | None = None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Those that are iterated over."""
+        return tuple(axis for axis in self.equation.space if axis not in self.positions)
+
+    @property
+    def positions(self) -> Mapping[str, Expr]:
+        """Where the axes are that have one position, in terms of those that are iterated over."""
+        at: dict[str, Expr] = {}
+        for found in (*self.looked_up, *self.placed):
+            position = substitute(found.position, at)
+            at = {axis: substitute(term, {found.axis: position}) for axis, term in at.items()}
+            at[found.axis] = position
+        return at
+
+    @property
+    def value(self) -> Expr:
+        """The value without guards, at the positions that they leave."""
+        value = self.equation.value
+        for found in (*self.looked_up, *self.placed):
+            value = without(value, found.factor)
+        return substitute(value, self.positions)
+
+
+def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
+    """The loops of one equation of an instance."""
+    if equation.kind is not ReductionKind.SUM:
+        return LoopNest(equation, (equation.value,), over=equation.over)
+    factors, scale = _product(equation.value)
+    looked_up = []
+    for axis in equation.over:
+        if (found := _look_up(instance, factors, axis)) is not None:
+            factors.remove(found.factor)
+            looked_up.append(found)
+    over = tuple(axis for axis in equation.over if all(axis != found.axis for found in looked_up))
+    placed: list[LookUp] = []
+    for axis in equation.target.axes:
+        found = _look_up(instance, factors, axis)
+        at = set() if found is None else set(free_axes(found.term))
+        if found is not None and at & set(over) and not at & {other.axis for other in placed}:
+            placed.append(found)
+    factors = [factor for factor in factors if all(factor != found.factor for found in placed)]
+    running = None if placed else _running(factors, over, equation.target.axes)
+    return LoopNest(equation, tuple(factors), tuple(scale), tuple(looked_up), tuple(placed), over, running)
+
+
+# ---------------------------------------------------------------------------------------------- guards
+
+
+def _look_up(instance: Instance, factors: Sequence[Expr], axis: str) -> LookUp | None:
+    """The first factor that sets an axis to an integer free of it."""
+    for factor in factors:
+        found = _set_by(factor, axis)
+        if found is not None and _is_integer(instance, found[0]):
+            return LookUp(axis, factor, *found)
+    return None
+
+
+def _set_by(factor: Expr, axis: str) -> tuple[Expr, int] | None:
+    """Of a factor `[axis == term]` or `[count * axis == term]` the term, which is free of the axis, and the count."""
+    if isinstance(factor, Apply) and factor.function == "==":
+        for side, term in (factor.arguments, factor.arguments[::-1]):
+            if axis not in free_axes(term):
+                match side:
+                    case Name(name) if name == axis:
+                        return term, 1
+                    case Apply("*", (Number(int(count)), Name(name))) if name == axis and count > 0:
+                        return term, count
+    return None
+
+
+def _is_integer(instance: Instance, expr: Expr) -> bool:
+    match expr:
+        case Name() | Size():
+            return True
+        case Number(value=value):
+            return isinstance(value, int)
+        case Read(tensor=tensor, fill=None):
+            return instance.operand(tensor).integer_range is not None
+        case Apply(function=function, arguments=arguments):
+            known = function in {"+", "-", "*", "//", "%", "neg"}
+            return known and all(_is_integer(instance, argument) for argument in arguments)
+    return False
+
+
+def _running(factors: Sequence[Expr], over: Sequence[str], kept: Sequence[str]) -> RunningSum | None:
+    """A factor that makes this a running sum, if no other one depends on both axes and one on the reduced axis."""
+    for factor in factors:
+        match factor:
+            case Apply(function, (Name(left), Name(right))) if function in _TURNED:
+                used = [set(free_axes(other)) for other in factors if other != factor]
+                for axis, end, sign in ((left, right, function), (right, left, _TURNED[function])):
+                    apart = any(axis in names for names in used) and not any({axis, end} <= names for names in used)
+                    if axis in over and end in kept and apart:
+                        return RunningSum(factor, axis, end, sign)
+    return None
+
+
+# ---------------------------------------------------------------------------------------------- products
+
+
+def _product(value: Expr) -> tuple[list[Expr], list[tuple[str, Expr]]]:
+    """The factors of a product that depend on something, and the numbers it is multiplied with and divided by."""
+    match value:
+        case Number() | Size():
+            return [], [("*", value)]
+        case Apply("*", (left, right)):
+            factors, scale = _product(left)
+            others, more = _product(right)
+            return factors + others, scale + more
+        case Apply("/", (left, right)):
+            others, divisors = _product(right)
+            if not others:
+                factors, scale = _product(left)
+                swapped = {"*": "/", "/": "*"}
+                return factors, scale + [(swapped[operator], amount) for operator, amount in divisors]
+        case Apply("neg", (inner,)):
+            factors, scale = _product(inner)
+            return factors, [("*", Number(-1)), *scale]
+    return [value], []
+
+
+def without(value: Expr, guard: Expr) -> Expr:
+    """The product without one of its factors."""
+    match value:
+        case Apply("*", (left, right)) if left == guard:
+            return right
+        case Apply("*", (left, right)) if right == guard:
+            return left
+        case Apply("*" | "/" | "neg" as function, arguments):
+            return call(function, *(without(part, guard) for part in arguments))
+    return Number(1) if value == guard else value
