@@ -16,18 +16,18 @@ ROOT = Path(__file__).parent.parent
 MEASURE = """
 import sys, time
 from pathlib import Path
-from unity_dsl.graph.build import build_model
-from unity_dsl.index.library import load_library
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.machine.mesh import build_mesh
-from unity_dsl.search.solve import search
+from unity_dsl.search.plan_search import meshes_for, search
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
 path, machine, devices, strategy = sys.argv[1:]
 library, machine = load_library(), load_machine(machine)
-model, mesh = build_model(parse_model(read_source(Path(path))), library), build_mesh(machine, int(devices))
+model = build_model(parse_model(read_source(Path(path))), library)
+meshes = meshes_for(machine, int(devices), None, strategy)
 start = time.perf_counter()
-search(model, mesh, machine, library, strategy)
+search(model, meshes, machine, library, strategy)
 print(time.perf_counter() - start)
 """
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "unity_dsl"
 STAGES = (
     *("syntax", "index", "graph", "prove", "rules", "machine", "search", "emit", "frontend", "report"),
-    *("compile", "console", "summary", "configuration_command", "docs_command", "rule_commands", "cli"),
+    *("compile", "commands", "cli"),
 )
 BELOW_ALL = ("resources", "__init__")
 """Modules that every stage may import and that import no stage."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import __version__
-from .console import (
+from .commands.console import (
     keep_interruptions,
     print_anything,
     replace_file,
@@ -96,13 +96,13 @@ class Commands(click.Group):
 
 
 def load_rules_group() -> click.Command:
-    from .rule_commands import rules_group
+    from .commands.rules import rules_group
 
     return rules_group
 
 
 def load_docs_command() -> click.Command:
-    from .docs_command import docs_command
+    from .commands.documents import docs_command
 
     return docs_command
 
@@ -169,9 +169,9 @@ def compile_command(
     gc.disable()
     from math import prod
 
+    from .commands.summary import show_summary, summarise
     from .compile import Request, compile_model
     from .emit.output_folder import write_program
-    from .summary import show_summary, summarise
 
     degrees = parse_mesh(mesh)
     if devices is None:

@@ -133,7 +133,8 @@ def planned(tmp_path: Path) -> Callable[..., list[PlannedNode]]:
 def test_devices_beyond_the_key_value_heads_divide_the_groups_of_queries(
     kv_heads: int, shared: str, planned: Callable[..., list[PlannedNode]]
 ) -> None:
-    (node,) = planned("causal_attention", {"a.mixed": "S1"}, devices=8, settings={"heads": 16, "kv_heads": kv_heads})
+    sizes = {"heads": 16, "kv_heads": kv_heads}
+    (node,) = planned("causal_attention", {"a.mixed": "S1"}, devices=8, mesh=(2, 2, 2), settings=sizes)
     assert [str(layout) for layout in node.typed.arguments] == ["S1,S1,S1", shared, shared]
     assert node.typed.native
 

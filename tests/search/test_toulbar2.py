@@ -65,7 +65,7 @@ class Exported:
                 for extra in combinations(others, size):
                     if {*tensor.fixed} <= {root, *extra}:
                         sets.append((root, *extra))
-                        costs.append(self._made(tensor.direct, root, extra))
+                        costs.append(self._made(tensor.prices, root, extra))
         name = f"t{number}"
         self.problem.AddVariable(name, range(len(sets)))
         self._add([name], np.array(costs))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from unity_dsl.search.cost_network.bucket_elimination import Table
 from unity_dsl.search.cost_network.shared_conversions import SharedCost
-from unity_dsl.search.folded_solver.materialised_layouts import two_hops
+
+from ..closed_prices import closed
 
 LAYOUTS = 4
 
@@ -19,7 +20,7 @@ LAYOUTS = 4
 def random_cost(rng: np.random.Generator) -> SharedCost:
     direct = rng.integers(1, 20, (LAYOUTS, LAYOUTS)).astype(float)
     np.fill_diagonal(direct, 0.0)
-    return SharedCost(direct, two_hops(direct))
+    return SharedCost(closed(direct))
 
 
 def random_end(rng: np.random.Generator) -> Table:
@@ -31,8 +32,8 @@ def random_end(rng: np.random.Generator) -> Table:
 
 def made(cost: SharedCost, root: int, first: int, second: int) -> float:
     if root in (first, second) or first == second:
-        return float(cost.cheapest[root, first if second == root else second])
-    direct = cost.direct
+        return float(cost.prices[root, first if second == root else second])
+    direct = cost.prices
     return float(
         min(
             direct[root, first] + min(direct[root, second], direct[first, second]),

@@ -14,8 +14,9 @@ from unity_dsl.search.exact_search import bounded_search as module
 from unity_dsl.search.exact_search.bounded_search import Near, least_cost, optimise, survey
 from unity_dsl.search.folded_solver import exact_minimum as exact
 from unity_dsl.search.folded_solver.exact_minimum import Solved, Solver
-from unity_dsl.search.folded_solver.materialised_layouts import two_hops
 from unity_dsl.search.folded_solver.problem_part import Domains, Part, Port, Repeat, Tensor, everything, no_limits
+
+from ..closed_prices import closed
 
 LAYOUTS = 4
 
@@ -24,7 +25,7 @@ def random_tensor(rng: np.random.Generator, produced: Port, reads: list[Port], e
     direct = rng.integers(1, 20, (LAYOUTS, LAYOUTS)).astype(float)
     np.fill_diagonal(direct, 0.0)
     fixed = (int(rng.integers(LAYOUTS)),) if ends and rng.random() < 0.4 else ()
-    return Tensor("t", produced, tuple(reads), direct, two_hops(direct), fixed)
+    return Tensor("t", produced, tuple(reads), closed(direct), fixed)
 
 
 def random_part(rng: np.random.Generator, count: int, *, body: bool = False, repeat: Part | None = None) -> Part:
@@ -65,7 +66,7 @@ def tensor_cost(tensor: Tensor, values: tuple[int, ...], most: int) -> float:
     root = int(tensor.produced.layouts[values[tensor.produced.variable]])
     needed = {int(read.layouts[values[read.variable]]) for read in tensor.reads} | set(tensor.fixed)
     best = np.inf
-    for held in sets_held(root, most, len(tensor.direct)):
+    for held in sets_held(root, most, len(tensor.prices)):
         if needed <= {root, *held}:
             best = min(best, span(tensor, root, held))
     return best
@@ -76,7 +77,7 @@ def span(tensor: Tensor, root: int, held: tuple[int, ...]) -> float:
     best = np.inf if held else 0.0
     for last in held:
         rest = tuple(layout for layout in held if layout != last)
-        best = min(best, span(tensor, root, rest) + min(tensor.direct[source, last] for source in (root, *rest)))
+        best = min(best, span(tensor, root, rest) + min(tensor.prices[source, last] for source in (root, *rest)))
     return best
 
 

@@ -11,9 +11,9 @@ from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.exact_search.variable_contraction import contract
 from unity_dsl.search.folded_solver.exact_minimum import Solved
 from unity_dsl.search.folded_solver.lower_bounds import bound_part
-from unity_dsl.search.folded_solver.materialised_layouts import two_hops
 from unity_dsl.search.folded_solver.problem_part import Part, Port, Repeat, Tensor, everything
 
+from ..closed_prices import closed
 from .test_bounded_search import assignments, least, own_cost, random_part, some_domain
 
 LAYOUTS = 5
@@ -46,11 +46,8 @@ def test_a_chain_is_one_price_between_its_ends() -> None:
     costs = tuple(rng.random(LAYOUTS) for _ in range(count))
     ports = [Port(number, np.arange(LAYOUTS), LAYOUTS) for number in range(count)]
     tables = [rng.random((LAYOUTS, LAYOUTS)) for _ in range(count)]
-    chain = [
-        Tensor(f"t{number}", ports[number], (ports[number + 1],), tables[number], tables[number])
-        for number in range(count - 1)
-    ]
-    ends = Tensor("shared", ports[-1], (ports[0], ports[-1]), tables[-1], tables[-1])
+    chain = [Tensor(f"t{number}", ports[number], (ports[number + 1],), tables[number]) for number in range(count - 1)]
+    ends = Tensor("shared", ports[-1], (ports[0], ports[-1]), tables[-1])
     part = Part(costs, tuple(map(str, range(count))), (*chain, ends))
     contracted = contract(part, everything(part))
     assert [len(mask) > 1 for mask in contracted.domains.masks] == [True, *[False] * (count - 2), True]
@@ -63,9 +60,9 @@ def test_what_hangs_on_one_other_is_part_of_its_cost() -> None:
     ports = [Port(number, np.arange(LAYOUTS), LAYOUTS) for number in range(3)]
     tables = [rng.random((LAYOUTS, LAYOUTS)) for _ in range(3)]
     tensors = (
-        Tensor("made", ports[0], (ports[1],), tables[0], tables[0]),
-        Tensor("kept", ports[2], (ports[1],), tables[1], tables[1]),
-        Tensor("becomes", ports[1], (ports[2],), tables[2], tables[2]),
+        Tensor("made", ports[0], (ports[1],), tables[0]),
+        Tensor("kept", ports[2], (ports[1],), tables[1]),
+        Tensor("becomes", ports[1], (ports[2],), tables[2]),
     )
     part = Part(tuple(rng.random(LAYOUTS) for _ in range(3)), ("a", "b", "c"), tensors)
     contracted = contract(part, everything(part))
@@ -87,8 +84,8 @@ def test_a_contracted_price_between_tensors_of_other_layouts_is_bounded() -> Non
         Port(number, np.arange(count), count) for number, count in ((0, LAYOUTS), (1, LAYOUTS), (2, few))
     )
     asked, made = Port(3, np.arange(LAYOUTS), LAYOUTS), Port(3, rng.integers(0, few, LAYOUTS), few)
-    prices, after = (two_hops(np.where(np.eye(n), 0.0, rng.random((n, n)))) for n in (LAYOUTS, few))
-    tensors = (Tensor("entry", entry, (asked,), prices, prices), Tensor("made", made, (left,), after, after))
+    prices, after = (closed(np.where(np.eye(n), 0.0, rng.random((n, n)))) for n in (LAYOUTS, few))
+    tensors = (Tensor("entry", entry, (asked,), prices), Tensor("made", made, (left,), after))
     costs = (np.zeros(LAYOUTS), rng.random(LAYOUTS), np.zeros(few), rng.random(LAYOUTS))
     body = Part(costs, ("entry", "exit", "left", "node"), tensors, (), (entry,), (exit_,), (left,))
     x, y, z = (Port(number, np.arange(count), count) for number, count in ((0, LAYOUTS), (1, LAYOUTS), (2, few)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -65,53 +64,34 @@ class Space:
         return np.array([i for i, layout in enumerate(self.layouts) if storable(layout)], dtype=np.intp)
 
 
-@dataclass(frozen=True)
-class Conversions:
-    """Prices for one kind of tensor: `direct` there and back (only there without gradient), `cheapest` by way of at
-    most one layout between. `TIE`s are included.
-    """
-
-    direct: Table
-    cheapest: Table
-
-
-ConversionTable = dict[tuple[object, ...], Conversions]
+ConversionTable = dict[tuple[object, ...], Table]
 """By shape, bytes, whether there is a gradient, and the layouts in their order."""
 
 
-TensorKind = tuple[tuple[int, ...], int, bool]
-"""Shape, bytes and whether there is a gradient: what conversions of a tensor depend on."""
-
-
 class Spaces:
-    """The spaces of all tensors of a model on a mesh. `found` are conversions known from other models."""
+    """The spaces of all tensors of a model on a mesh. `found` are prices of conversions known from other models."""
 
     def __init__(self, prices: ConversionModel, found: ConversionTable) -> None:
         self.mesh = prices.mesh
         self.prices = prices
         self.found = found
         self._spaces: dict[tuple[int, ...], Space] = {}
-        self._conversions: dict[TensorKind, Conversions] = {}
+        self._conversions: dict[tuple[tuple[int, ...], int, bool], Table] = {}
 
     def of(self, value: Value) -> Space:
         if value.shape not in self._spaces:
             self._spaces[value.shape] = Space(value.shape, self.prices)
         return self._spaces[value.shape]
 
-    def conversions(self, value: Value) -> Conversions:
-        return self._of_kind((value.shape, value.bytes, value.needs_gradient))
-
-    def _of_kind(self, kind: TensorKind) -> Conversions:
+    def conversions(self, value: Value) -> Table:
+        """Seconds of conversions of a value, there and back, for every pair of layouts of its space; closed under
+        paths. `TIE`s are included.
+        """
+        kind = value.shape, value.bytes, value.needs_gradient
         if kind not in self._conversions:
-            shape, count, needs_gradient = kind
-            space = self._spaces[shape]
+            space = self.of(value)
             everywhere = (*kind, *space.layouts)
             if everywhere not in self.found:
-                self.found[everywhere] = _conversions(space, count, needs_gradient)
+                self.found[everywhere] = space.seconds(value.bytes, value.needs_gradient)
             self._conversions[kind] = self.found[everywhere]
         return self._conversions[kind]
-
-
-def _conversions(space: Space, count: int, needs_gradient: bool) -> Conversions:
-    both = space.seconds(count, needs_gradient)
-    return Conversions(both, both)

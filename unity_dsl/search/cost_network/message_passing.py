@@ -160,7 +160,7 @@ class _Joint:
     def __init__(self, hub: Hub) -> None:
         self.cost = hub.cost
         self.always = hub.always
-        count = len(hub.cost.direct)
+        count = len(hub.cost.prices)
         self.ends = [_Side(end, keys[:, None], count) for end, keys in zip(hub.ends, hub.keys, strict=True)]
         self.moved = [np.zeros(len(keys)) for keys in hub.keys]
         self.lowest = 0.0

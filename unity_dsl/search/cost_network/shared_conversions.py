@@ -51,13 +51,12 @@ def _sets(readers: int) -> _Sets:
 
 @dataclass(frozen=True)
 class SharedCost:
-    """The cost of making what is asked of one tensor. All layouts are numbers of rows of the two tables.
+    """The cost of making what is asked of one tensor. All layouts are numbers of rows of the table.
 
-    `direct[i, j]` is the price of a conversion, `cheapest` the same by way of at most one layout between.
+    `prices[i, j]` is the price of a conversion; none is more than by way of a layout between.
     """
 
-    direct: Table
-    cheapest: Table
+    prices: Table
 
     def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
         """The least total with each produced layout. Shape [layouts]."""
@@ -86,7 +85,7 @@ class SharedCost:
         for low in range(0, len(rows), step):
             some = slice(low, low + step)
             held = materialised_from(rows[some], useful, near[some])
-            cost = merged.root[held[:, 0]] + price_materialised(self.direct, self.cheapest, held)
+            cost = merged.root[held[:, 0]] + price_materialised(self.prices, held)
             for reader in merged.readers:
                 cost = cost + reader[held].min(axis=1)
             yield held[np.isfinite(cost) & (cost <= room)]
@@ -157,7 +156,7 @@ class _Choices:
     @cached_property
     def made(self) -> Table:
         """A layout made for a set, by the layout it is made of."""
-        return min_plus(self.taken, self.cost.direct.T)
+        return min_plus(self.taken, self.cost.prices.T)
 
     @cached_property
     def rest(self) -> Table:
@@ -167,8 +166,8 @@ class _Choices:
     @cached_property
     def served(self) -> Table:
         """What serving a set costs by further layouts, by the produced one."""
-        once = min_plus(self.taken, self.cost.cheapest.T)
-        after = min_plus(self._joined(self.taken, self.made), self.cost.direct.T)
+        once = min_plus(self.taken, self.cost.prices.T)
+        after = min_plus(self._joined(self.taken, self.made), self.cost.prices.T)
         beside = self._joined(self.made, self.made)
         served = np.minimum(np.minimum(once, after), beside)
         served[0] = 0.0
@@ -190,26 +189,26 @@ class _Choices:
         Shape [rows, layouts].
         """
         rows = list(rows)
-        direct, cheapest, found = self.cost.direct[rows], self.cost.cheapest[rows], np.inf
-        arriving = np.where(np.eye(len(self.root), dtype=bool), np.inf, self.cost.direct).min(axis=0)
+        direct, found = self.cost.prices[rows], np.inf
+        arriving = np.where(np.eye(len(self.root), dtype=bool), np.inf, self.cost.prices).min(axis=0)
         for given, other in zip(*self.sets.by_first[:2], strict=True):
             if given and other:
                 first = direct + np.minimum(self.made[other][rows, None], self.made[other][None, :])
                 least = self.taken[other].min()
-                second = np.maximum(cheapest + least, self.made[other][rows, None] + arriving[None, :])
+                second = np.maximum(direct + least, self.made[other][rows, None] + arriving[None, :])
                 rest = self.rest[given | other][rows, None] + self.taken[given][None, :]
                 found = np.minimum(found, rest + np.minimum(first, second))
         return np.broadcast_to(found, direct.shape)
 
     def least(self) -> list[Table]:
         total = self.rest + self.served
-        before = min_plus(self.rest, self.cost.direct)
+        before = min_plus(self.rest, self.cost.prices)
         # A further layout: the only one, beside another, or the first of two in a row; then the second in a row.
         options = [
-            min_plus(self.rest, self.cost.cheapest),
-            min_plus(self._completed(self.rest, self.made), self.cost.direct),
+            min_plus(self.rest, self.cost.prices),
+            min_plus(self._completed(self.rest, self.made), self.cost.prices),
             self._completed(before, self.made),
-            min_plus(self._completed(before, self.taken), self.cost.direct),
+            min_plus(self._completed(before, self.taken), self.cost.prices),
         ]
         further = np.minimum.reduce(options) + self.taken
         found = [np.asarray(total.min(axis=0))]
@@ -234,14 +233,14 @@ def materialised_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
     return np.concatenate([single, one, np.stack([roots[place], first, second], axis=1)])
 
 
-def price_materialised(direct: Table, cheapest: Table, held: Numbers) -> Table:
+def price_materialised(prices: Table, held: Numbers) -> Table:
     """The cheapest way to make the held layouts: each from the produced one or from the other."""
     root, first, second = held.T
     both = np.minimum(
-        direct[root, first] + np.minimum(direct[root, second], direct[first, second]),
-        direct[root, second] + direct[second, first],
+        prices[root, first] + np.minimum(prices[root, second], prices[first, second]),
+        prices[root, second] + prices[second, first],
     )
-    return np.asarray(np.where(second == root, cheapest[root, first], both), dtype=np.float64)
+    return np.asarray(np.where(second == root, prices[root, first], both), dtype=np.float64)
 
 
 def min_plus(costs: Table, prices: Table) -> Table:

@@ -34,7 +34,7 @@ _FEW = 1000
 larger ones."""
 AT_ONCE = 1 << 23
 """Entries of tables that are made without a bound, where a domain has few values."""
-_ROUNDS = 2
+ROUNDS = 2
 """Bounds of one domain that are taken for a proof. Where it takes more, the tables are hopelessly large mostly."""
 
 
@@ -125,7 +125,7 @@ def optimise(part: Part, domains: Domains, near: Near = nowhere, below: float = 
     return search(survey(part, domains), near, below)
 
 
-def search(known: Survey, near: Near = nowhere, below: float = np.inf, rounds: int = _ROUNDS) -> Optimum:
+def search(known: Survey, near: Near = nowhere, below: float = np.inf, rounds: int = ROUNDS) -> Optimum:
     """As `optimise`, of a domain that is surveyed; it is bounded at most `rounds` times."""
     best = _Best(cost=below)
     bound, exact = best.cost, True
@@ -187,7 +187,7 @@ def _raise(now: Bounded, best: _Best, rounds: int) -> tuple[float, bool]:
             return best.cost, True
         if number == rounds or not (raised or now.shrinks(left)):
             break
-        now = now.on(left, best.cost)
+        now = now.on(left)
     return proved, False
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..cost_network.bucket_elimination import Table
-from ..cost_network.message_passing import Mask
 from ..folded_solver.exact_minimum import Solved
-from ..folded_solver.problem_part import Domains, Layouts, Part, Port, Repeat, Tensor, nothing
+from ..folded_solver.problem_part import Domains, Part, Port, Repeat, Tensor
 
 
 @dataclass(frozen=True)
@@ -67,26 +66,6 @@ class Peeled:
         ]
         return Domains(masks, bodies)
 
-    def gathered(self, domains: Domains) -> Domains:
-        """Of the original part, what a restriction of the peeled one leaves in some iteration, and perhaps more."""
-        found = nothing(self.original)
-        borders = [_border_variables(repeat.body) for repeat in self.original.repeats]
-        for (repeat, variable), mask in zip(self.variables, domains.masks, strict=True):
-            if variable >= 0 and not (repeat >= 0 and variable in borders[repeat]):
-                masks = (found if repeat < 0 else found.bodies[repeat]).masks
-                masks[variable] = masks[variable] | mask
-        for (repeat, inner), body in zip(self.repeats, domains.bodies, strict=True):
-            bodies, number = (found.bodies, repeat) if inner < 0 else (found.bodies[repeat].bodies, inner)
-            bodies[number] = bodies[number].united(body)
-        for original, written, inside in zip(self.original.repeats, self.written, found.bodies, strict=True):
-            for copy in written.copies:
-                ports = zip(_border_ports(original.body), (*copy.entries, *copy.captured), strict=True)
-                for own, given in ports:
-                    _admit(inside.masks, own, given.layouts[domains.masks[given.variable]])
-            for result, exit_ in zip(original.results, original.body.exits, strict=True):
-                _admit(found.masks, result, exit_.layouts[inside.masks[exit_.variable]])
-        return found
-
     def restored(self, solved: Solved) -> Solved:
         """The plan of the original part that a plan of the peeled one is."""
         values = list(solved.values[: len(self.original.costs)])
@@ -112,15 +91,6 @@ class Peeled:
 
 def _border_ports(body: Part) -> tuple[Port, ...]:
     return (*body.entries, *body.captured)
-
-
-def _border_variables(body: Part) -> set[int]:
-    """Those for which a written-out iteration has what is outside."""
-    return {port.variable for port in _border_ports(body)}
-
-
-def _admit(masks: list[Mask], port: Port, layouts: Layouts) -> None:
-    masks[port.variable] = masks[port.variable] | np.isin(port.layouts, layouts)
 
 
 def peel(part: Part) -> Peeled:

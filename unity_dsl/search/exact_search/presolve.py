@@ -17,7 +17,6 @@ class Simplified:
     """
 
     peeled: Peeled
-    unpacked: Domains
     contracted: Contracted
 
     @property
@@ -28,10 +27,6 @@ class Simplified:
     def domains(self) -> Domains:
         return self.contracted.domains
 
-    def widened(self, left: Domains) -> Domains:
-        """Of the peeled part, what is `left` of the contracted one, and all of what was taken out."""
-        return self.contracted.widened(left, self.unpacked)
-
     def restored(self, plan: Solved) -> Solved:
         """The plan of the part before, of the same cost."""
         return self.peeled.restored(self.contracted.restored(plan))
@@ -40,4 +35,4 @@ class Simplified:
 def simplify(part: Part, domains: Domains) -> Simplified:
     peeled = peel(part)
     unpacked = peeled.domains(domains).agreed(peeled.part)
-    return Simplified(peeled, unpacked, contract(peeled.part, unpacked))
+    return Simplified(peeled, contract(peeled.part, unpacked))

@@ -59,16 +59,6 @@ class Contracted:
     removed: tuple[_Removed, ...]
     bodies: tuple[Contracted, ...]
 
-    def widened(self, left: Domains, before: Domains) -> Domains:
-        """Of the part before: what is `left` of the part's domains, and of what was taken out what it had `before`."""
-        gone = {removed.variable for removed in self.removed}
-        masks = [
-            old if number in gone else mask
-            for number, (mask, old) in enumerate(zip(left.masks, before.masks, strict=True))
-        ]
-        inner = zip(self.bodies, left.bodies, before.bodies, strict=True)
-        return Domains(masks, [body.widened(own, old) for body, own, old in inner])
-
     def restored(self, solved: Solved) -> Solved:
         """The plan of the part before, of the same cost."""
         values = list(solved.values)
@@ -116,10 +106,10 @@ class _Contraction:
         """The tensor's price by the layout at one end, no other having a choice."""
         if not tensor.shared:
             made, read = (port.layouts[np.isfinite(self.costs[port.variable])] for port in _ends(tensor))
-            rows, axis = (tensor.cheapest[:, read], 1) if end is tensor.produced else (tensor.cheapest[made], 0)
+            rows, axis = (tensor.prices[:, read], 1) if end is tensor.produced else (tensor.prices[made], 0)
             return np.asarray(rows.min(axis=axis, initial=np.inf), dtype=np.float64)
         said = [possible(self.costs, port) for port in _ends(tensor)]
-        least = SharedCost(tensor.direct, tensor.cheapest).least(said[0], [*said[1:], *always(tensor)])
+        least = SharedCost(tensor.prices).least(said[0], [*said[1:], *always(tensor)])
         return least[next(number for number, port in enumerate(_ends(tensor)) if port is end)]
 
     def _add(self, tensor: Tensor) -> None:
@@ -153,8 +143,8 @@ class _Contraction:
         tensor = self.tensors[number]
         made, (read,) = tensor.produced, tensor.reads
         if made.variable == variable:
-            return _Side(read, made.layouts, tensor.cheapest, (id(tensor.cheapest), True))
-        return _Side(made, read.layouts, tensor.cheapest.T, (id(tensor.cheapest), False))
+            return _Side(read, made.layouts, tensor.prices, (id(tensor.prices), True))
+        return _Side(made, read.layouts, tensor.prices.T, (id(tensor.prices), False))
 
     def _remove(self, variable: int, sides: list[_Side]) -> None:
         costs = self.costs[variable]
@@ -170,7 +160,7 @@ class _Contraction:
             self.costs[first.variable] = self.costs[first.variable] + total.min(axis=0)
         else:
             table = self._table(costs, sides[0], sides[1])
-            self._add(Tensor(self.part.names[variable], first, (second,), table, table))
+            self._add(Tensor(self.part.names[variable], first, (second,), table))
 
     def _table(self, costs: Table, first: _Side, second: _Side) -> Table:
         """What a variable of two links costs at least, by the layouts that the others have. Copies share it."""

@@ -133,7 +133,7 @@ def _hubs(tensor: Tensor, domains: Domains, groups: int | None) -> tuple[Layouts
     used = [produced.layouts, *(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]
     layouts = np.unique(np.concatenate(used))
     square = np.ix_(layouts, layouts)
-    direct, cheapest = tensor.direct[square], tensor.cheapest[square]
+    prices = tensor.prices[square]
     readers: list[Port | Table] = [*reads, *(cost[layouts] for cost in always(tensor))]
     most = int(np.clip(np.log2(_MOST / len(layouts) ** 2), 2, MOST_READERS))
     count = groups or -(-len(readers) // most)
@@ -142,7 +142,7 @@ def _hubs(tensor: Tensor, domains: Domains, groups: int | None) -> tuple[Layouts
         share = len(group) / len(readers)
         ports = [produced, *(reader for reader in group if isinstance(reader, Port))]
         keys = tuple(np.searchsorted(layouts, port.layouts) for port in ports)
-        cost = SharedCost(direct * share, cheapest * share) if count > 1 else SharedCost(direct, cheapest)
+        cost = SharedCost(prices * share if count > 1 else prices)
         others = tuple(reader for reader in group if not isinstance(reader, Port))
         hubs.append(Hub(tuple(port.variable for port in ports), keys, cost, others))
     return layouts, hubs
@@ -192,12 +192,12 @@ def _carried_potentials(part: Part, domains: Domains, network: Network, sweeps: 
 def _potential(part: Part, entry: Port, steady: np.ndarray, message: Table) -> Table:
     """What is still to be paid from a carried layout on; from one the loop does not keep, by way of one it does."""
     # After contraction a table may lead from the carried layouts to those of another tensor: fewer, perhaps.
-    own = (t for t in part.tensors if t.produced.variable == entry.variable and len(t.cheapest.T) == entry.count)
+    own = (t for t in part.tensors if t.produced.variable == entry.variable and len(t.prices.T) == entry.count)
     tensor = next(own, None)
     if tensor is None or not steady.any():
         return np.zeros(entry.count)
     kept, remaining = entry.layouts[steady], -message[steady]
-    potential = (tensor.cheapest[:, kept] + remaining[None, :]).min(axis=1)
+    potential = (tensor.prices[:, kept] + remaining[None, :]).min(axis=1)
     potential[kept] = remaining
     return np.asarray(potential, dtype=np.float64)
 
@@ -252,7 +252,7 @@ def _limit_tensor(
     used = np.flatnonzero(np.isfinite(np.stack([root, *readers])).any(axis=0))
     layouts = shared.layouts[used]
     square = np.ix_(layouts, layouts)
-    cost = SharedCost(tensor.direct[square], tensor.cheapest[square])
+    cost = SharedCost(tensor.prices[square])
     found, count = [], 0
     for held in cost.within(gap, root[used], [reader[used] for reader in readers]):
         found.append(layouts[held])

@@ -16,28 +16,6 @@ MOST_MATERIALISED = 1 << 18
 """Choices of held layouts of one tensor that are written out; beyond it `TooLarge` is raised."""
 
 
-_IN_CACHE = 1 << 17
-"""Prices that are worked on at once."""
-
-
-def two_hops(direct: Table, middles: Layouts | None = None) -> Table:
-    """The cheapest conversions by way of at most one layout between: one of `middles`, or any."""
-    count, best = len(direct), direct.copy()
-    between = np.arange(count) if middles is None else middles
-    onward, there = direct[between], direct[:, between, None]
-    rows = max(1, _IN_CACHE // max(onward.size, 1))
-    some = max(1, _IN_CACHE // max(rows * count, 1))
-    work = np.empty((min(rows, count), min(some, len(between)), count))
-    for row in range(0, count, rows):
-        sources = best[row : row + rows]
-        for middle in range(0, len(between), some):
-            ways = slice(middle, middle + some)
-            first = there[row : row + rows, ways]
-            through = np.add(first, onward[ways], out=work[: first.shape[0], : first.shape[1]])
-            np.minimum(sources, through.min(axis=1), out=sources)
-    return best
-
-
 @dataclass(frozen=True)
 class LayoutSets:
     """The layouts in which a tensor exists, as a variable of the network: `held[s]` are the produced one and two more.
@@ -57,10 +35,10 @@ def layout_sets(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Lay
     """
     if (count := len(produced) * (1 + len(wanted) * (len(wanted) + 1) // 2)) > MOST_MATERIALISED:
         raise TooLarge(count)
-    useful = np.isin(np.arange(len(tensor.direct)), wanted)
+    useful = np.isin(np.arange(len(tensor.prices)), wanted)
     choices = [materialised_from(np.array([root]), useful, useful[None]) for root in produced]
     held = np.concatenate(choices) if choices else np.zeros((0, 3), dtype=np.intp)
-    return held, price_materialised(tensor.direct, tensor.cheapest, held)
+    return held, price_materialised(tensor.prices, held)
 
 
 def wanted(tensor: Tensor, reads: Sequence[Port]) -> Layouts:
@@ -77,7 +55,7 @@ def with_fixed(tensor: Tensor, held: Layouts, prices: Table) -> Table:
 
 def always(tensor: Tensor) -> list[Table]:
     """Costs by layout of readers that are no variables: those that always ask for one."""
-    layouts = np.arange(len(tensor.direct))
+    layouts = np.arange(len(tensor.prices))
     return [np.where(layouts == layout, 0.0, np.inf) for layout in tensor.fixed]
 
 
@@ -88,7 +66,7 @@ def crowded_tensor(part: Part) -> str:
         # Readers that may ask for the same layouts can ask for the same one.
         readers = {cost.tobytes(): cost for cost in (*reads, *always(tensor))}
         if tensor.shared and len(readers) <= MOST_READERS:
-            cost = SharedCost(tensor.direct, tensor.cheapest)
+            cost = SharedCost(tensor.prices)
             if not np.isfinite(cost.least_produced(produced, list(readers.values()))).any():
                 return tensor.name
     return next((name for repeat in part.repeats if (name := crowded_tensor(repeat.body))), "")
@@ -103,14 +81,14 @@ def possible(costs: Sequence[Table], port: Port) -> Table:
 
 def unary(tensor: Tensor) -> Table:
     """What a tensor with at most one, fixed, reader costs, by produced layout."""
-    return tensor.cheapest[:, tensor.fixed[0]] if tensor.fixed else np.zeros(len(tensor.direct))
+    return tensor.prices[:, tensor.fixed[0]] if tensor.fixed else np.zeros(len(tensor.prices))
 
 
 def conversion_link(tensor: Tensor, read: Port, share: float = 1.0) -> Link:
     """Producer and one reader, at a share of the price of the conversion between them."""
     produced = tensor.produced
     return Link(
-        produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], tensor.cheapest * share
+        produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], tensor.prices * share
     )
 
 
@@ -144,7 +122,7 @@ def _add_materialised(
     if limit is None:
         held, prices = layout_sets(tensor, np.unique(produced.layouts), wanted(tensor, reads))
     else:
-        held, prices = limit, price_materialised(tensor.direct, tensor.cheapest, limit)
+        held, prices = limit, price_materialised(tensor.prices, limit)
     prices = with_fixed(tensor, held, prices)
     held, prices = held[np.isfinite(prices)], prices[np.isfinite(prices)]
     variable = network.add(prices, f"{tensor.name} held")

@@ -32,15 +32,14 @@ class Port:
 class Tensor:
     """A tensor that is produced in one layout and read in others.
 
-    `direct[i, j]` is the price of a conversion, `cheapest` the same by way of at most one layout between. `fixed` are
+    `prices[i, j]` is the price of a conversion; none is more than by way of a layout between. `fixed` are
     layouts that somebody always asks for.
     """
 
     name: str
     produced: Port
     reads: tuple[Port, ...]
-    direct: Table
-    cheapest: Table
+    prices: Table
     fixed: tuple[int, ...] = ()
 
     @property
@@ -86,8 +85,7 @@ class Part:
             tensors=tuple(
                 replace(
                     tensor,
-                    direct=tensor.direct * factor,
-                    cheapest=tensor.cheapest * factor,
+                    prices=tensor.prices * factor,
                 )
                 for tensor in self.tensors
             ),
@@ -105,10 +103,6 @@ class Domains:
     def intersected(self, other: Domains) -> Domains:
         masks = [a & b for a, b in zip(self.masks, other.masks, strict=True)]
         return Domains(masks, [a.intersected(b) for a, b in zip(self.bodies, other.bodies, strict=True)])
-
-    def united(self, other: Domains) -> Domains:
-        masks = [a | b for a, b in zip(self.masks, other.masks, strict=True)]
-        return Domains(masks, [a.united(b) for a, b in zip(self.bodies, other.bodies, strict=True)])
 
     @property
     def empty(self) -> bool:
@@ -166,12 +160,6 @@ def everything(part: Part) -> Domains:
     """The domains before anything is excluded."""
     masks = [np.isfinite(cost) for cost in part.costs]
     return Domains(masks, [everything(repeat.body) for repeat in part.repeats])
-
-
-def nothing(part: Part) -> Domains:
-    """Domains without any value."""
-    masks = [np.zeros(len(cost), dtype=bool) for cost in part.costs]
-    return Domains(masks, [nothing(repeat.body) for repeat in part.repeats])
 
 
 @dataclass

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from .lower_bounds import Bound, bound_part
 from .problem_part import Domains, Part
 
@@ -20,12 +18,11 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Bounded:
-    """A domain and a bound of it. It has every plan of the domain it began with that costs at most `cost`."""
+    """A domain and a bound of it."""
 
     part: Part
     domains: Domains
     bound: Bound
-    cost: float = np.inf
 
     def gap(self, cost: float) -> float:
         """By how much a plan of that cost may exceed the bound."""
@@ -39,16 +36,9 @@ class Bounded:
         """Whether enough was excluded for the bound of what is left to be worthwhile."""
         return left.count <= (1 - WORTHWHILE) * self.domains.count
 
-    def on(self, left: Domains, cost: float) -> Bounded:
-        """Goes on with what is left for plans that cost at most so much."""
-        return Bounded(self.part, left, bound_part(self.part, left, SWEEPS, self.bound), min(cost, self.cost))
-
-    def narrowed(self, cost: float) -> Domains:
-        """What is left for plans that cost at most so much, while bounds of it are worthwhile."""
-        now = self
-        while not (left := now.left(cost)).empty and now.shrinks(left):
-            now = now.on(left, cost)
-        return left
+    def on(self, left: Domains) -> Bounded:
+        """Goes on with what is left."""
+        return Bounded(self.part, left, bound_part(self.part, left, SWEEPS, self.bound))
 
 
 def bounded(part: Part, domains: Domains) -> Bounded:

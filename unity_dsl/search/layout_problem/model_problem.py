@@ -217,7 +217,7 @@ class _Builder:
             if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
                 self.choose(value, layouts, seconds)
                 continue
-            reached = seconds[:, None] + self.context.spaces.conversions(value).cheapest[layouts]
+            reached = seconds[:, None] + self.context.spaces.conversions(value)[layouts]
             self.meaning.stored[value.name] = Stored(value, layouts[reached.argmin(axis=0)], reached.min(axis=0))
 
     def _add_node(self, node: Node) -> None:
@@ -426,8 +426,7 @@ class _Builder:
             self.prefix + name,
             self.produced[name],
             tuple(self.reads.get(name, ())),
-            conversions.direct,
-            conversions.cheapest,
+            conversions,
             (space.invariant,) if whole else (),
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...graph.graph import Model, Node, Segment, Value
 from ...graph.layout import Layout, Mesh, invariant
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
-from ..choices.layout_space import Conversions
+from ..cost_network.bucket_elimination import Table
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Port
 from .model_problem import Problem
@@ -150,28 +150,26 @@ def _materialise(
     return tuple(Materialised(space.layouts[target], space.layouts[source]) for target, source in tree)
 
 
-def cheapest_tree(prices: Conversions, root: int, needed: Sequence[int]) -> Tree:
+def cheapest_tree(prices: Table, root: int, needed: Sequence[int]) -> Tree:
     """Conversions as (target, source), sources first: the cheapest that make at most two layouts, all needed ones among
     them. The first of equals, simple ones first.
     """
     best, found = np.inf, None
-    for tree in _trees(prices, root, needed):
-        cost = float(sum(prices.direct[source, target] for target, source in tree))
+    for tree in _trees(root, needed):
+        cost = float(sum(prices[source, target] for target, source in tree))
         if cost < best:
             best, found = cost, tree
     assert found is not None, "more layouts are needed than may be held"
     return found
 
 
-def _trees(prices: Conversions, root: int, needed: Sequence[int]) -> Iterator[Tree]:
-    others = [layout for layout in range(len(prices.direct)) if layout != root and layout not in needed]
+def _trees(root: int, needed: Sequence[int]) -> Iterator[Tree]:
+    """A layout between never pays: prices are closed under paths."""
     match list(needed):
         case []:
             yield []
         case [first]:
             yield [(first, root)]
-            for middle in others:
-                yield [(middle, root), (first, middle)]
         case [first, second]:
             yield [(first, root), (second, root)]
             yield [(first, root), (second, first)]

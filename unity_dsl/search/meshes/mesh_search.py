@@ -18,7 +18,7 @@ from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, joined, refined_blocks
 from ...syntax.diagnostic import InputError
 from ..choices.restriction import Restriction
-from ..exact_search.bounded_search import Optimum, Survey, improved, least_cost, optimise, search, survey
+from ..exact_search.bounded_search import ROUNDS, Optimum, Survey, improved, least_cost, optimise, search, survey
 from ..folded_solver.exact_minimum import Solver
 from ..folded_solver.materialised_layouts import crowded_tensor
 from ..folded_solver.problem_part import Part, everything
@@ -36,11 +36,15 @@ from ..layout_problem.variable_meaning import Crowded, Impossible
 
 COARSE = 2
 """Axes of the meshes that are searched first."""
-EFFORT_COARSE = 40_000
-EFFORT_FINE = 36_000
+EFFORT_COARSE = 24_000
+EFFORT_FINE = 26_000
 """Configurations of operators on the meshes of two axes, and on finer ones, that are searched. Where there are more,
 those that come first in the order are searched, one of either kind in any case.
 """
+EFFORT_MESH = 1_200
+"""What a mesh takes besides, in configurations."""
+LARGE = 20_000
+"""Configurations of a problem of which tables are likely to be too large for a proof."""
 HOPELESS = 1.2
 """Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
 
@@ -111,10 +115,9 @@ def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: T
         _search_coarse(aid, list(_coarsenings(fine)), aided)
         starts = aided.coarse
     left: float = EFFORT_FINE
-    for number, mesh in enumerate(_promising_first(fine, starts)):
-        above = [found for found in starts if refined_blocks(mesh, found.mesh) is not None]
-        left -= _effort(starts, len(mesh.axes))
-        if number and (left < 0 or _least(above) > outcome.cost * HOPELESS):
+    for number, (mesh, above) in enumerate(_promising_first(fine, starts)):
+        left -= EFFORT_MESH + _effort(above, len(mesh.axes))
+        if number and (left < 0 or _least(above)[0] > outcome.cost * HOPELESS):
             break
         _search_fine(task, mesh, above, outcome)
     return outcome
@@ -131,21 +134,20 @@ def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None
         if left < 0 and len(mesh.axes) == COARSE:
             break
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
-        best = _best(problem, known, [], outcome.cost)
-        if best.plan is None and not best.exact:
-            best = _best(problem, known, outcome.coarse, outcome.cost)
-        _take(Found(problem, best), outcome)
-        outcome.coarse.append(Found(problem, best))
+        found = Found(problem, _best(problem, known, [], outcome.cost))
+        _take(found, outcome)
+        outcome.coarse.append(found)
 
 
 def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outcome) -> None:
     if (problem := _problem(task, mesh, outcome)) is None:
         return
-    least = least_cost(problem.part, everything(problem.part))
-    if least >= outcome.cost:
-        outcome.bounds[mesh] = least
-    else:
-        _take(Found(problem, _best(problem, _survey(problem), starts, outcome.cost)), outcome)
+    if sum(_counts(problem.part)) <= LARGE:
+        least = least_cost(problem.part, everything(problem.part))
+        if least >= outcome.cost:
+            outcome.bounds[mesh] = least
+            return
+    _take(Found(problem, _best(problem, _survey(problem), starts, outcome.cost)), outcome)
 
 
 def _take(found: Found, outcome: Outcome) -> None:
@@ -170,15 +172,18 @@ def _problem(task: Task, mesh: Mesh, outcome: Outcome) -> Problem | None:
 
 
 def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float) -> Optimum:
-    """The best plan of a problem, if it costs less than `below`."""
+    """The best plan of a problem, if it costs less than `below`. Large problems are bounded once, and what is near the
+    starts is not improved again.
+    """
     if known.bound >= below:
         return Optimum(None, known.bound, known.bound, True)
     near = partial(axis_domains, problem)
     first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, starts, below)
-    best = search(known, near, min(below, first.cost))
+    large = known.domains.count > LARGE
+    best = search(known, near, min(below, first.cost), rounds=1 if large else ROUNDS)
     if best.plan is None and first.plan is not None and first.cost < below:
         best = replace(best, plan=first.plan)
-        if not best.exact:
+        if not best.exact and not large:
             best = improved(known.part, known.domains, near, best)
     return best
 
@@ -222,27 +227,24 @@ def _cuts(axes: int, count: int) -> Iterator[Blocks]:
         yield tuple(tuple(range(*block)) for block in pairwise(ends))
 
 
-def _promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[Mesh]:
-    """Those first that split a mesh with a cheap plan."""
-
-    def least(mesh: Mesh) -> float:
-        return _least(found for found in coarse if refined_blocks(mesh, found.mesh) is not None)
-
-    return sorted(meshes, key=least)
+def _promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[tuple[Mesh, list[Found]]]:
+    """Meshes with the coarser ones that they split: those first that split one with a cheap plan."""
+    every = [(mesh, [one for one in coarse if refined_blocks(mesh, one.mesh) is not None]) for mesh in meshes]
+    return sorted(every, key=lambda entry: _least(entry[1]))
 
 
-def _least(coarse: Iterable[Found]) -> float:
-    return min((found.best.cost for found in coarse), default=inf)
+def _least(coarse: Iterable[Found]) -> tuple[float, bool]:
+    """The cost of the cheapest plan; where none was found, that of the best of other meshes, and that it was not."""
+    return min(((found.best.cost, found.best.plan is None) for found in coarse), default=(inf, True))
 
 
 def _effort(coarse: Sequence[Found], axes: int) -> float:
-    """How many configurations there are on a mesh with so many axes, as far as the coarsest mesh tells."""
-    found = min(coarse, key=lambda found: len(found.mesh.axes), default=None)
-    return (
-        0
-        if found is None
-        else sum(count ** (axes / max(1, len(found.mesh.axes))) for count in _counts(found.problem.part))
-    )
+    """How many configurations there are on a mesh with so many axes, as far as a coarser mesh tells."""
+    if not coarse:
+        return 0.0
+    finest = max(coarse, key=lambda found: len(found.mesh.axes))
+    power = axes / max(1, len(finest.mesh.axes))
+    return float(sum(count**power for count in _counts(finest.problem.part)))
 
 
 def _counts(part: Part) -> Iterator[int]:

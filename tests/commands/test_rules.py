@@ -20,7 +20,7 @@ from unity_dsl.prove.answer import Answer
 from unity_dsl.rules.certificate import Certificate, known_certificates, render_certificates
 from unity_dsl.syntax.parse_rules import RuleDecl
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 LAWS = """\
 rule linear_of_linear(x: [b.., i], w: [h, i], v: [o, h])
   linear(linear(x, w), v) => linear(x, matmul(v, w))
@@ -178,7 +178,7 @@ def test_an_interruption_is_not_taken_for_an_answer() -> None:
     """While z3 is at work on a question that it cannot answer: it must not keep the signal to itself."""
     program = """
 import os, signal, sys, threading
-from unity_dsl.console import keep_interruptions
+from unity_dsl.commands.console import keep_interruptions
 from unity_dsl.prove.decision import integer_arithmetic as arithmetic
 from unity_dsl.prove.normal_form.guard import compare
 from unity_dsl.prove.normal_form.polynomial import Entry, number, of

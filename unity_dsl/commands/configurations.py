@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from .rules.sharding_table import Row
+    from ..rules.sharding_table import Row
 
 COLOURS = {"proved": "green", "declared": "yellow", "blocked": "cyan", "not proved": "red"}
 
@@ -29,11 +29,11 @@ def configurations_command(names: tuple[str, ...], ops: tuple[Path, ...], as_jso
     comes with the reason. What an extern operator declares is assumed, and tried on samples here. Kept proofs are
     not looked at. Exit code 0 where nothing is left that is neither.
     """
-    from .index.declarations.loading import load_library
-    from .rules.sharding_table import table_of
-    from .rules.sharding_theorems import ShardingTheorems
-    from .rules.theorem_file import TheoremFile
-    from .syntax.diagnostic import fail, suggest
+    from ..index.declarations.loading import load_library
+    from ..rules.sharding_table import table_of
+    from ..rules.sharding_theorems import ShardingTheorems
+    from ..rules.theorem_file import TheoremFile
+    from ..syntax.diagnostic import fail, suggest
 
     library = load_library(ops)
     for name in names:

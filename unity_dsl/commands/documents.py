@@ -21,10 +21,10 @@ def docs_command(output: Path, ops: Sequence[Path]) -> None:
     Everything on them is derived from the declarations: what `unityc explain` says of each. What else is in DIR is left
     alone.
     """
-    from .index.declarations.loading import load_library
-    from .report.operator_pages import operator_pages
-    from .rules.sharding_theorems import ShardingTheorems
-    from .syntax.diagnostic import fail
+    from ..index.declarations.loading import load_library
+    from ..report.operator_pages import operator_pages
+    from ..rules.sharding_theorems import ShardingTheorems
+    from ..syntax.diagnostic import fail
 
     library = load_library(ops)
     pages = operator_pages(library, ShardingTheorems(library))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from .syntax.diagnostic import Diagnostic
+    from ..syntax.diagnostic import Diagnostic
 
 
 def show_lines(lines: Sequence[tuple[str, str]]) -> None:
@@ -40,7 +40,7 @@ def show_progress() -> None:
 
 def show_diagnostic(diagnostic: Diagnostic) -> None:
     """A fault of the input or a warning on stderr, coloured on a terminal."""
-    from .syntax.render import render
+    from ..syntax.render import render
 
     text = render(diagnostic).rstrip("\n")
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
@@ -50,7 +50,7 @@ def show_diagnostic(diagnostic: Diagnostic) -> None:
 
 def show_usage_error(error: click.ClickException) -> None:
     """What is wrong with the command line on stderr, arguments of thousands of letters in part."""
-    from .syntax.render import shortened
+    from ..syntax.render import shortened
 
     text = StringIO()
     error.show(text)
@@ -93,7 +93,7 @@ def print_anything() -> None:
 
 def replace_file(path: Path, text: str) -> None:
     """Give a file new contents in one step: an interruption leaves the old ones. Raises E030 where it cannot."""
-    from .syntax.diagnostic import fail
+    from ..syntax.diagnostic import fail
 
     # A link keeps pointing to the file: what it points to is replaced, not the link.
     target = path.resolve()

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .compile import Compilation
+from ..compile import Compilation
+from ..emit.plan_file import describe_cost
+from ..emit.theorem_list import list_assumed, list_declared
+from ..graph.graph import Buffer, Weight
+from ..graph.plan import Memory, PlannedGraph, PlannedSegment
+from ..syntax.diagnostic import first_of
 from .console import show_lines
-from .emit.plan_file import describe_cost
-from .emit.theorem_list import list_assumed, list_declared
-from .graph.graph import Buffer, Weight
-from .graph.plan import Memory, PlannedGraph, PlannedSegment
-from .syntax.diagnostic import first_of
 
 _NAMED = 8
 """Of many weights in one layout these are told: plan.json has them all."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.console import replace_file, show_diagnostic, show_lines
+from unity_dsl.commands.console import replace_file, show_diagnostic, show_lines
 from unity_dsl.syntax.diagnostic import Diagnostic, InputError
 from unity_dsl.syntax.render import render
 from unity_dsl.syntax.span import Source, Span
@@ -74,7 +74,7 @@ def test_an_interruption_in_a_finaliser_is_not_lost() -> None:
     """Also where the second one meets a finaliser again; other faults of finalisers are shown as ever."""
     program = """
 import signal, time
-from unity_dsl.console import keep_interruptions
+from unity_dsl.commands.console import keep_interruptions
 
 class Interrupted:
     def __del__(self):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .configuration_command import configurations_command
+from .configurations import configurations_command
 from .console import replace_file
 
 if TYPE_CHECKING:
-    from .index.library import Library
-    from .prove.refutation.numeric_run import Difference
-    from .rules.rulebook import Verdict
-    from .syntax.parse_rules import RuleDecl
+    from ..index.library import Library
+    from ..prove.refutation.numeric_run import Difference
+    from ..rules.rulebook import Verdict
+    from ..syntax.parse_rules import RuleDecl
 
 COLOURS = {"proved": "green", "refuted": "red", "not_proved": "yellow"}
 
@@ -73,9 +73,9 @@ def prove_command(
     --write keeps the proofs as X.certificates.json beside X.rules. With --smt every answer that a proof rests on is
     a question to which any SMT solver must say `unsat`.
     """
-    from .index.declarations.loading import load_library
-    from .rules.wellformed import read_rules
-    from .syntax.read import read_source
+    from ..index.declarations.loading import load_library
+    from ..rules.wellformed import read_rules
+    from ..syntax.read import read_source
 
     library = load_library(ops)
     sources = [(path, read_source(path)) for path in files]
@@ -109,7 +109,7 @@ def prove_command(
 
 def _answers(rules: Sequence[RuleDecl], library: Library, *, conditions: bool = False) -> Iterator[Verdict]:
     """The answers as they come; on a terminal with a line that tells how far it is, gone before each."""
-    from .rules.rulebook import answers
+    from ..rules.rulebook import answers
 
     if not sys.stderr.isatty():
         yield from answers(rules, library, conditions=conditions)
@@ -129,7 +129,7 @@ def _answers(rules: Sequence[RuleDecl], library: Library, *, conditions: bool = 
 
 def status_of(verdict: Verdict) -> str:
     """`proved`, `refuted` or `not_proved`."""
-    from .prove.answer import Proved, Refuted
+    from ..prove.answer import Proved, Refuted
 
     if isinstance(verdict.answer, Proved):
         return "proved"
@@ -158,10 +158,10 @@ def show_verdict(verdict: Verdict, library: Library, width: int) -> None:
 
 def _reasons(verdict: Verdict, library: Library) -> Iterator[str]:
     """Why a rule is not proved, and the conditions under which it is; of one that is, the facts that are assumed."""
-    from .prove.answer import NotProved, Proved, Refuted
-    from .prove.refutation.counterexample import counterexample_table
-    from .prove.refutation.numeric_run import Difference
-    from .rules.rulebook import condition_texts, reason_text
+    from ..prove.answer import NotProved, Proved, Refuted
+    from ..prove.refutation.counterexample import counterexample_table
+    from ..prove.refutation.numeric_run import Difference
+    from ..rules.rulebook import condition_texts, reason_text
 
     answer, found = verdict.answer, verdict.found
     if isinstance(answer, Proved):
@@ -179,7 +179,7 @@ def _reasons(verdict: Verdict, library: Library) -> Iterator[str]:
 
 def summarise_verdict(verdict: Verdict) -> dict[str, Any]:
     """A verdict as plain data. `conditions` are the rule's own, or the one found under which a wrong rule is proved."""
-    from .prove.answer import NotProved, Proved, Refuted
+    from ..prove.answer import NotProved, Proved, Refuted
 
     answer = verdict.answer
     found = answer.counterexample if isinstance(answer, Refuted) else None
@@ -206,7 +206,7 @@ def _summarise_difference(found: Difference) -> dict[str, Any]:
 
 def make_folder(folder: Path) -> None:
     """Raises E030 where it cannot be made."""
-    from .syntax.diagnostic import fail
+    from ..syntax.diagnostic import fail
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -216,8 +216,8 @@ def make_folder(folder: Path) -> None:
 
 def write_questions(verdicts: Sequence[Verdict], library: Library, folder: Path) -> None:
     """What the proofs of these rules asked of z3, a file a question. Raises E030 where it cannot be written."""
-    from .prove.rule_proof import follow_rule
-    from .prove.smtlib import smt_files
+    from ..prove.rule_proof import follow_rule
+    from ..prove.smtlib import smt_files
 
     for verdict in verdicts:
         if status_of(verdict) == "proved":
@@ -227,8 +227,8 @@ def write_questions(verdicts: Sequence[Verdict], library: Library, folder: Path)
 
 def write_certificates(path: Path, verdicts: Sequence[Verdict], library: Library) -> None:
     """The certificates of the rules that are proved, beside their file. Raises E030 where it cannot be written."""
-    from .prove.answer import Proved
-    from .rules.certificate import certificates_path, certify, render_certificates
+    from ..prove.answer import Proved
+    from ..rules.certificate import certificates_path, certify, render_certificates
 
     certificates = [
         certify(verdict.rule, verdict.answer, library) for verdict in verdicts if isinstance(verdict.answer, Proved)
@@ -248,10 +248,10 @@ def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
     Exit code 0 where all rules are proved and each has the certificate of its proof, 1 where a rule is not proved,
     2 where a certificate is missing, damaged or stale or, after the answers to the others, a rule has no meaning.
     """
-    from .index.declarations.loading import load_library
-    from .rules.certificate_check import check_certificates, check_proofs
-    from .rules.wellformed import read_rules
-    from .syntax.read import read_source
+    from ..index.declarations.loading import load_library
+    from ..rules.certificate_check import check_certificates, check_proofs
+    from ..rules.wellformed import read_rules
+    from ..syntax.read import read_source
 
     library = load_library(ops)
     sources = [(path, read_source(path)) for path in files]
@@ -286,10 +286,10 @@ def show_command(name: str, rules: tuple[Path, ...], ops: tuple[Path, ...], smt:
     In the normal form `sum(k < h) [k < o] x[i, k]` is a sum over k of those elements for which k < o; `max{…}` is the
     greatest of a set; a dimension made of several factors has an index in brackets, the major factor first.
     """
-    from .index.declarations.loading import load_library
-    from .rules.proof_text import describe_rule
-    from .rules.wellformed import check_rule
-    from .syntax.diagnostic import fail, suggest
+    from ..index.declarations.loading import load_library
+    from ..rules.proof_text import describe_rule
+    from ..rules.wellformed import check_rule
+    from ..syntax.diagnostic import fail, suggest
 
     library = load_library(ops)
     known = {rule.name: rule for rule in _rules_of(rules)}
@@ -302,9 +302,9 @@ def show_command(name: str, rules: tuple[Path, ...], ops: tuple[Path, ...], smt:
 
 def _rules_of(paths: Sequence[Path]) -> Iterator[RuleDecl]:
     """The rules of these files, or the shipped ones, as they were parsed."""
-    from .resources import folder
-    from .syntax.parse_rules import parse_rules
-    from .syntax.read import read_source
+    from ..resources import folder
+    from ..syntax.parse_rules import parse_rules
+    from ..syntax.read import read_source
 
     for path in paths or sorted(folder("rules").glob("*.rules")):
         yield from parse_rules(read_source(path)).rules

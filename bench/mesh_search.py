@@ -1,0 +1,109 @@
+"""Cost of `auto` against the best of all meshes given by hand: `python bench/mesh_search.py --devices 8 64`.
+
+By hand are all ordered factorisations of the number of devices into up to three axes. A row is written as soon as it is
+known, and what is in the file of results is not done again: a run that was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from measure import RESULTS, hardware
+
+from unity_dsl.graph.graph import Model
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.machine.machine import Machine, load_machine
+from unity_dsl.machine.mesh import all_meshes, describe_mesh
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.plan_search import search
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.read import read_source
+
+ROOT = Path(__file__).parent.parent
+FILE = RESULTS / "mesh_search.json"
+ALLOWED = 1.0005
+"""Of the best cost by hand: `auto` should cost no more."""
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--examples", nargs="*", default=sorted(path.stem for path in (ROOT / "examples").glob("*.udl"))
+    )
+    parser.add_argument("--machines", nargs="*", default=["dgx-a100", "dgx-h100", "summit"])
+    parser.add_argument("--devices", nargs="*", type=int, default=[8, 64, 192])
+    options = parser.parse_args()
+
+    rows = known_rows()
+    for devices in options.devices:
+        for name in options.machines:
+            machine = load_machine(name)
+            if devices > machine.devices:
+                continue
+            for example in options.examples:
+                key = f"{example} {name} {devices}"
+                if key not in rows:
+                    rows[key] = compare(example, machine, devices)
+                    write(rows)
+                    print(describe(key, rows[key]), flush=True)
+    told = [key for key, row in rows.items() if row["ratio"] > ALLOWED]
+    print(f"{len(rows)} rows, {len(told)} of them more than {100 * (ALLOWED - 1):.2g} % above the best mesh by hand")
+    for key in told:
+        print(describe(key, rows[key]))
+
+
+def compare(example: str, machine: Machine, devices: int) -> Row:
+    """Seconds that a step is predicted to take by `auto` and by the best mesh, and CPU seconds of `auto`'s search."""
+    library = load_library()
+    model = build_model(parse_model(read_source(ROOT / "examples" / f"{example}.udl")), library)
+    start = time.process_time()
+    found = search(model, all_meshes(machine, devices), machine, library)
+    spent = time.process_time() - start
+    by_hand = dict(each_mesh(model, machine, devices))
+    best = min(by_hand, key=by_hand.__getitem__)
+    return {
+        "auto": found.cost.seconds,
+        "mesh": describe_mesh(found.mesh),
+        "best": by_hand[best],
+        "best_mesh": best,
+        "ratio": round(found.cost.seconds / by_hand[best], 6),
+        "meshes": len(by_hand),
+        "search_cpu_seconds": round(spent, 2),
+        "note": found.notes[0],
+    }
+
+
+def each_mesh(model: Model, machine: Machine, devices: int) -> Iterator[tuple[str, float]]:
+    library = load_library()
+    theorems = ShardingTheorems(library)
+    for mesh in all_meshes(machine, devices):
+        yield describe_mesh(mesh), search(model, mesh, machine, library, theorems=theorems).cost.seconds
+
+
+def describe(key: str, row: Row) -> str:
+    return (
+        f"{key}: {row['auto'] * 1e3:.4g} ms on {row['mesh']}, ratio {row['ratio']:.4f} to {row['best_mesh']}, "
+        f"the best of {row['meshes']}; {row['search_cpu_seconds']} s"
+    )
+
+
+def known_rows() -> dict[str, Row]:
+    rows: dict[str, Row] = json.loads(FILE.read_text())["rows"] if FILE.exists() else {}
+    return rows
+
+
+def write(rows: dict[str, Row]) -> None:
+    document = {"command": "python bench/mesh_search.py", "hardware": hardware(), "rows": dict(sorted(rows.items()))}
+    FILE.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

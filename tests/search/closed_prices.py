@@ -1,0 +1,13 @@
+"""Prices of conversions as the search gets them: closed under paths."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def closed(prices: np.ndarray) -> np.ndarray:
+    """The cheapest path between all pairs (Floyd, Warshall)."""
+    found = np.where(np.eye(len(prices), dtype=bool), 0.0, prices)
+    for middle in range(len(found)):
+        found = np.minimum(found, found[:, middle, None] + found[middle])
+    return found

@@ -1,0 +1,1 @@
+"""The command line: what prints, asks and exits; no other stage does."""
