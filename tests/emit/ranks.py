@@ -234,3 +234,18 @@ def activations(rank: int, ranks: int, program: str) -> int:
         with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
             model(**batch)
     return sum(tensor.untyped_storage().nbytes() for tensor in found.values())
+
+
+def saved_by_reduction(rank: int, ranks: int, path: str, kind: str, shape: tuple[int, ...]) -> list[int]:
+    """Bytes of every storage that a reduction over the last dimension and all ranks keeps, its operand's first."""
+    import torch
+
+    module = load_file(path, "conversions")
+    groups = module.Groups(build_mesh((ranks,)))
+    x = torch.randn(shape, dtype=torch.float64).requires_grad_()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved) or saved, lambda saved: saved):
+        y = getattr(module, f"{kind}_over")(x, (len(shape) - 1,), groups.a)
+    kept += [y.grad_fn.others] if kind == "prod" else []
+    found = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in kept}
+    return [found.pop(x.untyped_storage().data_ptr(), 0), *sorted(found.values())]

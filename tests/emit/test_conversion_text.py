@@ -24,6 +24,10 @@ from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
 from unity_dsl.index.library import Library
+from unity_dsl.index.lowering.execution import Operand, execute
+from unity_dsl.index.lowering.operator_lowering import Lowering
+from unity_dsl.index.lowering.torch_term import Sort, Term, Variable
+from unity_dsl.index.lowering.value_lowering import Statement
 from unity_dsl.syntax.ast import ReductionKind
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
@@ -244,6 +248,23 @@ def test_reductions_over_a_group(kind: str, pool: RankPool, library: Library, tm
     for value, _ in results:
         np.testing.assert_allclose(value, y.detach().numpy())
     np.testing.assert_allclose(np.concatenate([back for _, back in results], 1), x.grad.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "prod"])
+def test_what_reductions_over_a_group_save(kind: str, pool: RankPool, library: Library, tmp_path: Path) -> None:
+    mesh, shape = mesh_of(2), (3, 4)
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
+    collectives.reduce_over(ReductionKind(kind), free=False)
+    (tmp_path / "parallel.py").write_text(render_collectives("reductions", collectives))
+    x = Term("name", (Variable(0),), ("b", "c"))
+    over = Term("reduce_over", (x, (1,), (0,), kind, False), ("b",))
+    lowering = Lowering((Statement((Variable(1),), over, "y"),), (Variable(1),))
+    found = execute(lowering, [Operand(shape, Sort.FLOAT, moves=True)], [Operand((3,), Sort.FLOAT)], 8)
+    (given,) = found.inputs
+    own = [storage.bytes for storage in found.saved if storage is given.storage]
+    expected = [*(own or [0]), *sorted(storage.bytes for storage in found.saved if storage is not given.storage)]
+    path = str(tmp_path / "parallel.py")
+    assert pool.run(ranks.saved_by_reduction, path, kind, shape, ranks=2) == [expected] * 2
 
 
 # ---------------------------------------------------------------------------------------------- gradients
