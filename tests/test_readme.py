@@ -37,6 +37,7 @@ DOCUMENTS = (
     "docs/search.md",
     "docs/use.md",
     "bench/README.md",
+    "unity_dsl/search/cost_network/README.md",
 )
 SHARED = ("README.md",)
 """The documents whose named files (`my_ops/length_norm.uop`, `tiny.udl`) every other document's commands may use."""
@@ -275,3 +276,12 @@ def test_links_inside_the_repository_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)\)", prose):
             if "://" not in target:
                 assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
+
+
+def test_the_files_that_documents_name_are_there() -> None:
+    """Paths of modules in CONTRIBUTING and in the pages, as they are written there."""
+    for document in DOCUMENTS:
+        for path in re.findall(
+            r"`((?:syntax|index|graph|prove|rules|machine|search|emit)/[\w/]+\.py)`", (ROOT / document).read_text()
+        ):
+            assert (ROOT / "unity_dsl" / path).exists(), f"{document}: {path}"

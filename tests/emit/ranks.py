@@ -154,6 +154,62 @@ def compiled(rank: int, ranks: int, program: str) -> tuple[float, float]:
     return float((loss - other).abs()), worst
 
 
+def accumulated(rank: int, ranks: int, program: str) -> list[str]:
+    """What of p.grad is not as autograd leaves it on one device: names of parameters with what is wrong."""
+    import torch
+
+    wrong = []
+    with load_program(Path(program)) as module:
+        model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
+        model.initialise(0)
+        source = torch.Generator().manual_seed(0)
+        batch = {
+            name: torch.randn(spec.shape, generator=source, dtype=torch.float64)
+            if spec.integer_range is None
+            else torch.randint(spec.integer_range, spec.shape, generator=source)
+            for name, spec in module.INPUTS.items()
+        }
+
+        def step() -> None:
+            model(**batch)[0].backward()
+            with torch.no_grad():
+                model.synchronise()
+
+        step()
+        parameters = dict(model.named_parameters())
+        single = {name: p.grad.clone() for name, p in parameters.items()}
+        tensors = {name: p.grad for name, p in parameters.items()}
+        for expected in (2, 1):
+            step()
+            for name, p in parameters.items():
+                if p.grad is not tensors[name]:
+                    wrong.append(f"{name}: another tensor")
+                if not torch.allclose(p.grad, expected * single[name], atol=1e-12):
+                    wrong.append(f"{name}: not {expected} gradients")
+            model.zero_grad(set_to_none=False)
+            wrong += [f"{name}: not zeroed" for name, p in parameters.items() if p.grad.any()]
+        model.zero_grad()
+        wrong += [f"{name}: not None" for name, p in parameters.items() if p.grad is not None]
+        called: dict[torch.Tensor, int] = dict.fromkeys(parameters.values(), 0)
+
+        def double(p: torch.Tensor) -> None:
+            called[p] += 1
+            p.grad.mul_(2)
+
+        for p in parameters.values():
+            p.register_hook(lambda gradient: 3 * gradient)
+            p.register_post_accumulate_grad_hook(double)
+        step()
+        for name, p in parameters.items():
+            if called[p] != 1:
+                wrong.append(f"{name}: its hook was called {called[p]} times")
+            elif not torch.allclose(p.grad, 6 * single[name], atol=1e-12):
+                wrong.append(f"{name}: not as its hooks made it")
+            if p.grad._base is not None:
+                wrong.append(f"{name}: a view")
+    return wrong
+
+
 def activations(rank: int, ranks: int, program: str) -> int:
     """Bytes of every storage that autograd keeps in a forward pass, once; those of parameters and buffers left out."""
     import torch
@@ -178,3 +234,18 @@ def activations(rank: int, ranks: int, program: str) -> int:
         with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
             model(**batch)
     return sum(tensor.untyped_storage().nbytes() for tensor in found.values())
+
+
+def saved_by_reduction(rank: int, ranks: int, path: str, kind: str, shape: tuple[int, ...]) -> list[int]:
+    """Bytes of every storage that a reduction over the last dimension and all ranks keeps, its operand's first."""
+    import torch
+
+    module = load_file(path, "conversions")
+    groups = module.Groups(build_mesh((ranks,)))
+    x = torch.randn(shape, dtype=torch.float64).requires_grad_()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved) or saved, lambda saved: saved):
+        y = getattr(module, f"{kind}_over")(x, (len(shape) - 1,), groups.a)
+    kept += [y.grad_fn.others] if kind == "prod" else []
+    found = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in kept}
+    return [found.pop(x.untyped_storage().data_ptr(), 0), *sorted(found.values())]

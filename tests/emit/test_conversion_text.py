@@ -24,6 +24,10 @@ from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
 from unity_dsl.index.library import Library
+from unity_dsl.index.lowering.execution import Operand, execute
+from unity_dsl.index.lowering.operator_lowering import Lowering
+from unity_dsl.index.lowering.torch_term import Sort, Term, Variable
+from unity_dsl.index.lowering.value_lowering import Statement
 from unity_dsl.syntax.ast import ReductionKind
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
@@ -246,6 +250,23 @@ def test_reductions_over_a_group(kind: str, pool: RankPool, library: Library, tm
     np.testing.assert_allclose(np.concatenate([back for _, back in results], 1), x.grad.numpy(), atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["max", "min", "prod"])
+def test_what_reductions_over_a_group_save(kind: str, pool: RankPool, library: Library, tmp_path: Path) -> None:
+    mesh, shape = mesh_of(2), (3, 4)
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
+    collectives.reduce_over(ReductionKind(kind), free=False)
+    (tmp_path / "parallel.py").write_text(render_collectives("reductions", collectives))
+    x = Term("name", (Variable(0),), ("b", "c"))
+    over = Term("reduce_over", (x, (1,), (0,), kind, False), ("b",))
+    lowering = Lowering((Statement((Variable(1),), over, "y"),), (Variable(1),))
+    found = execute(lowering, [Operand(shape, Sort.FLOAT, moves=True)], [Operand((3,), Sort.FLOAT)], 8)
+    (given,) = found.inputs
+    own = [storage.bytes for storage in found.saved if storage is given.storage]
+    expected = [*(own or [0]), *sorted(storage.bytes for storage in found.saved if storage is not given.storage)]
+    path = str(tmp_path / "parallel.py")
+    assert pool.run(ranks.saved_by_reduction, path, kind, shape, ranks=2) == [expected] * 2
+
+
 # ---------------------------------------------------------------------------------------------- gradients
 
 TIED = """
@@ -309,6 +330,16 @@ def test_accumulated_gradients(
     reference = write(random_plan(model, mesh_of(), library, Random(0)), library, tmp_path / "reference")
     size = mesh_of(*degrees).size
     assert max(pool.run(ranks.accumulate, program, reference, bucket_bytes, ranks=size)) < 1e-12
+
+
+@pytest.mark.parametrize("degrees", [(2,), (4,)])
+def test_gradients_are_what_autograd_leaves(
+    degrees: tuple[int, ...], pool: RankPool, library: Library, tmp_path: Path
+) -> None:
+    """Added to what is there, in the same tensor; hooks see the sum over devices, once."""
+    mesh = mesh_of(*degrees)
+    program = write(batch_plan(tied(library), mesh, library), library, tmp_path / "program")
+    assert pool.run(ranks.accumulated, program, ranks=mesh.size) == [[]] * mesh.size
 
 
 def test_gradients_are_sent_while_the_backward_goes_on(pool: RankPool, library: Library, tmp_path: Path) -> None:

@@ -113,3 +113,28 @@ def test_an_inference_program_holds_its_outputs_whole(tmp_path: Path) -> None:
     path.write_text(LAYERS.lstrip("\n") + OUTPUTS.lstrip("\n"))
     plan = compile_model(Request(path, devices=4)).plan
     assert plan.cost.memory.activations == 4 * (8 * 4 + 8 * 12)
+
+
+STORED = """
+model stored[b = 4, d = 4]
+  input x: f32[b, d]
+  input ids: int<6>[b]
+  weight gather: f32[d, d] ~ normal(0.5)
+  weight counters: f32[6, d] ~ normal(0.5)
+  buffer step: f32[d] ~ zeros
+  outputs = linear(x + embedding(ids, counters), gather)
+  update step = 0.5 * step + reduce_mean(outputs[b, d] -> [d])
+  loss mse(outputs, x)
+  output outputs
+  output outputs as again
+  output gather
+  output step as before
+  output x
+  output ids
+"""
+
+
+@pytest.mark.parametrize("strategy", ["data_parallel", "random:1", "random:3"])
+def test_outputs_may_be_stored_or_given(compile_program: Compile, pool: RankPool, strategy: str) -> None:
+    """Weights, which the next step changes, a buffer that is updated, inputs; under names that the program has too."""
+    assert check(compile_program(STORED, devices=2, strategy=strategy), pool=pool).ok

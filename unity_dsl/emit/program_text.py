@@ -99,6 +99,7 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
     functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
     imports = {
+        "from collections import Counter": deferred,
         "from collections.abc import Callable, Sequence": collectives.functions,
         f"from functools import {', '.join(name for name, needed in functional.items() if needed)}": any(
             functional.values()

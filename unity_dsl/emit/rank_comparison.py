@@ -191,7 +191,7 @@ def trace(module: ModuleType, mesh: Any, start: Start, precision: dtype) -> Trac
             model.synchronise()
             losses[f"loss of step {step + 1}"] = loss.detach().double()
         if step == 0:
-            losses |= {f"output {name}": tensor.detach().double() for name, tensor in outputs.items()}
+            losses |= {f"output {name}": _kept(tensor) for name, tensor in outputs.items()}
             for name, parameter in model.named_parameters() if loss is not None else ():
                 gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 gradients[f"gradient of {name}"] = _global(model, name, gradient)
@@ -209,9 +209,16 @@ def trace(module: ModuleType, mesh: Any, start: Start, precision: dtype) -> Trac
         _, outputs = model(**least)
     if loss is not None:
         losses["loss in evaluation mode"] = loss.double()
-    losses |= {f"output {name} in evaluation mode": tensor.double() for name, tensor in outputs.items()}
+    losses |= {f"output {name} in evaluation mode": _kept(tensor) for name, tensor in outputs.items()}
     parameters = {f"{name} after {len(start.batches)} steps": t for name, t in _state(module, model).items()}
     return Trace(losses, gradients, parameters)
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A copy: an output may be a parameter, which the next step changes."""
+    import torch
+
+    return tensor.detach().to(torch.float64, copy=True)
 
 
 def _cast(tensor: Tensor, precision: dtype) -> Tensor:

@@ -1,1 +1,1 @@
-"""Work, memory traffic, saved tensors and lowering class of an operator, from its equations."""
+"""Work, memory traffic and lowering class of an operator, from its loops."""

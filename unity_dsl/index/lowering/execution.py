@@ -17,9 +17,10 @@ from .operator_lowering import Lowering
 from .torch_term import Argument, Sort, Term, Variable
 from .views import gathered, is_view, numbers, padded, reduced, taken, view
 
-_WITHOUT_GRADIENT = frozenset(
-    {"==", "!=", "<", "<=", ">", ">=", "&", "|", "//", "uniform", "torch.floor", "torch.sign"}
-)
+_WITHOUT_GRADIENT = frozenset({
+    "==", "!=", "<", "<=", ">", ">=", "&", "|", "//", "uniform", "torch.floor", "torch.sign", "torch.ne",
+    "torch.argsort",
+})  # fmt: skip
 
 _NO_TENSOR = frozenset({
     "number", "word", "state", "index", "@dtype", "@device", "@training", ".size", ".numel",
@@ -243,6 +244,12 @@ class _Run:
                 yield self.memory.new(x.shape, x.sort).storage
                 yield others[0].storage
                 yield self.memory.new((), x.sort).storage
+            case "F.nll_loss":
+                yield from (x.storage, others[0].storage, self.memory.new((), x.sort).storage)
+            case "F.embedding_bag":
+                yield x.storage
+                rows, ids = x.shape[0], prod(x.shape)
+                yield from (self.memory.new((count,), Sort.INT).storage for count in (rows, rows, rows, ids + 1))
             case "F.l1_loss":
                 yield self.memory.elementwise(operands, x.sort).storage
             case "F.scaled_dot_product_attention":
@@ -264,7 +271,7 @@ class _Run:
 
 _PARTS = frozenset({
     "F.layer_norm", "F.rms_norm", "F.group_norm", "F.batch_norm", "F.cross_entropy", "F.l1_loss",
-    "F.scaled_dot_product_attention", "reduce_over",
+    "F.scaled_dot_product_attention", "F.nll_loss", "F.embedding_bag", "reduce_over",
 })  # fmt: skip
 
 

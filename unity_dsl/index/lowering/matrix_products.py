@@ -50,7 +50,7 @@ def contract(memory: Memory, spec: str, operands: Sequence[Tensor], saved: list[
         first, second = (_summed(memory, t, {dim for dim in alone if t.shape[dim] != 1}) for t in (first, second))
         for dim in (*summed, *alone):
             counts[dim] = 0
-        left.append(_pair(memory, first, second, summed, saved))
+        left.insert(0, _pair(memory, first, second, summed, saved))
     (total,) = left
     return total.viewed(total.shape[: len(result)], total.strides[: len(result)])
 
