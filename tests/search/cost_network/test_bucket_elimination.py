@@ -57,6 +57,16 @@ def test_impossible_is_infinite() -> None:
     assert float(found.table) == np.inf
 
 
+def test_a_variable_without_values_bounds_no_table() -> None:
+    """It joins eight large ones: an empty array of these dimensions is none that NumPy makes."""
+    sizes = [0, *[3000] * 8]
+    factors = [Factor((0, other), np.zeros((0, 3000))) for other in range(1, 9)]
+    with pytest.raises(TooLarge):
+        eliminate(sizes, factors, kept=range(1, 9))
+    found = eliminate([0, 3, 2], [Factor((0, 1), np.zeros((0, 3))), Factor((1, 2), np.zeros((3, 2)))])
+    assert float(found.table) == np.inf
+
+
 def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elimination, "LARGEST_TABLE", 50)
     star = [Factor((0, leaf), np.zeros((2, 8))) for leaf in (1, 2, 3)]

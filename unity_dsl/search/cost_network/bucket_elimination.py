@@ -71,9 +71,11 @@ def elimination_order(
 ) -> list[int]:
     """The variables that are not kept, each time the one whose joint table is the smallest, the first of equals.
 
-    A variable of one value is in no table. Raises TooLarge, before any table is made, where one would be or all
-    together would have more than `most` entries.
+    A variable of one value is in no table. One of none counts as if it had two: NumPy refuses an empty array whose
+    other dimensions are too large. Raises TooLarge, before any table is made, where one would be or all together would
+    have more than `most` entries.
     """
+    sizes = [size or 2 for size in sizes]
     around = _neighbours(len(sizes), [_open(scope, sizes, kept) for scope in scopes])
     remaining = set(range(len(sizes))) - set(kept)
     joint = {variable: prod(sizes[other] for other in around[variable]) for variable in remaining}
@@ -88,7 +90,7 @@ def elimination_order(
         order.append(variable)
         near = around[variable] - {variable}
         work += entries
-        table = entries // max(1, sizes[variable])
+        table = entries // sizes[variable]
         if table > LARGEST_TABLE or work > most or len(near) >= _MOST_DIMENSIONS:
             raise TooLarge(max(table, work))
         for other in near:
