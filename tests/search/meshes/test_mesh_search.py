@@ -102,6 +102,7 @@ def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatc
     """And the bound is not said to hold for it."""
     monkeypatch.setattr(module, "EFFORT_COARSE", 0)
     monkeypatch.setattr(module, "EFFORT_FINE", 0)
+    monkeypatch.setattr(module, "LARGE", 0)
     machine, model = load_machine("dgx-a100"), build(WIDE)
     plan = search(model, all_meshes(machine, 64), machine, library)
     searched = re.search(r"over the meshes ([\dx, ]+),? (with|is)", plan.notes[0])

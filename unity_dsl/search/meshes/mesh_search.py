@@ -39,7 +39,7 @@ COARSE = 2
 EFFORT_COARSE = 24_000
 EFFORT_FINE = 26_000
 """Configurations of operators on the meshes of two axes, and on finer ones, that are searched. Where there are more,
-those that come first in the order are searched, one of either kind in any case.
+those that come first in the order are searched: one of either kind in any case, two fine ones that are not large.
 """
 EFFORT_MESH = 1_200
 """What a mesh takes besides, in configurations."""
@@ -116,8 +116,10 @@ def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: T
         starts = aided.coarse
     left: float = EFFORT_FINE
     for number, (mesh, above) in enumerate(_promising_first(fine, starts)):
-        left -= EFFORT_MESH + _effort(above, len(mesh.axes))
-        if number and (left < 0 or _least(above)[0] > outcome.cost * HOPELESS):
+        effort = EFFORT_MESH + _effort(above, len(mesh.axes))
+        left -= effort
+        enough = number >= (2 if effort <= LARGE else 1)
+        if (enough and left < 0) or (number and _least(above)[0] > outcome.cost * HOPELESS):
             break
         _search_fine(task, mesh, above, outcome)
     return outcome
