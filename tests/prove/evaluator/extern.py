@@ -12,11 +12,21 @@ from itertools import product
 from math import prod
 from zlib import crc32
 
+from unity_dsl.index.library import Library
+from unity_dsl.syntax.parse_rules import GraphCall, RuleDecl
+
 from .inputs import mixed
 from .shapes import Declaration, Frame, Layout, NoMeaning
+from .sizes import expressions
 from .values import UNKNOWN, Exact, Value, is_exact
 
 Place = tuple[int, ...]
+
+
+def calls_extern(rule: RuleDecl, library: Library) -> bool:
+    """Whether a rule calls an extern operator."""
+    called = (library.operators.get(expr.name) for expr in expressions(rule) if isinstance(expr, GraphCall))
+    return any(decl is not None and decl.extern for decl in called)
 
 
 class ExternFunction:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from unity_dsl.index.declarations.loading import library_of, library_sources
-from unity_dsl.syntax.parse_rules import GraphCall, RuleDecl, parse_rules
+from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
 from unity_dsl.syntax.span import Source
 
 from ..cases import library, rule_of, rules_of, shipped_rules
 from ..test_cases import UNSHOWN
+from .extern import calls_extern
 from .shapes import NoMeaning
-from .sizes import expressions
 from .truth import Truth, confirms, judge
 
 SEED = 1000
@@ -20,17 +20,11 @@ HARDLY_EVER = ("guard_that_hardly_ever_matters",)
 """Wrong rules that differ at few sizes among thousands."""
 
 
-def is_opaque(rule: RuleDecl) -> bool:
-    """Whether a rule calls an extern operator, which the evaluator takes for any function."""
-    called = (library().operators.get(expr.name) for expr in expressions(rule) if isinstance(expr, GraphCall))
-    return any(decl is not None and decl.extern for decl in called)
-
-
 TRIED = (*rules_of("proved"), *shipped_rules())
 
 
 def test_laws_of_extern_operators_are_tried() -> None:
-    assert sum(map(is_opaque, TRIED)) >= 4
+    assert sum(calls_extern(rule, library()) for rule in TRIED) >= 4
 
 
 @pytest.mark.parametrize(
@@ -58,7 +52,11 @@ def test_what_is_proved_is_equal(rule: RuleDecl) -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [rule for rule in rules_of("refuted") if not is_opaque(rule) and rule.name not in (*UNSHOWN, *HARDLY_EVER)],
+    [
+        rule
+        for rule in rules_of("refuted")
+        if not calls_extern(rule, library()) and rule.name not in (*UNSHOWN, *HARDLY_EVER)
+    ],
     ids=lambda rule: rule.name,
 )
 def test_what_is_refuted_differs(rule: RuleDecl) -> None:
