@@ -176,7 +176,10 @@ class Prover:
         reals = drawn_reals(self.claim, sorted(self.claim.reals), sizes, 0)
         if reals is None:
             return Failed("inhabited", "no numbers are found that meet the conditions")
-        graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
+        try:
+            graph = Graph(self.rule, self.claim, self.library, self.ranks, sizes, self.arithmetic)
+        except OutOfSteps as reason:
+            return Failed("same_value", f"given up after {reason}")
         self.views = graph.views
         self.witness, self.inputs = sizes, {tensor.name: graph.tensors[tensor.name] for tensor in self.rule.inputs}
         self.facts = graph.functions.used

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from ..normal_form.form import Unsupported
 from ..normal_form.guard import Guard, Relation, guard, settled
 from ..normal_form.polynomial import (
+    ONE,
     Coordinate,
     Entry,
     Monomial,
@@ -28,6 +29,7 @@ from ..normal_form.polynomial import (
     Symbol,
     Var,
     divided_monomial,
+    is_plainly_not_negative,
     of,
     product,
     symbol_key,
@@ -264,10 +266,13 @@ class _Translation:
                 self.has_division = True
                 self.known[name] = self.poly(numerator) / z3.IntVal(int(denominator.constant))
             case Quotient(numerator, denominator):
-                # Euclidean division: the quotient is the integer that leaves a remainder in range.
+                # Euclidean division: the quotient is the integer that leaves a remainder in range. By a number below 1
+                # none does, and the floor is another: there nothing is known of it.
                 self.known[name] = z3.Int(self.number_of("quotient"))
                 rest = self.poly(numerator) - self.poly(denominator * of(symbol))
-                self.facts += [rest >= 0, rest < self.poly(denominator)]
+                remainder = z3.And(rest >= 0, rest < self.poly(denominator))
+                positive = is_plainly_not_negative(denominator - ONE)
+                self.facts.append(remainder if positive else z3.Implies(self.poly(denominator) >= 1, remainder))
         return self.known[name]
 
     def ranges(self) -> list[Any]:

@@ -303,18 +303,22 @@ def power_of(base: Poly, power: int) -> Poly:
 
 
 def quotient(numerator: Poly, denominator: Poly) -> Poly:
-    """The floor quotient of integer polynomials, with denominator >= 1, normalised by three laws.
+    """The floor quotient of integer polynomials, normalised by four laws.
 
-    (d q + r) // d = q + r // d; r // d = 0 where bounds show 0 <= r < d; (n // c + r) // d = (n + c r) // (c d).
+    n // d = (-n) // (-d), by which a coefficient of the denominator is positive; (d q + r) // d = q + r // d;
+    r // d = 0 where bounds show 0 <= r < d; (n // c + r) // d = (n + c r) // (c d) where bounds show d >= 1: the floor
+    of n / c may be taken before a division by a positive integer, and not before one by a negative integer.
     """
     if len(denominator.terms) != 1:
         return of(Quotient(numerator, denominator))
+    if denominator.terms[0][1] < 0:
+        return quotient(-numerator, -denominator)
     exact, rest = numerator.divided(denominator)
     if rest.constant is not None and denominator.constant is not None:
         return exact + number(rest.constant // denominator.constant)
     if is_plainly_not_negative(rest) and is_plainly_not_negative(denominator - ONE - rest):
         return exact
-    for monomial, coefficient in rest.terms:
+    for monomial, coefficient in rest.terms if is_plainly_not_negative(denominator - ONE) else ():
         ((inner, power), *others) = monomial or ((None, 0),)
         if isinstance(inner, Quotient) and not others and power == coefficient == 1:
             remaining = rest - of(inner)
