@@ -13,7 +13,7 @@ from ..declare import declare
 
 def at(expression: str, number: float) -> Bounded:
     """An operator of one number at that number, which is exact."""
-    library = declare(f"op f(x: [n]) -> y: [n]\n  y[n] = {expression}\n")
+    library = declare(f"op f(x: [n]) -> y: [n]\n  where m == n\n  y[n] = {expression}\n")
     instance = instantiate(library.operators["f"], [Shape((1,))], {})
     return evaluate_bounded(instance, {"x": np.array([number])}, library)["y"]
 
@@ -46,6 +46,8 @@ def test_what_certainly_has_no_value(expression: str, x: float) -> None:
         ("exp(x[n])", 1000),
         ("exp(x[n]) / exp(x[n])", 1000),
         ("exp(x[n]) - exp(x[n])", 1000),
+        ("(max(m) exp(x[m])) - (max(m) exp(x[m]))", 1000),
+        ("(min(m) -exp(x[m])) + (max(m) exp(x[m]))", 1000),
         ("1 / (x[n] / 3 - 1 / 3)", 1),
         ("1 / (1 + x[n] * x[n] - x[n] * x[n] - 1)", 123456789.5),
         ("log(x[n] / 3 - x[n] * (1 / 3))", 5),

@@ -212,7 +212,8 @@ def _reduce(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
             for part in (terms.value, terms.value - terms.error, terms.value + terms.error)
         )
         undefined = np.any(terms.undefined, axis=-1)
-        return _known(value, np.fmax(_distance(high, value), _distance(value, low)), undefined)
+        # A number that overflowed has no ends: the error is then not a number, which is any.
+        return _known(value, np.maximum(_distance(high, value), _distance(value, low)), undefined)
     total = _by_halves(_plus if kind is ReductionKind.SUM else _times, terms, count)
     if kind is ReductionKind.SUM:
         # Other orders of summation round differently, unless this one is exact.
