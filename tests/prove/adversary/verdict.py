@@ -20,7 +20,7 @@ from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import RuleDecl
 
-from ..evaluator.extern import calls_extern
+from ..evaluator.extern import calls_extern, draws_numbers
 from ..evaluator.operator import Untried
 from ..evaluator.shapes import NoMeaning
 from ..evaluator.truth import Judged, Truth, confirms, judge
@@ -154,10 +154,11 @@ def _fault(word: Word, judged: Judged) -> Fault | None:
 def confirmed(rule: RuleDecl, library: Library, found: Difference) -> bool | None:
     """Whether exact arithmetic confirms a counterexample; None where it does not evaluate it.
 
-    An extern operator, which is run as it is for a counterexample, is any function to the evaluator: its values there
-    say nothing of this one. That such a rule differs has to be found by the evaluator's own draws.
+    An extern operator, which is run as it is for a counterexample, is any function to the evaluator, and its random
+    numbers are others: values there say nothing of this one. That such a rule differs has to be found by the
+    evaluator's own draws.
     """
-    if calls_extern(rule, library):
+    if calls_extern(rule, library) or draws_numbers(rule, library):
         return None
     inputs = {
         given.name: dict(zip(product(*map(range, given.shape)), given.values, strict=True)) for given in found.inputs

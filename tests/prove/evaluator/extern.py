@@ -23,6 +23,12 @@ from .values import UNKNOWN, Exact, Value, is_exact
 Place = tuple[int, ...]
 
 
+def draws_numbers(rule: RuleDecl, library: Library) -> bool:
+    """Whether a rule calls an operator with random numbers."""
+    called = (library.operators.get(expr.name) for expr in expressions(rule) if isinstance(expr, GraphCall))
+    return any("Uniform(" in repr(decl.statements) for decl in called if decl is not None)
+
+
 def calls_extern(rule: RuleDecl, library: Library) -> bool:
     """Whether a rule calls an extern operator."""
     called = (library.operators.get(expr.name) for expr in expressions(rule) if isinstance(expr, GraphCall))

@@ -82,7 +82,12 @@ def real_names(rule: RuleDecl, library: Declarations) -> frozenset[str]:
             names = set(names_in(condition))
             if condition.function == "==" and names & sizes and _is_whole(condition):
                 sizes |= names
-    return frozenset(real - sizes)
+    real -= sizes
+    for _ in range(len(rule.conditions)):  # what stands in conditions alone is of the kind of what is beside it
+        for condition in rule.conditions:
+            names = set(names_in(condition)) - sizes
+            real |= names if names & real else set()
+    return frozenset(real)
 
 
 def _is_whole(expr: Expr) -> bool:

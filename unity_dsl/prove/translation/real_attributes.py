@@ -63,7 +63,20 @@ def real_names(rule: RuleDecl, library: Library) -> tuple[str, ...]:
     for clash in sorted(found.keys() & tensors - sizes):
         help = f"give the number another name; `x * {clash}` multiplies by the tensor"
         raise fail("E508", f"`{clash}` is a tensor and a number", found[clash].span, help=help)
-    return tuple(name for name in found if name not in sizes)
+    reals = [name for name in found if name not in sizes]
+    return (*reals, *_beside(reals, rule.conditions, sizes | tensors))
+
+
+def _beside(reals: Sequence[str], conditions: Sequence[Apply], others: set[str]) -> Iterator[str]:
+    """Names that stand in conditions alone, beside a real number: `c` of `c == s * t` where no call has c."""
+    known = set(reals)
+    while tied := next(
+        (names for one in conditions if (names := {n.name for n in names_in(one)}) & known and names - known - others),
+        None,
+    ):
+        found = sorted(tied - known - others)
+        known.update(found)
+        yield from found
 
 
 def _sizes(rule: RuleDecl) -> Iterator[Expr]:
