@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -397,18 +398,23 @@ rule third(x: [m])
 """
 
 
+def proving_until(name: str, error: BaseException) -> Callable[[RuleDecl, Library], Answer]:
+    """The prover, at one rule with a fault."""
+    from unity_dsl.prove.rule_proof import prove_rule
+
+    def prove(rule: RuleDecl, library: Library) -> Answer:
+        if rule.name == name:
+            raise error
+        return prove_rule(rule, library)
+
+    return prove
+
+
 @pytest.mark.parametrize("error", [RecursionError("too deep"), MemoryError(), AssertionError("odd"), KeyError("x")])
 def test_a_fault_of_the_prover_leaves_the_other_answers(
     error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unity_dsl.prove.rule_proof import prove_rule
-
-    def failing(rule: RuleDecl, library: Library) -> Answer:
-        if rule.name == "second":
-            raise error
-        return prove_rule(rule, library)
-
-    monkeypatch.setattr("unity_dsl.rules.rulebook.prove_rule", failing)
+    monkeypatch.setattr("unity_dsl.rules.rulebook.prove_rule", proving_until("second", error))
     Path("three.rules").write_text(THREE)
     assert run(["rules", "prove", "three.rules", "--json", "--no-conditions"]) == 1
     answers = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["rules"]}
@@ -419,14 +425,7 @@ def test_a_fault_of_the_prover_leaves_the_other_answers(
 def test_an_interruption_leaves_what_is_finished(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unity_dsl.prove.rule_proof import prove_rule
-
-    def interrupted(rule: RuleDecl, library: Library) -> Answer:
-        if rule.name == "third":
-            raise KeyboardInterrupt
-        return prove_rule(rule, library)
-
-    monkeypatch.setattr("unity_dsl.rules.rulebook.prove_rule", interrupted)
+    monkeypatch.setattr("unity_dsl.rules.rulebook.prove_rule", proving_until("third", KeyboardInterrupt()))
     Path("three.rules").write_text(THREE)
     assert run(["rules", "prove", "three.rules", "--json"]) == 130
     assert [entry["name"] for entry in json.loads(capsys.readouterr().out)["rules"]] == ["first", "second"]

@@ -128,6 +128,19 @@ def launches(rank: int, ranks: int, program: str, bucket_bytes: int) -> list[str
     return events
 
 
+def _batch(module: Any) -> dict[str, Any]:
+    """Inputs of a program, the same ones on every rank."""
+    import torch
+
+    source = torch.Generator().manual_seed(0)
+    return {
+        name: torch.randn(spec.shape, generator=source, dtype=torch.float64)
+        if spec.integer_range is None
+        else torch.randint(spec.integer_range, spec.shape, generator=source)
+        for name, spec in module.INPUTS.items()
+    }
+
+
 def compiled(rank: int, ranks: int, program: str) -> tuple[float, float]:
     """A step of the program as one graph of torch.compile: the largest differences of loss and gradients from eager."""
     import torch
@@ -135,13 +148,7 @@ def compiled(rank: int, ranks: int, program: str) -> tuple[float, float]:
     with load_program(Path(program)) as module:
         model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
         model.initialise(0)
-        source = torch.Generator().manual_seed(0)
-        batch = {
-            name: torch.randn(spec.shape, generator=source, dtype=torch.float64)
-            if spec.integer_range is None
-            else torch.randint(spec.integer_range, spec.shape, generator=source)
-            for name, spec in module.INPUTS.items()
-        }
+        batch = _batch(module)
         results = []
         for call in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
             model.zero_grad()
@@ -162,13 +169,7 @@ def accumulated(rank: int, ranks: int, program: str) -> list[str]:
     with load_program(Path(program)) as module:
         model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
         model.initialise(0)
-        source = torch.Generator().manual_seed(0)
-        batch = {
-            name: torch.randn(spec.shape, generator=source, dtype=torch.float64)
-            if spec.integer_range is None
-            else torch.randint(spec.integer_range, spec.shape, generator=source)
-            for name, spec in module.INPUTS.items()
-        }
+        batch = _batch(module)
 
         def step() -> None:
             model(**batch)[0].backward()

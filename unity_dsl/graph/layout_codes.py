@@ -50,22 +50,6 @@ class LayoutCodes:
         """Whether every dimension is cut by its mesh axes in their order."""
         return np.asarray((self.place == places_in_order(self.kind)).all(axis=1))
 
-    def is_minor(self, axis: int) -> Mask:
-        """Whether a mesh axis cuts a dimension, and no other one cuts its slices."""
-        kind = self.kind[:, axis]
-        cutting = (self.kind == kind[:, None]).sum(axis=1)
-        return np.asarray((kind >= SHARD) & (self.place[:, axis] == cutting - 1))
-
-    def with_kind(self, axis: int, new: int | Numbers) -> LayoutCodes:
-        """One mesh axis's kind replaced; the axes nested in it move up, and a new shard becomes the minor one."""
-        kind, place = self.kind.copy(), self.place.copy()
-        here = kind[:, axis, None]
-        place -= (kind == here) & (here >= SHARD) & (place > place[:, axis, None])
-        kind[:, axis] = new
-        others = (kind == kind[:, axis, None]).sum(axis=1) - 1
-        place[:, axis] = np.where(kind[:, axis] >= SHARD, others, 0)
-        return LayoutCodes(kind, place)
-
     def keys(self, dims: int) -> Numbers:
         """A number for each layout, that no other layout of a tensor with so many dimensions has."""
         axes = self.kind.shape[1]

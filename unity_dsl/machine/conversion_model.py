@@ -196,13 +196,10 @@ class ConversionModel:
         return self._ends[key]
 
     def _directly(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> _End | None:
-        """One exchange between two layouts with declared cuts that do not overlap and no sums that change."""
+        """One exchange between two layouts with declared cuts that do not overlap; sums are part of it."""
         if source == target or source.overlaps or target.overlaps:
             return None
-        if not (any(map(declared, source.kinds)) and any(map(declared, target.kinds))):
-            return None
-        kinds = zip(source.kinds, target.kinds, strict=True)
-        if any(a != b and not isinstance(a, Cut | Invariant) | isinstance(b, Cut | Invariant) for a, b in kinds):
+        if not (_has_declared(source) and _has_declared(target)):
             return None
         return _End(-1, *self._exchange(source, target, shape))
 
