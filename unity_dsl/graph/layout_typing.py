@@ -236,8 +236,17 @@ class Typing:
 
     def type_unblocked(self, configuration: Configuration) -> TypedOperator | str:
         """As `type`, of roles that are known not to be blocked."""
-        effects = [self._effect(role) for role in configuration]
-        key = tuple(effect.along for effect in effects)
+        return self._type(configuration, [self._effect(role) for role in configuration])
+
+    def type_every(self, by_axis: Sequence[Sequence[Role]]) -> Iterator[TypedOperator]:
+        """Every configuration of unblocked roles that can be, in the order of their product."""
+        effects = product(*([self._effect(role) for role in roles] for roles in by_axis))
+        for configuration, given in zip(product(*by_axis), effects, strict=True):
+            if not isinstance(typed := self._type(configuration, given), str):
+                yield typed
+
+    def _type(self, configuration: Configuration, effects: Sequence[Effect]) -> TypedOperator | str:
+        key = tuple([effect.along for effect in effects])
         if (division := self._divisions.get(key)) is None:
             division = self._divisions[key] = self._divide(configuration)
         if isinstance(division, str):
@@ -475,4 +484,4 @@ def configurations(
 ) -> list[TypedOperator]:
     """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
     roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems, {} if known is None else known)
-    return roles.typed(product(*roles.by_axis))
+    return list(roles.typing.type_every(roles.by_axis))
