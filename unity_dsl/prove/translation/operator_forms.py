@@ -324,7 +324,7 @@ class Call:
 
     def _divided(self, value: Poly, size: Poly) -> tuple[Poly, Poly, bool]:
         """(quotient, remainder, whether the division is exact): an exact one bounds the remainder by the block."""
-        if not size.is_of_sizes:
+        if not size.is_of_sizes or not self.sizes.arithmetic.certain(compare(">=", size, ONE)):
             raise Unsupported(f"`{self.instance.name}`: a position in a dimension with a factor {shown(size)}")
         exact, rest = value.divided(size)
         if all(self.sizes.arithmetic.certain(condition) for condition in within(rest, size)):
