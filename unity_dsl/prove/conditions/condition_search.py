@@ -55,6 +55,8 @@ class Found:
 def find_condition(rule: RuleDecl, library: Library, answer: Answer | None = None) -> Found | None:
     """The weakest condition of the grammar that is found and proved; `answer` is that of `prove_rule`, where known.
 
+    A counterexample of `answer` is the example outside the condition.
+
     None where the rule needs none, where no evaluation agrees or none disagrees, and where no candidate is proved.
     Raises InputError for unknown names and for calls that cannot be read.
     """
@@ -72,8 +74,9 @@ def find_condition(rule: RuleDecl, library: Library, answer: Answer | None = Non
         found = _weakest(rule, library, evidence) if evidence.against else {}
     # What makes the example small has its own limit, so that no proof is given up for it.
     with limited(EXAMPLE_STEPS):
-        outside = evidence.outside() if found else None
-    if outside is None:
+        given = answer.counterexample if isinstance(answer, Refuted) else None
+        outside = given or (evidence.outside() if found else None)
+    if not found or outside is None:
         return None
     every = list(found)
     condition, proved = every[0], found[every[0]]

@@ -12,8 +12,8 @@ from multiprocessing import get_context
 
 from ...index.library import Library
 from ...prove.answer import Proved, Refuted
-from ...prove.conditions.condition_search import Found
 from ...prove.conditions.condition_evidence import Undefined
+from ...prove.conditions.condition_search import Found
 from ...prove.refutation.counterexample import counterexample_table
 from ...prove.refutation.numeric_run import Difference
 from ...syntax.diagnostic import InputError
@@ -40,7 +40,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule's status; `conditions` under which it is proved, all of which it needs; `reason` why it is not always true.
+    """A rule's status; the `conditions` under all of which it is proved; the `reason` why it is not always true.
 
     `text` is the rule in our language, without the conditions that were found; `counterexample` tells inputs at which
     its sides differ, a line each.

@@ -13,6 +13,9 @@ from ...syntax.read import read_source
 from .file_rules import FileOperator
 from .typed_terms import NoReading, Typed, Typing
 
+OF_TWO = frozenset({"linear", "matmul", "conv2d", "add", "mul"})
+"""Operators of two operands; `concat` has any number, others have one."""
+
 
 @dataclass(frozen=True)
 class Format:
@@ -20,16 +23,18 @@ class Format:
 
     `meanings` are texts by operator, where there are several by name, the first by default. `rank` is that of an
     operator's operands and results where it says so, else None; `usual_rank` that of an external tensor of which no
-    operator says more; `axes` are names for the sizes of a tensor of a rank. `meaning` makes results of an operator's
-    operands; it raises NoReading, and Contradiction where the operands do not fit. `wider` is, for the choice of an
-    operator, a more general one, to be taken in rules in which the choice admits no sizes.
+    operator says more; `axes` are names for the sizes of an external tensor of a rank.
+
+    `meaning` makes results of an operator's operands; it raises NoReading, and Contradiction where the operands do not
+    fit. `wider` is, for the choice of an operator, a more general one, to be taken in rules in which the choice admits
+    no sizes. `operators` is a file of the declarations that the meanings call beside the shipped ones.
     """
 
     name: str
     meanings: Mapping[str, Mapping[str, str]]
     rank: Callable[[FileOperator], int | None]
     usual_rank: Callable[[int], int]
-    axes: Callable[[int], Sequence[str]]
+    axes: Callable[[int, int], Sequence[str]]
     meaning: Callable[[FileOperator, Sequence[Typed], Typing], tuple[Typed, ...]]
     operators: Path | None = None
     wider: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -38,8 +43,7 @@ class Format:
         """As `meaning`; NoReading for an operator without one and for the wrong number of operands."""
         if made.kind not in self.meanings:
             raise NoReading(f"there is no reading of `{made.kind}`")
-        wanted = {"linear": 2, "matmul": 2, "conv2d": 2, "add": 2, "mul": 2}.get(made.kind, 1)
-        if made.kind != "concat" and len(operands) != wanted:
+        if made.kind != "concat" and len(operands) != 1 + (made.kind in OF_TWO):
             raise NoReading(f"`{made.kind}` of {len(operands)} operands")
         return self.meaning(made, operands, typing)
 
@@ -54,9 +58,7 @@ class Reading:
     @property
     def texts(self) -> dict[str, str]:
         """The meaning of each operator in words."""
-        return {
-            kind: texts[self.choices.get(kind, next(iter(texts)))] for kind, texts in self.format.meanings.items()
-        }
+        return {kind: texts[self.choices.get(kind, next(iter(texts)))] for kind, texts in self.format.meanings.items()}
 
     def library(self) -> Library:
         """The shipped declarations and those that belong to the format."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...prove.normal_form.polynomial import Monomial, Poly
+from ...prove.normal_form.polynomial import Monomial, Poly, of
 from ...syntax.parse_rules import RuleDecl, parse_rules
 from ...syntax.span import Source
 from .external_ranks import external_ranks
@@ -56,18 +56,18 @@ def _translated(rule: FileRule, reading: Reading) -> Translated:
     source = _results(rule.source, f"{rule.place}.srcOp", inputs, reading, typing)
     target = _results(rule.target, f"{rule.place}.dstOp", inputs, reading, typing)
     pairs = [(_result(pair.source, source, inputs), _result(pair.target, target, inputs)) for pair in rule.outputs]
-    conditions = dict.fromkeys(_equations(typing.sizes, _apart(pairs, typing.sizes)))
     named = _named_sizes((*inputs.values(), *(typed for pair in pairs for typed in pair)), typing.sizes)
+    conditions = tuple(_further(pairs, _named_sizes(inputs.values(), typing.sizes), typing.sizes))
     # What operators ask of sizes that the rule has no name for, the prover asks of the operators.
-    open_equations = (poly for poly in typing.sizes.open if named.issuperset(poly.symbols()))
-    assumed = dict.fromkeys((*_equations(typing.sizes, open_equations), *conditions))
+    asked = [poly for poly in typing.sizes.open if named.issuperset(poly.symbols())]
+    assumed = dict.fromkeys((*map(_equation, asked), *conditions))
     text = _rule_text(rule, inputs.values(), pairs, typing.sizes, tuple(assumed))
     (parsed,) = parse_rules(Source(rule.name, text)).rules
-    return Translated(parsed, text, tuple(conditions))
+    return Translated(parsed, text, conditions)
 
 
 def _external(number: int, rank: int, reading: Reading, typing: Typing) -> Typed:
-    axes = reading.format.axes(rank)
+    axes = reading.format.axes(number, rank)
     return Typed(Input(f"x{-number}"), tuple(Dim(typing.sizes.fresh(axis)) for axis in axes))
 
 
@@ -97,21 +97,26 @@ def _named_sizes(values: Iterable[Typed], sizes: Sizes) -> set[object]:
     return {symbol for size in found for symbol in sizes.value(size).symbols()}
 
 
-def _apart(pairs: Sequence[tuple[Typed, Typed]], sizes: Sizes) -> Iterator[Poly]:
-    """What has to be 0 for replaced results to have equal sizes, where some sizes make it so."""
-    for left, right in pairs:
-        for one, other in zip(left.dims, right.dims, strict=False):
-            apart = sizes.value(one.size - other.size)
-            if apart.terms and len({coefficient > 0 for _, coefficient in apart.terms}) == 2:
-                yield apart
+def _further(pairs: Sequence[tuple[Typed, Typed]], given: set[object], sizes: Sizes) -> Iterator[str]:
+    """What the sizes of external tensors have to be for replaced results to have equal shapes, if some do."""
+    tried = Sizes(dict(sizes.values), list(sizes.open), dict(sizes.order))
+    try:
+        for left, right in pairs:
+            for one, other in zip(left.dims, right.dims, strict=False):
+                tried.equal(one.size, other.size)
+    except Contradiction:
+        return
+    for name in sizes.order:
+        if name in given and name in tried.values:
+            yield _equation(of(name) - tried.value(of(name)))
+    yield from (_equation(poly) for poly in tried.open if poly not in sizes.open and given.issuperset(poly.symbols()))
 
 
-def _equations(sizes: Sizes, polys: Iterable[Poly]) -> Iterator[str]:
-    """`a + b == c + d` for each polynomial that has to be 0."""
-    for poly in map(sizes.value, polys):
-        left = Poly(tuple(term for term in poly.terms if term[1] > 0))
-        right = Poly(tuple((monomial, -coefficient) for monomial, coefficient in poly.terms if coefficient < 0))
-        yield f"{size_text(left)} == {size_text(right)}"
+def _equation(poly: Poly) -> str:
+    """`a + b == c + d` for a polynomial that has to be 0."""
+    left = Poly(tuple(term for term in poly.terms if term[1] > 0))
+    right = Poly(tuple((monomial, -coefficient) for monomial, coefficient in poly.terms if coefficient < 0))
+    return f"{size_text(left)} == {size_text(right)}"
 
 
 # ---------------------------------------------------------------------------------------------- text

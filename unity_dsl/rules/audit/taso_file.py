@@ -112,5 +112,7 @@ def _field(made: Any, name: str, place: str) -> int:
 
 def _named(names: tuple[str, ...], number: int, what: str, place: str) -> str:
     if not 0 <= number < len(names):
-        raise fail("E553", f"{place}: there is no {what} {number}", help=f"TASO numbers them from 0 to {len(names) - 1}")
+        raise fail(
+            "E553", f"{place}: there is no {what} {number}", help=f"TASO numbers them from 0 to {len(names) - 1}"
+        )
     return names[number]

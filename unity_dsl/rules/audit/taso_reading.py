@@ -9,13 +9,14 @@ from .file_rules import FileOperator
 from .reading import Format
 from .typed_terms import Call, Dim, NoReading, Typed, Typing
 
+CONVOLUTION = (
+    "convolution of x[n, c, h, w] by w[o, i, r, s] at stride 1, padded so that h and w stay, then the activation"
+)
 MEANINGS = {
     "matmul": {"product": "matrix product of a[m, k] and b[k, n], then the activation"},
     "conv2d": {
-        "dense": "convolution of x[n, c, h, w] with w[o, i, r, s] at stride 1, zeros around it so that h and w stay, then "
-        "the activation; in c / i groups, which is 1 group in every rule whose shapes allow it in all convolutions",
-        "grouped": "convolution of x[n, c, h, w] with w[o, i, r, s] at stride 1, zeros around it so that h and w stay, "
-        "then the activation; in c / i groups, any number of them in every convolution",
+        "dense": f"{CONVOLUTION}; in c / i groups, 1 in every rule in which all convolutions can have 1",
+        "grouped": f"{CONVOLUTION}; in c / i groups, any number of them in every convolution",
     },
     "concat": {"concat": "one after the other along the axis"},
     "split": {
@@ -28,8 +29,7 @@ MEANINGS = {
     "sigmoid": {"sigmoid": "the logistic function of an element"},
     "tanh": {"tanh": "the hyperbolic tangent of an element"},
 }
-AXES = {2: ("m", "k"), 4: ("n", "c", "h", "w")}
-MATRICES, IMAGES = range(-6, 0), range(-19, -6)
+MATRICES, IMAGES, KERNELS = range(-6, 0), range(-9, -6), range(-19, -9)
 """External tensors of the generator by number: of rank 2, and of rank 4."""
 
 
@@ -38,15 +38,19 @@ def _rank(made: FileOperator) -> int | None:
 
 
 def _usual_rank(external: int) -> int:
-    if external not in MATRICES and external not in IMAGES:
-        raise NoReading(f"the generator has no external tensor {external} with axes")
-    return 2 if external in MATRICES else 4
+    if external in MATRICES:
+        return 2
+    if external in IMAGES or external in KERNELS:
+        return 4
+    raise NoReading(f"the generator has no external tensor {external} with axes")
 
 
-def _axes(rank: int) -> Sequence[str]:
-    if rank not in AXES:
-        raise NoReading(f"a tensor of rank {rank}")
-    return AXES[rank]
+def _axes(external: int, rank: int) -> Sequence[str]:
+    if rank == 2:
+        return ("m", "k")
+    if rank == 4:
+        return ("o", "i", "r", "s") if external in KERNELS else ("n", "c", "h", "w")
+    raise NoReading(f"a tensor of rank {rank}")
 
 
 def _meaning(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> tuple[Typed, ...]:
@@ -91,7 +95,7 @@ def _convolution(made: FileOperator, operands: Sequence[Typed], typing: Typing) 
         typing.sizes.equal(image.dims[1].size, groups * weight.dims[1].size)
         features = typing.sizes.value(weight.dims[0].size)
         if len(features.terms) == 1:  # of a sum the prover is asked whether the groups divide it
-            typing.sizes.equal(features, groups * typing.sizes.fresh("o"))
+            typing.sizes.equal(features, groups * typing.sizes.fresh("p"))
         attributes.insert(0, ("groups", groups))
     call = Call("conv2d", (image.term, weight.term), tuple(attributes))
     dims = (image.dims[0], weight.dims[0], Dim(image.dims[2].size), Dim(image.dims[3].size))

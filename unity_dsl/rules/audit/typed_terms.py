@@ -16,7 +16,7 @@ class NoReading(Exception):
 
 @dataclass(frozen=True)
 class Dim:
-    """A dimension. `parts` are those of the concatenation that made it, in order, from which a split takes its sizes."""
+    """A dimension. `parts` are those of the concatenation that made it, in order, as a split gives them back."""
 
     size: Poly
     parts: tuple[Dim, ...] = ()

@@ -33,12 +33,14 @@ MEANINGS = {
     "sigmoid": {"sigmoid": "the logistic function of an element"},
     "tanh": {"tanh": "the hyperbolic tangent of an element"},
 }
+FIRST_WEIGHT = -4
+"""External tensors from this number down stand for weights, though a rule may use any where it likes."""
 DOUBLING = {"tile": "tile_twice", "repeat": "repeat_twice"}
 HALVING = {"halves": "add_halves", "neighbours": "add_neighbours"}
 
 
-def _axes(rank: int) -> Sequence[str]:
-    return ("r", "n", "c")
+def _axes(external: int, rank: int) -> Sequence[str]:
+    return ("r", "o", "c") if external <= FIRST_WEIGHT else ("r", "n", "c")
 
 
 def _meaning(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> tuple[Typed, ...]:
@@ -85,4 +87,6 @@ def _linear(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> Ty
     return typing.activated(Typed(call, (Dim(ONE), features.dims[1], weight.dims[1])), made)
 
 
-UNITY = Format("unity", MEANINGS, lambda _: 3, lambda _: 3, _axes, _meaning, operators=Path(__file__).with_suffix(".uop"))
+UNITY = Format(
+    "unity", MEANINGS, lambda _: 3, lambda _: 3, _axes, _meaning, operators=Path(__file__).with_suffix(".uop")
+)
