@@ -249,12 +249,11 @@ class Typing:
         """As `type`, of roles that are known not to be blocked."""
         return self._type(configuration, [self._effect(role) for role in configuration])
 
-    def type_every(self, by_axis: Sequence[Sequence[Role]]) -> Iterator[TypedOperator]:
+    def type_every(self, by_axis: Sequence[Sequence[Role]]) -> list[TypedOperator]:
         """Every configuration of unblocked roles that can be, in the order of their product."""
-        effects = product(*([self._effect(role) for role in roles] for roles in by_axis))
-        for configuration, given in zip(product(*by_axis), effects, strict=True):
-            if not isinstance(typed := self._type(configuration, given), str):
-                yield typed
+        effects = product(*(map(self._effect, roles) for roles in by_axis))
+        every = map(self._type, product(*by_axis), effects)
+        return [typed for typed in every if isinstance(typed, TypedOperator)]
 
     def _type(self, configuration: Configuration, effects: Sequence[Effect]) -> TypedOperator | str:
         key = tuple([effect.along for effect in effects])
@@ -484,8 +483,7 @@ class ProvedRoles:
 
     def typed(self, chosen: Iterable[Configuration]) -> list[TypedOperator]:
         """Those of the configurations that the sizes and the operands' dimensions allow, in their order."""
-        found = map(self.typing.type_unblocked, chosen)
-        return [typed for typed in found if isinstance(typed, TypedOperator)]
+        return [typed for typed in map(self.typing.type_unblocked, chosen) if isinstance(typed, TypedOperator)]
 
 
 def configurations(
@@ -499,4 +497,4 @@ def configurations(
 ) -> list[TypedOperator]:
     """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
     roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems, {} if known is None else known)
-    return list(roles.typing.type_every(roles.by_axis))
+    return roles.typing.type_every(roles.by_axis)
