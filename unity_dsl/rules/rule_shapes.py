@@ -46,6 +46,22 @@ ALWAYS = frozenset({"E121", "E130"})
 """Faults of a call that do not depend on sizes."""
 
 
+def shapes_of(rule: RuleDecl, claim: Claim, library: Library) -> Shapes | None:
+    """The shapes of a rule's tensors, one dimension a rest group; None where no sizes are found or they do not fit.
+
+    Operators have no real numbers as attributes: `with_reals` comes first.
+    """
+    ranks = dict.fromkeys(rest_groups(rule), USUAL)
+    for sizes in _witnesses(rule, claim, ranks):
+        found = Shapes(rule, claim, library, ranks, sizes)
+        try:
+            if found.fit():
+                return found
+        except (Unsupported, InputError):
+            continue
+    return None
+
+
 def check_shapes(rule: RuleDecl, library: Library) -> None:
     """Raises E121 to E123, E126, E130, E506 and E507 where no sizes make the rule's operators fit, and E508."""
     try:
@@ -59,27 +75,9 @@ def check_shapes(rule: RuleDecl, library: Library) -> None:
         return
 
 
-def left_shapes(rule: RuleDecl, library: Library) -> tuple[TensorShape, ...] | None:
-    """The shapes of the left side's tensors, in the rule's sizes; None where they are not determined.
-
-    Raises as `check_shapes`.
-    """
-    try:
-        rule, library = with_reals(rule, library)
-        claim = claim_of(rule)
-        for ranks in _ranks(rule):
-            for sizes in _witnesses(rule, claim, ranks):
-                shapes = _Shapes(rule, claim, library, ranks, sizes)
-                if shapes.fit():
-                    return tuple(shapes.value(expr) for expr in rule.left)
-    except (Unsupported, _Unknown):
-        return None
-    return None
-
-
 def _fits(rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, sizes: Mapping[str, int]) -> bool:
     try:
-        return _Shapes(rule, claim, library, ranks, sizes).fit()
+        return Shapes(rule, claim, library, ranks, sizes).fit()
     except Unsupported:
         return False
 
@@ -144,8 +142,8 @@ def _differ(left: Poly, right: Poly) -> bool:
 
 
 @dataclass
-class _Shapes:
-    """A rule at given ranks of its groups and numeric sizes."""
+class Shapes:
+    """A rule at given ranks of its groups and numeric sizes. `made` are the shapes of calls, by their identity."""
 
     rule: RuleDecl
     claim: Claim
@@ -153,6 +151,7 @@ class _Shapes:
     ranks: Ranks
     sizes: Mapping[str, int]
     tensors: dict[str, TensorShape] = field(default_factory=dict)
+    made: dict[int, TensorShape] = field(default_factory=dict)
 
     def fit(self) -> bool:
         """Whether the rule is well shaped at these sizes. Raises InputError where it is at none."""
@@ -206,10 +205,11 @@ class _Shapes:
                     raise _Unknown
                 known = self.tensors[name]
                 return TensorShape(known.devices, known.dims, known.bound, expr.span)
-            case GraphView():
-                return self._call(GraphCall("rearrange", (expr,), span=expr.span))
-            case GraphCall():
-                return self._call(expr)
+            case GraphView() | GraphCall():
+                if id(expr) not in self.made:
+                    whole = GraphCall("rearrange", (expr,), span=expr.span) if isinstance(expr, GraphView) else expr
+                    self.made[id(expr)] = self._call(whole)
+                return self.made[id(expr)]
         raise TypeError("a number is no tensor")
 
     def _call(self, call: GraphCall) -> TensorShape:
@@ -253,7 +253,9 @@ class _Shapes:
                 message = f"the operand of `{call.name}` has a device axis `@{name}` already"
                 raise fail("E506", message, call.span, help="axes over different devices have different names")
 
-    def _exposed(self, call: GraphCall, value: TensorShape, part: TensorDecl, degrees: Mapping[str, str]) -> TensorShape:
+    def _exposed(
+        self, call: GraphCall, value: TensorShape, part: TensorDecl, degrees: Mapping[str, str]
+    ) -> TensorShape:
         """The operand with the device axes that a parallel op consumes as leading dimensions.
 
         Raises E506 where one is missing.
@@ -281,7 +283,7 @@ class _Shapes:
 class _Site:
     """A call at numeric and at symbolic sizes."""
 
-    shapes: _Shapes
+    shapes: Shapes
     call: GraphCall
     decl: OperatorDecl | ParallelDecl
     operands: list[TensorShape]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 
+from ..graph.axis_names import named_axes
 from ..graph.graph import Graph, Model, Node, Segment
 from ..graph.layout import Mesh
 from ..graph.layout_typing import Along, Theorems, type_operator
@@ -88,11 +89,11 @@ def search(
     wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins)
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules)
-        return weighed(replace(drawn, notes=(*notes, *drawn.notes)), machine, library)
+        return _finished(replace(drawn, notes=(*notes, *drawn.notes)), wanted)
     given = _plan(model, every, wanted)
     assert given is not None, "any cost is of use"
     if not rules or strategy == "single":
-        return weighed(replace(given, notes=(*given.notes, *notes)), machine, library)
+        return _finished(replace(given, notes=(*given.notes, *notes)), wanted)
     found = variants(model, rules, library, SingleDevice(machine, library).seconds)
     best = given
     for variant in found.found[:SEARCHED]:
@@ -101,7 +102,7 @@ def search(
     if found.found and len(every) > 1:
         told.append(f"layouts of models made by rules were searched on {describe_mesh(given.mesh)} only")
     best = replace(best, notes=(*best.notes, *told, *notes), considered=1 + len(found.found))
-    return weighed(best, machine, library)
+    return _finished(best, wanted)
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,11 @@ class _Wanted:
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
         """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""
         return apply_pins(STRATEGIES[self.strategy](model, mesh, self.library), pins, model, mesh, self.library)
+
+
+def _finished(plan: Plan, wanted: _Wanted) -> Plan:
+    """The plan with what it holds on each device, and its mesh axes named after what they do."""
+    return weighed(replace(plan, mesh=named_axes(plan.graph, plan.mesh)), wanted.machine, wanted.library)
 
 
 def _plan(model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf) -> Plan | None:

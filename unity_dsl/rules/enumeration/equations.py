@@ -38,7 +38,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Equation:
-    """Graphs `left` and `right`, output by output, over inputs of `types`, in the order in which the left meets them."""
+    """Graphs `left` and `right`, output by output, over inputs of `types`, as the left meets them."""
 
     types: tuple[TensorType, ...]
     left: tuple[Node, ...]
@@ -97,7 +97,7 @@ class _Typing:
         return TensorType(tuple(sorted((*result.devices, *made.over))), result.dims, result.bound)
 
     def solved(self, values: Mapping[str, Dim]) -> tuple[dict[Term, Node], tuple[TensorType, ...]] | None:
-        """The terms at these sizes, and the types of the inputs; None where something else than inputs decides a size."""
+        """The terms at these sizes, and the types of the inputs; None where inputs do not decide all sizes."""
         found = {term: kind.replaced(values) for term, kind in self.types.items()}
         inputs = [found[term] for term in self.order if term.application is None]
         known = {*self.degrees, *_letters(inputs)}

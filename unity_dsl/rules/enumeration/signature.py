@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...index.library import Library
+from ...prove.normal_form.form import Unsupported
 from ...prove.normal_form.polynomial import Poly, number, of, product
 from ...prove.normal_form.polynomial import quotient as floor_quotient
-from ...prove.translation.real_attributes import real_names
-from ...prove.translation.rule_forms import calls
+from ...prove.translation.real_attributes import real_names, with_reals
+from ...prove.translation.rule_forms import calls, claim_of
 from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.diagnostic import InputError, fail
 from ...syntax.parse_rules import GraphExpr, RuleInput, parse_rules
 from ...syntax.span import Source, Span
-from ..rule_shapes import TensorShape, left_shapes
+from ..rule_shapes import TensorShape, shapes_of
 from ..wellformed import check_rule
 from .dimensions import Dim, TensorType, letter_of, letters_of
 
@@ -43,7 +44,7 @@ def read_signature(text: str, library: Library, place: Span | None = None) -> Si
         source = Source("signature", f"rule signature{operands}\n  {graph} => {graph}\n")
         (read,) = parse_rules(source).rules
         rule = check_rule(read, library)
-        shapes = left_shapes(rule, library)
+        shapes = _shapes(rule, library)
     except (InputError, ValueError) as error:
         message = error.diagnostic.message if isinstance(error, InputError) else "not one signature"
         help = 'a signature is written `"(x: [m, k], w: [n, k]) linear(x, w)"`'
@@ -55,6 +56,16 @@ def read_signature(text: str, library: Library, place: Span | None = None) -> Si
     order = {letter: None for tensor in types for part in tensor.parts for letter in letters_of(part.total)}
     results = tuple(_result_type(shape, tuple(order), degrees) for shape in shapes)
     return Signature(text, rule.inputs, rule.left, types, results, real_names(rule, library), degrees)
+
+
+def _shapes(rule: RuleDecl, library: Library) -> list[TensorShape] | None:
+    """The shapes of the left side's tensors; None where nothing determines them."""
+    try:
+        read, operators = with_reals(rule, library)
+        found = shapes_of(read, claim_of(read), operators)
+    except Unsupported:
+        return None
+    return None if found is None else [found.value(expr) for expr in read.left]
 
 
 def _halves(text: str) -> tuple[str, str]:

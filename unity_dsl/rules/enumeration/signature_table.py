@@ -1,7 +1,7 @@
 """Signature tables: which operators, at which ranks and attributes, substitutions are enumerated over.
 
 A table is a toml file of themes. A signature is written in the language of rules: operands with their dimensions, and
-the tensors that one operator makes of them. What an operator means, and the shapes of its results, its declaration says.
+the tensors that one operator makes of them. What an operator means, and its results' shapes, its declaration says.
 """
 
 from __future__ import annotations
