@@ -13,7 +13,7 @@ from ...prove.translation.real_attributes import real_names, with_reals
 from ...prove.translation.rule_forms import calls, claim_of
 from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.diagnostic import InputError, fail
-from ...syntax.parse_rules import GraphExpr, RuleInput, parse_rules
+from ...syntax.parse_rules import GraphExpr, RuleDecl, RuleInput, parse_rules
 from ...syntax.span import Source, Span
 from ..rule_shapes import TensorShape, shapes_of
 from ..wellformed import check_rule
