@@ -58,7 +58,7 @@ def test_types_of_results_follow_from_the_declaration(text: str, results: list[s
         ('[a]\nsignatures = ["(x: [n]) relu(x)", "(x: [n]) relu(x)"]\n', 2, "stands twice"),
         ('[a]\nsignatures = [\n  "(x: [n]) rely(x)",\n]\n', 3, "unknown operator `rely`"),
         ('[a]\nsignatures = [\n  "(x: [n], y: [n]) add(x, y)",\n  "(x: [n]) matmul(x, x)",\n]\n', 4, "matmul"),
-        ('[a]\nsignatures = [\n  "relu(x)",\n]\n', 3, "not one signature"),
+        ('[a]\nsignatures = [\n  "relu(x)",\n]\n', 3, "declared with its sizes"),
     ],
 )
 def test_a_bad_table_has_a_diagnostic_at_its_place(text: str, line: int, message: str) -> None:
