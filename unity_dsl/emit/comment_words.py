@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
+from ..graph.axis_names import common_name
 from ..graph.graph import Segment
 from ..graph.layout import PARTITION, Cut, Layout, Mesh, Replicate
 from ..graph.layout_typing import Along, Configuration, Linearly, Uniformly
@@ -30,14 +32,17 @@ def where(span: Span | None) -> str:
 def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> str:
     """What each mesh axis does for an operator: `: b along a, copies along b`; nothing where all is Invariant."""
     words = []
-    for axis, role in zip(mesh.axes, configuration, strict=True):
-        match role:
-            case Along():
-                words.append(f"{role} along {axis.name}")
-            case Uniformly(kind=Replicate()):
-                words.append(f"copies along {axis.name}")
-            case Linearly(operands=positions):
-                words.append(f"terms of {' and '.join(operands[i] for i in positions)} along {axis.name}")
+    for role, same in groupby(range(len(mesh.axes)), lambda axis: configuration[axis]):
+        axes = list(same)
+        common = common_name(axes, mesh)
+        for name in [common] if common else [mesh.axes[axis].name for axis in axes]:
+            match role:
+                case Along():
+                    words.append(f"{role} along {name}")
+                case Uniformly(kind=Replicate()):
+                    words.append(f"copies along {name}")
+                case Linearly(operands=positions):
+                    words.append(f"terms of {' and '.join(operands[i] for i in positions)} along {name}")
     return f": {', '.join(words)}" if words else ""
 
 
