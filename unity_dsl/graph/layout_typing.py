@@ -251,8 +251,7 @@ class Typing:
 
     def type_every(self, by_axis: Sequence[Sequence[Role]]) -> list[TypedOperator]:
         """Every configuration of unblocked roles that can be, in the order of their product."""
-        effects = product(*(map(self._effect, roles) for roles in by_axis))
-        every = map(self._type, product(*by_axis), effects)
+        every = map(self._type, product(*by_axis), product(*(map(self._effect, roles) for roles in by_axis)))
         return [typed for typed in every if isinstance(typed, TypedOperator)]
 
     def _type(self, configuration: Configuration, effects: Sequence[Effect]) -> TypedOperator | str:
