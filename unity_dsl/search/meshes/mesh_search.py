@@ -37,9 +37,10 @@ from ..layout_problem.variable_meaning import Crowded, Impossible
 COARSE = 2
 """Axes of the meshes that are searched first."""
 EFFORT_COARSE = 24_000
-EFFORT_FINE = 26_000
+EFFORT_FINE = 48_000
 """Configurations of operators on the meshes of two axes, and on finer ones, that are searched. Where there are more,
 those that come first in the order are searched: one of either kind in any case, two fine ones that are not large.
+Those of fine meshes that a bound does not rule out count twice.
 """
 EFFORT_MESH = 1_200
 """What a mesh takes besides, in configurations."""
@@ -121,7 +122,8 @@ def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: T
         enough = number >= (2 if effort <= LARGE else 1)
         if (enough and left < 0) or (number and _least(above)[0] > outcome.cost * HOPELESS):
             break
-        _search_fine(task, mesh, above, outcome)
+        if _search_fine(task, mesh, above, outcome):
+            left -= effort
     return outcome
 
 
@@ -141,15 +143,17 @@ def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None
         outcome.coarse.append(found)
 
 
-def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outcome) -> None:
+def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outcome) -> bool:
+    """Searches a mesh for a cheaper plan; whether it was not ruled out before."""
     if (problem := _problem(task, mesh, outcome)) is None:
-        return
+        return False
     if sum(_counts(problem.part)) <= LARGE:
         least = least_cost(problem.part, everything(problem.part))
         if least >= outcome.cost:
             outcome.bounds[mesh] = least
-            return
+            return False
     _take(Found(problem, _best(problem, _survey(problem), starts, outcome.cost)), outcome)
+    return True
 
 
 def _take(found: Found, outcome: Outcome) -> None:
