@@ -152,6 +152,8 @@ def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outco
         if least >= outcome.cost:
             outcome.bounds[mesh] = least
             return False
+    if outcome.found is not None:
+        starts = [*starts, outcome.found]
     _take(Found(problem, _best(problem, _survey(problem), starts, outcome.cost)), outcome)
     return True
 
@@ -195,11 +197,11 @@ def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float
 
 
 def _start(problem: Problem, starts: Sequence[Found], below: float) -> Optimum:
-    """A good plan: near those of coarser meshes, or else one with all mesh axes doing the same, or nothing divided."""
+    """A good plan: near those of other meshes, or else one with all mesh axes doing the same, or nothing divided."""
     part, whole = problem.part, everything(problem.part)
     held, axes = Held(), range(len(problem.spaces.mesh.axes))
     for found in starts:
-        blocks = refined_blocks(problem.spaces.mesh, found.mesh)
+        blocks = _parts(problem.spaces.mesh, found.mesh)
         if blocks is not None and found.best.plan is not None:
             held.add(found.problem, found.best.plan, blocks)
     if held.chosen:
@@ -213,6 +215,13 @@ def _start(problem: Problem, starts: Sequence[Found], below: float) -> Optimum:
         return Optimum(None, below, -inf, False)
     first = optimise(part, whole.intersected(even_domain(problem)))
     return first if first.plan is not None else optimise(part, whole.intersected(undivided_domain(problem)))
+
+
+def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
+    """The axes that do what each axis of another mesh does: those that split it, or the one in its place."""
+    if len(mesh.axes) == len(other.axes):
+        return tuple((axis,) for axis in range(len(mesh.axes)))
+    return refined_blocks(mesh, other)
 
 
 def _coarsenings(meshes: Iterable[Mesh]) -> Iterator[Mesh]:
