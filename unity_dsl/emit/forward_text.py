@@ -7,62 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from ..graph.graph import Graph, Segment, Value
-from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
-from ..graph.layout_typing import Along, Configuration, Linearly, Uniformly
+from ..graph.layout import Invariant, Layout, Mesh, Replicate
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
 from ..index.library import Library
 from ..syntax.ast import Initialiser
-from ..syntax.span import Span
+from .comment_words import layout_word, loop_words, roles, where
 from .conversion_text import Collectives
+from .gathering_text import Gather, conversions, find_gathers, pairs, targets
+from .module_text import ModuleText, Repeat, Stored, name_constants
 from .operator_text import Place, operator_text
 from .program_names import Names, class_name, path
-from .source_lines import block, statement
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A parameter or buffer that a module holds: its name there, dotted where blocks name it."""
-
-    name: str
-    value: Value
-    layout: Layout
-    initialiser: Initialiser
-    trained: bool
-
-
-@dataclass
-class ModuleText:
-    """A class of the program: what it stores, the modules it repeats, its forward. A function if it `stores` nothing.
-
-    `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
-    so that it must know which iteration it is.
-    """
-
-    name: str
-    words: str
-    stored: list[Stored] = field(default_factory=list)
-    repeats: list[Repeat] = field(default_factory=list)
-    parameters: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    results: list[str] = field(default_factory=list)
-    sites: bool = False
-    constants: tuple[str, str] = ("PARAMETERS", "BUFFERS")
-    stores: bool = True
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """A ModuleList: per run of iterations with one plan, the class, the first iteration and how many there are.
-
-    Of a cond, the module `alone`.
-    """
-
-    name: str
-    count: int
-    runs: tuple[tuple[ModuleText, int, int], ...]
-    alone: bool = False
+from .source_lines import WIDTH, block, broken, statement
 
 
 @dataclass
@@ -109,6 +67,7 @@ class ForwardText:
         self.state = state
         self.detached = False
         self.written: set[int] = set()
+        self.announced: dict[str, str] = {}
         self.held: dict[str, Copies] = {}
         for name, held in outside.items():
             self.held[name] = held
@@ -151,11 +110,15 @@ class ForwardText:
         return [self.before_updates(value, layout) for value, layout in wanted]
 
     def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
-        for step in steps:
-            if isinstance(step, PlannedNode):
-                self.node(step)
-            else:
-                self.segment(step)
+        """Operators one after the other; what those between two bodies gather comes before them."""
+        stretches = [list(stretch) for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode))]
+        for stretch, following in zip(stretches, [*stretches[1:], []], strict=True):
+            self.gather(stretch)
+            for step in stretch:
+                if isinstance(step, PlannedNode):
+                    self.node(step)
+                else:
+                    self.segment(step, following if step is stretch[-1] else [])
 
     # ------------------------------------------------------------------------------------------ updates
 
@@ -217,13 +180,35 @@ class ForwardText:
         name = self.names.fresh(f"{value.name}_{layout_word(layout)}")
         handle = f"{self.state}.sync" if found.deferred else f"{self.state}.groups"
         comment = f"{source} -> {layout}" if source.kinds else ""
-        if parameter and self.gathered_once.get(value.name) == layout:
-            self.program.gathered = True
-            code = f"{self.state}.gathered(parallel.{found.name}, {given}, {handle})"
-        else:
-            code = f"parallel.{found.name}({given}, {handle})"
-        self.module.lines += statement(f"{name} = {code}", comment)
+        self.module.lines += statement(f"{name} = parallel.{found.name}({given}, {handle})", comment)
         return name
+
+    def gather(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """The weights that operators among these read gathered, all together."""
+        for over, gathers in self.gathers(steps).items():
+            self.program.gathered = True
+            names = [self.names.fresh(gather.variable) for gather in gathers]
+            call, lines = f"{targets(names)} = {self.state}.gathered(", self.module.lines
+            given = self.announced.pop(over, "")
+            if not given and self.state != "self" and not self.module.gathers:
+                self.module.gathers, given = broken(f"return {pairs(gathers)}"), "self.gathers()"
+            elif not given:
+                given = pairs(gathers)
+                if len(f"{call}{given}, {self.state}.{over})") > WIDTH:
+                    given = self.announce(gathers)
+            lines += statement(f"{call}{given}, {self.state}.{over})", conversions(gathers))
+            for gather, name in zip(gathers, names, strict=True):
+                self.held[gather.name].variables[gather.layout] = name
+
+    def gathers(self, steps: Sequence[PlannedNode | PlannedSegment]) -> dict[str, list[Gather]]:
+        once = {} if self.detached else self.gathered_once
+        return find_gathers(steps, self.planned, once, self.program.collectives)
+
+    def announce(self, gathers: Sequence[Gather]) -> str:
+        """A variable that holds what is to be gathered."""
+        variable = self.names.fresh("gathers")
+        self.module.lines += statement(f"{variable} = {pairs(gathers)}")
+        return variable
 
     # ------------------------------------------------------------------------------------------ operators
 
@@ -264,7 +249,8 @@ class ForwardText:
 
     # ------------------------------------------------------------------------------------------ bodies
 
-    def segment(self, step: PlannedSegment) -> None:
+    def segment(self, step: PlannedSegment, following: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """A repeat, scan or cond. What the steps that follow gather is on its way in the last iteration of a loop."""
         segment, border = step.segment, step.border
         taken = [self.variable(value, layout) for value, layout in border.reads(segment)]
         captured, slices = taken[: len(segment.captured)], taken[len(segment.captured) :]
@@ -282,7 +268,11 @@ class ForwardText:
             layouts = [run.body.values[value.name].produced for value in segment.entry]
             given = segment.initial if number == 0 else segment.results
             current = [self.variable(value, layout) for value, layout in zip(given, layouts, strict=True)]
-            self.iterate(step, run, module, Passed(carried, current, parts, captured, stacks))
+            then = ""
+            if module.gathers and run.count > 1 and run is step.runs[-1]:
+                if gathers := self.gathers(following).get("sync"):
+                    then = self.announced["sync"] = self.announce(gathers)
+            self.iterate(step, run, module, Passed(carried, current, parts, captured, stacks, then))
             for value, name, layout in zip(segment.results, carried, self.left(step, number), strict=True):
                 self.add(value, name, layout)
         self.keep(segment, bodies)
@@ -322,9 +312,9 @@ class ForwardText:
     def keep(self, segment: Segment, bodies: Sequence[tuple[ModuleText, int, int]]) -> None:
         """The modules of bodies that store something; others are functions."""
         if any(module.stores for module, _, _ in bodies):
-            self.module.repeats.append(
-                Repeat(segment.name, segment.count, tuple(bodies), alone=segment.predicate is not None)
-            )
+            repeat = Repeat(segment.name, segment.count, tuple(bodies), alone=segment.predicate is not None)
+            name_constants(repeat, self.program.modules, self.program.classes)
+            self.module.repeats.append(repeat)
         self.module.sites |= any(module.sites for module, _, _ in bodies)
 
     def body(self, step: PlannedSegment, run: Run, number: int) -> ModuleText:
@@ -335,10 +325,7 @@ class ForwardText:
         if segment.predicate is None:
             words += f".{run.first}" + (f" to {segment.name}.{last}" if run.count > 1 else "")
         stores = _stores(run.body.graph)
-        module = ModuleText(self.body_name(segment, stores), words, stores=stores)
-        if stores:
-            stem = module.name.upper()
-            module.constants = program.classes.fresh(f"{stem}_PARAMETERS"), program.classes.fresh(f"{stem}_BUFFERS")
+        module = ModuleText(self.body_name(step, number, stores), words, stores=stores)
         names = Names(("index",))
         parameters = [names.fresh(value.name) for value in segment.entry]
         parts = [names.fresh(series.part.name) for series in segment.sliced]
@@ -360,9 +347,11 @@ class ForwardText:
         program.modules.append(module)
         return module
 
-    def body_name(self, segment: Segment, stores: bool) -> str:
-        """A class's name, or that of a function, which no variable here may have."""
-        word, classes = segment.name.rpartition(".")[2], self.program.classes
+    def body_name(self, step: PlannedSegment, number: int, stores: bool) -> str:
+        """The name of a run's class, or that of a function, which no variable here may have."""
+        word, classes = step.segment.name.rpartition(".")[2], self.program.classes
+        if len(step.runs) > 1 and step.runs[number].count == 1:
+            word = {0: f"first_{word}", len(step.runs) - 1: f"last_{word}"}.get(number, word)
         if stores:
             return classes.fresh(class_name(word))
         name = classes.fresh(f"{word}_body")
@@ -385,7 +374,7 @@ class ForwardText:
         segment, once = step.segment, run.count == 1
         lines = self.module.lines
         modules = path("self", segment.name, "_modules")
-        words = f"{where(segment.span)}{_loop_words(segment)}"
+        words = f"{where(segment.span)}{loop_words(segment)}"
         counted = bool(segment.sliced or (module.sites and not module.stores))
         variable = str(run.first)
         if not once:
@@ -395,6 +384,8 @@ class ForwardText:
             first, last = ("" if run.first == 0 else f"{run.first}, "), run.first + run.count
             bounds = "" if run.count == segment.count else f"[{run.first}:{last}]"
             over = f"{modules}{bounds}" if module.stores else f"range({first}{last})"
+            if module.gathers:
+                over = f"{self.state}.gathered.ahead({', '.join(filter(None, (over, passed.then)))})"
             lines += statement(f"for {variable if module.stores or counted else '_'} in {over}:", words)
         called = module.name if not module.stores else f"{modules}[{run.first}]" if once else variable
         given = [*(passed.current if once else passed.carried), *(f"{part}[{variable}]" for part in passed.parts)]
@@ -425,13 +416,16 @@ def computed_from(graph: Graph, wanted: Iterable[Value]) -> tuple[frozenset[str]
 
 @dataclass(frozen=True)
 class Passed:
-    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack."""
+    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack, and
+    what is to be gathered after it.
+    """
 
     carried: Sequence[str]
     current: Sequence[str]
     parts: Sequence[str]
     captured: Sequence[str]
     stacks: Sequence[str]
+    then: str = ""
 
 
 def _stores(graph: Graph) -> bool:
@@ -440,47 +434,6 @@ def _stores(graph: Graph) -> bool:
     return bool(graph.weights or graph.buffers) or any(map(_stores, inner))
 
 
-def _loop_words(segment: Segment) -> str:
-    if not segment.sliced:
-        return f"repeat {segment.count} as {segment.name}"
-    parts = (f"{series.part.name} in {series.whole.name} along {series.dim}" for series in segment.sliced)
-    return f"scan {', '.join(parts)} as {segment.name}"
-
-
-# ---------------------------------------------------------------------------------------------- words
-
-
 def without_copies(layout: Layout) -> Layout:
     """A value without gradient has no cotangent, so a copy for each device is the same as one logical tensor."""
     return Layout(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds))
-
-
-def layout_word(layout: Layout) -> str:
-    """A layout as the end of a name: `R,S0` is `rs0`, a user's cut is its name and the dimension."""
-    words = (
-        f"{kind.by}{kind.dim}" if isinstance(kind, Cut) and kind.by != PARTITION else kind for kind in layout.kinds
-    )
-    word = "".join(map(str, words)).lower()
-    return word or "i"
-
-
-def where(span: Span | None) -> str:
-    """`bert.udl:41  `: the file without its folders, and the line."""
-    if span is None:
-        return ""
-    file = span.source.name.replace("\\", "/").rpartition("/")[2]
-    return f"{file}:{span.line}  "
-
-
-def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> str:
-    """What each mesh axis does for an operator: `: b along a, copies along b`; nothing where all is Invariant."""
-    words = []
-    for axis, role in zip(mesh.axes, configuration, strict=True):
-        match role:
-            case Along():
-                words.append(f"{role} along {axis.name}")
-            case Uniformly(kind=Replicate()):
-                words.append(f"copies along {axis.name}")
-            case Linearly(operands=positions):
-                words.append(f"terms of {' and '.join(operands[i] for i in positions)} along {axis.name}")
-    return f": {', '.join(words)}" if words else ""

@@ -95,6 +95,9 @@ class Poly:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type[Poly], tuple[object, ...]]:
+        return Poly, (self.terms,)  # without the cached hash, which differs between processes
+
     def __add__(self, other: Poly) -> Poly:
         if not self.terms or not other.terms:
             return self if self.terms else other
