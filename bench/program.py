@@ -26,7 +26,7 @@ from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 
 ROOT = Path(__file__).parent.parent
-SIZES = {"b": 4, "s": 256, "d": 384, "heads": 6, "layers": 4, "vocabulary": 4096}
+SIZES = {"b": 2, "s": 256, "d": 256, "heads": 4, "layers": 2, "vocabulary": 2048}
 """Of both models: small enough for two cores, large enough that kernels and not Python take the time."""
 
 Weights = Mapping[str, Tensor]
@@ -143,10 +143,10 @@ BY_HAND: Mapping[str, Callable[[Weights, float], nn.Module]] = {"gpt2": Gpt2, "b
 # ---------------------------------------------------------------------------------------------- measured
 
 
-def emitted(example: str, dropout: float, folder: Path) -> ModuleType:
+def emitted(example: str, dropout: float, folder: Path, fused: bool) -> ModuleType:
     """The module `model.py` of an example at `SIZES`, compiled for one device."""
     settings = {**SIZES, "dropout": dropout}
-    request = Request(ROOT / "examples" / f"{example}.udl", settings=settings)
+    request = Request(ROOT / "examples" / f"{example}.udl", settings=settings, shipped_rules=fused)
     compilation = compile_model(request)
     write_program(compilation.plan, compilation.library, compilation.sources, request, folder)
     spec = importlib.util.spec_from_file_location(folder.name, folder / "model.py")
@@ -171,12 +171,13 @@ def step(model: nn.Module, loss_of: Callable[[], Tensor]) -> tuple[float, float]
     start = time.perf_counter()
     loss = loss_of()
     loss.backward()
-    return float(loss), time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    return float(loss.detach()), seconds
 
 
-def compare(example: str, dropout: float, repetitions: int, folder: Path) -> dict[str, float | int]:
+def compare(example: str, dropout: float, repetitions: int, folder: Path, fused: bool) -> dict[str, float | int]:
     """Median seconds of a step of both, and the median of the ratios of neighbouring steps."""
-    module = emitted(example, dropout, folder)
+    module = emitted(example, dropout, folder, fused)
     program = module.Model()
     program.initialise(0)
     hand = BY_HAND[example](program.global_tensors(), dropout)
@@ -201,6 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--no-rules", action="store_true", help="without the shipped fusions")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
@@ -209,11 +211,11 @@ def main() -> None:
         for example in BY_HAND:
             for dropout in (0, 0.1):
                 name = f"{example}, dropout {dropout}"
-                results[name] = compare(
-                    example, dropout, options.repetitions, Path(folder) / f"{example}_{len(results)}"
-                )
+                path = Path(folder) / f"{example}_{len(results)}"
+                results[name] = compare(example, dropout, options.repetitions, path, not options.no_rules)
                 print(f"{name:<24} {results[name]}")
-    write_results("program", "python bench/program.py", results)
+    if not options.no_rules:
+        write_results("program", "python bench/program.py", results)
 
 
 if __name__ == "__main__":

@@ -292,9 +292,9 @@ class _Matcher:
             return None
 
     def _fits(self, site: Site, ranks: Ranks, sizes: Mapping[str, int], numbers: Numbers) -> bool:
-        """Whether the rule's call at these sizes equals the model's operator."""
+        """Whether the rule's call at these sizes equals the model's operator, operands in its order."""
         try:
-            wanted = instance_of(self.substitution, site.call, site.view, site.operands, ranks, sizes, numbers)
+            wanted = instance_of(self.substitution, site.call, site.view, site.node.arguments, ranks, sizes, numbers)
         except (InputError, Unsupported):
             return False
         return operation(wanted) == operation(site.node.instance)
