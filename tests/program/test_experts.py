@@ -86,7 +86,7 @@ def test_tokens_are_sent_to_the_experts_and_back(compile_program: Compile) -> No
     """No gather of all tokens, no sum of all results: each way one all-to-all, and one backwards."""
     out = compile_program(MODEL, devices=2, pins=TWO[0][0])
     model, parallel = (out / "model.py").read_text(), (out / "parallel.py").read_text()
-    assert "given_s0 = parallel.all_to_all_1_0_a(given" in model and "parallel.all_to_all_0_1_a(made" in model
+    assert "given_s0 = parallel.all_to_all_1_0_expert(given" in model and "parallel.all_to_all_0_1_expert(made" in model
     assert "functional.all_to_all_single(" in parallel
 
 

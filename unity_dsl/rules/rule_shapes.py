@@ -46,6 +46,22 @@ ALWAYS = frozenset({"E121", "E130"})
 """Faults of a call that do not depend on sizes."""
 
 
+def shapes_of(rule: RuleDecl, claim: Claim, library: Library) -> Shapes | None:
+    """The shapes of a rule's tensors, one dimension a rest group; None where no sizes are found or they do not fit.
+
+    Operators have no real numbers as attributes: `with_reals` comes first.
+    """
+    ranks = dict.fromkeys(rest_groups(rule), USUAL)
+    for sizes in _witnesses(rule, claim, ranks):
+        found = Shapes(rule, claim, library, ranks, sizes)
+        try:
+            if found.fit():
+                return found
+        except (Unsupported, InputError):
+            continue
+    return None
+
+
 def check_shapes(rule: RuleDecl, library: Library) -> None:
     """Raises E121 to E123, E126, E130, E506 and E507 where no sizes make the rule's operators fit, and E508."""
     try:
@@ -61,7 +77,7 @@ def check_shapes(rule: RuleDecl, library: Library) -> None:
 
 def _fits(rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, sizes: Mapping[str, int]) -> bool:
     try:
-        return _Shapes(rule, claim, library, ranks, sizes).fit()
+        return Shapes(rule, claim, library, ranks, sizes).fit()
     except Unsupported:
         return False
 
@@ -91,7 +107,7 @@ class _Unknown(Exception):
 
 
 @dataclass(frozen=True)
-class _Value:
+class TensorShape:
     """The shape of a tensor: device axes, dimensions by factors, bound of its integers; and its place in the text."""
 
     devices: tuple[str, ...]
@@ -126,15 +142,16 @@ def _differ(left: Poly, right: Poly) -> bool:
 
 
 @dataclass
-class _Shapes:
-    """A rule at given ranks of its groups and numeric sizes."""
+class Shapes:
+    """A rule at given ranks of its groups and numeric sizes. `made` are the shapes of calls, by their identity."""
 
     rule: RuleDecl
     claim: Claim
     library: Library
     ranks: Ranks
     sizes: Mapping[str, int]
-    tensors: dict[str, _Value] = field(default_factory=dict)
+    tensors: dict[str, TensorShape] = field(default_factory=dict)
+    made: dict[int, TensorShape] = field(default_factory=dict)
 
     def fit(self) -> bool:
         """Whether the rule is well shaped at these sizes. Raises InputError where it is at none."""
@@ -143,7 +160,7 @@ class _Shapes:
             devices = tuple(dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name))
             bound = None if tensor.integer_range is None else self.claim.size(tensor.integer_range)
             dims = tuple(input_dims(tensor, self.claim, self.ranks))
-            self.tensors[tensor.name] = _Value(devices, dims, bound, tensor.span)
+            self.tensors[tensor.name] = TensorShape(devices, dims, bound, tensor.span)
         for name, expr in self.rule.definitions:
             value = self._known(expr)
             complete = complete and value is not None
@@ -156,13 +173,13 @@ class _Shapes:
                 self._compare(first, second, right)
         return complete
 
-    def _known(self, expr: GraphExpr) -> _Value | None:
+    def _known(self, expr: GraphExpr) -> TensorShape | None:
         try:
             return self.value(expr)
         except _Unknown:
             return None
 
-    def _compare(self, left: _Value, right: _Value, place: GraphExpr) -> None:
+    def _compare(self, left: TensorShape, right: TensorShape, place: GraphExpr) -> None:
         notes = [] if left.span is None else [Label(left.span, f"this has shape {left.text}")]
         if (left.bound is None) != (right.bound is None):
             message = "one side holds integers, the other floats"
@@ -181,20 +198,21 @@ class _Shapes:
 
     # ------------------------------------------------------------------------------------------ calls
 
-    def value(self, expr: GraphExpr) -> _Value:
+    def value(self, expr: GraphExpr) -> TensorShape:
         match expr:
             case Name(name):
                 if name not in self.tensors:
                     raise _Unknown
                 known = self.tensors[name]
-                return _Value(known.devices, known.dims, known.bound, expr.span)
-            case GraphView():
-                return self._call(GraphCall("rearrange", (expr,), span=expr.span))
-            case GraphCall():
-                return self._call(expr)
+                return TensorShape(known.devices, known.dims, known.bound, expr.span)
+            case GraphView() | GraphCall():
+                if id(expr) not in self.made:
+                    whole = GraphCall("rearrange", (expr,), span=expr.span) if isinstance(expr, GraphView) else expr
+                    self.made[id(expr)] = self._call(whole)
+                return self.made[id(expr)]
         raise TypeError("a number is no tensor")
 
-    def _call(self, call: GraphCall) -> _Value:
+    def _call(self, call: GraphCall) -> TensorShape:
         decl = declaration(call, self.library)
         pattern = call_pattern(call, decl)
         operands = [self.value(part) for part in ((pattern.operand,) if pattern is not None else call.arguments)]
@@ -214,9 +232,9 @@ class _Shapes:
         made = [degrees[dim.name] for dim in decl.outputs[call.result].dims if dim.device] if degrees else []
         if isinstance(decl, ParallelDecl):
             bound = operands[0].bound
-        return _Value((*devices, *made), dims[len(made) :], bound, call.span)
+        return TensorShape((*devices, *made), dims[len(made) :], bound, call.span)
 
-    def _mapped(self, call: GraphCall, operands: list[_Value], own: frozenset[str]) -> tuple[str, ...]:
+    def _mapped(self, call: GraphCall, operands: list[TensorShape], own: frozenset[str]) -> tuple[str, ...]:
         """The device axes over which a call is mapped. Raises E506 where its operands' device axes differ."""
         found = [tuple(name for name in operand.devices if name not in own) for operand in operands]
         for operand, names in zip(operands, found, strict=True):
@@ -235,7 +253,9 @@ class _Shapes:
                 message = f"the operand of `{call.name}` has a device axis `@{name}` already"
                 raise fail("E506", message, call.span, help="axes over different devices have different names")
 
-    def _exposed(self, call: GraphCall, value: _Value, part: TensorDecl, degrees: Mapping[str, str]) -> _Value:
+    def _exposed(
+        self, call: GraphCall, value: TensorShape, part: TensorDecl, degrees: Mapping[str, str]
+    ) -> TensorShape:
         """The operand with the device axes that a parallel op consumes as leading dimensions.
 
         Raises E506 where one is missing.
@@ -248,9 +268,9 @@ class _Shapes:
                 raise fail("E506", message, value.span, label=f"its device axes: {axes}")
         leading = tuple(factors_of(self.claim.degree(name)) for name in wanted)
         rest = tuple(name for name in value.devices if name not in wanted)
-        return _Value(rest, leading + value.dims, value.bound, value.span)
+        return TensorShape(rest, leading + value.dims, value.bound, value.span)
 
-    def _check_kinds(self, call: GraphCall, decl: OperatorDecl, operands: list[_Value]) -> None:
+    def _check_kinds(self, call: GraphCall, decl: OperatorDecl, operands: list[TensorShape]) -> None:
         for part, operand in zip(decl.inputs, operands, strict=True):
             if (part.integer_range is None) != (operand.bound is None):
                 wanted = "floats" if part.integer_range is None else "integers"
@@ -263,10 +283,10 @@ class _Shapes:
 class _Site:
     """A call at numeric and at symbolic sizes."""
 
-    shapes: _Shapes
+    shapes: Shapes
     call: GraphCall
     decl: OperatorDecl | ParallelDecl
-    operands: list[_Value]
+    operands: list[TensorShape]
     pattern: GraphView | None
     degrees: Mapping[str, str]
 
@@ -383,7 +403,7 @@ class _Site:
                 raise self._fault("E122", message, self.call.span)
 
 
-def _axes(part: TensorDecl, operand: _Value) -> Iterator[tuple[str, Poly, bool]]:
+def _axes(part: TensorDecl, operand: TensorShape) -> Iterator[tuple[str, Poly, bool]]:
     """The axes of an operand with sizes and whether they broadcast; those of a group by position in it."""
     groups = [dim for dim in part.dims if dim.rest]
     if len(groups) > 1 or part.merged:

@@ -6,10 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
+from ..graph.axis_names import named_axes
 from ..graph.graph import Graph, Model, Node, Segment
 from ..graph.layout import Mesh
 from ..graph.layout_typing import Along, Theorems, type_operator
@@ -27,7 +29,7 @@ from .accounting.weighed_plan import weighed
 from .choices.operator_options import ProvedTable
 from .choices.restriction import Place, Restriction, places
 from .gathered_pins import describe_gathered
-from .layout_pins import Pin, apply_pins, matching, why_not_produced
+from .layout_pins import Pin, apply_pins, matching, why_not_produced, without_unnamed_cuts
 from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
@@ -98,14 +100,14 @@ def search(
     wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins)
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
-        return weighed(replace(drawn, notes=(*notes, *drawn.notes)), machine, library)
+        return _finished(replace(drawn, notes=(*notes, *drawn.notes)), wanted)
     given = _plan(model, every, wanted)
     assert given is not None, "any cost is of use"
     if strategy == "single":
-        return weighed(replace(given, notes=(*given.notes, *notes)), machine, library)
+        return _finished(replace(given, notes=(*given.notes, *notes)), wanted)
     best = _changed(given, every, rules, wanted) if rules else given
     best = _fused(best, every, fusions, wanted)
-    return weighed(replace(best, notes=(*best.notes, *notes)), machine, library)
+    return _finished(replace(best, notes=(*best.notes, *notes)), wanted)
 
 
 def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], wanted: _Wanted) -> Plan:
@@ -157,12 +159,22 @@ class _Wanted:
     prices: dict[Mesh, Prices] = field(default_factory=dict)
     proved: ProvedTable = field(default_factory=dict)
 
+    @cached_property
+    def searched(self) -> Library:
+        """Without the ops that no pin names and whose slices are as good as those of `partition` to any operator."""
+        return without_unnamed_cuts(self.library, self.pins)
+
     def priced(self, mesh: Mesh) -> Prices:
-        return self.prices.get(mesh) or prices_on(mesh, self.machine, self.library, self.theorems, self.proved)
+        return self.prices.get(mesh) or prices_on(mesh, self.machine, self.searched, self.theorems, self.proved)
 
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
         """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""
         return apply_pins(STRATEGIES[self.strategy](model, mesh, self.library), pins, model, mesh, self.library)
+
+
+def _finished(plan: Plan, wanted: _Wanted) -> Plan:
+    """The plan with what it holds on each device, and its mesh axes named after what they do."""
+    return weighed(replace(plan, mesh=named_axes(plan.graph, plan.mesh)), wanted.machine, wanted.library)
 
 
 def _plan(model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf) -> Plan | None:

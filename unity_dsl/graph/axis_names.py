@@ -1,0 +1,128 @@
+"""Names of a plan's mesh axes after what they do for the operators that multiply by weights.
+
+Per axis and operator: `data`, what is multiplied is divided along the first of the dimensions that the weight has not;
+`fsdp`, so too, and the weight is stored in slices; `sequence`, along the second of two; `tensor`, the weight is cut;
+`expert`, both are, along an axis of both and of the result, in a model in which an extern operator chooses what goes
+where. What an axis does not divide does not matter to its name, nor do look-ups, gains, biases and positions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from ..index.equations.instance import Operand
+from .layout import Mesh, Shard
+from .layout_typing import Along, Uniformly
+from .plan import PlannedGraph, PlannedNode, PlannedSegment
+
+CLEAR = 0.9
+"""Of the multiplications that an axis divides, what its name must be true of."""
+
+_SEVERAL = "several things"
+_NAMES = {
+    "data": ("data",),
+    "fsdp": ("data", "fsdp"),
+    "sequence": ("sequence",),
+    "tensor": ("tensor",),
+    "expert": ("data", "fsdp", "expert"),
+}
+"""What an axis may do under a name; the first name that fits is taken. Experts lie on devices that share the batch."""
+
+Stored = Mapping[str, frozenset[int]]
+"""Of weights, and of what is computed from them alone, the mesh axes along which they are stored in slices."""
+
+
+def named_axes(graph: PlannedGraph, mesh: Mesh) -> Mesh:
+    """The mesh with its axes named after what they do; one that does several things, or nothing, keeps its name.
+
+    Of two axes that do the same the outer one is `data_outer`, the other one `data_inner`; of more they are `data_0`,
+    `data_1`, …, outermost first.
+    """
+    done = [Counter[str]() for _ in mesh.axes]
+    routed = any(node.node.instance.extern for node in graph.nodes())
+    for axis, what, count in _uses(graph, {}, routed):
+        done[axis][what] += count
+    names = list(map(_name, done))
+    axes = list(mesh.axes)
+    for name in _NAMES:
+        same = [axis for axis, found in enumerate(names) if found == name]
+        for number, axis in enumerate(same):
+            axes[axis] = replace(axes[axis], name=name + _ending(number, len(same)))
+    return Mesh(tuple(axes))
+
+
+def common_name(axes: Sequence[int], mesh: Mesh) -> str | None:
+    """`data` for `data_outer` and `data_inner`: what all axes that do the same are called together, in mesh order."""
+    stems = [axis.name.rpartition("_")[0] for axis in mesh.axes]
+    stem = stems[axes[0]]
+    same = [axis for axis, found in enumerate(stems) if found == stem]
+    return stem if stem in _NAMES and list(axes) == same else None
+
+
+def _name(done: Counter[str]) -> str | None:
+    enough = CLEAR * done.total()
+    fitting = (name for name, those in _NAMES.items() if sum(done[what] for what in those) >= enough)
+    return next(fitting, None) if done else None
+
+
+def _ending(number: int, count: int) -> str:
+    if count == 1:
+        return ""
+    return ("_outer", "_inner")[number] if count == 2 else f"_{number}"
+
+
+def _uses(graph: PlannedGraph, outside: Stored, routed: bool) -> Iterator[tuple[int, str, int]]:
+    """What mesh axes, by position, do for operators that multiply by a weight, with the number of multiplications."""
+    stored = dict(outside)
+    for weight in graph.graph.weights:
+        stored[weight.value.name] = frozenset(graph.values[weight.value.name].produced.where(Shard))
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            captured = {value.name: stored[value.name] for value in step.segment.captured if value.name in stored}
+            for run in step.runs:
+                yield from ((axis, what, n * run.count) for axis, what, n in _uses(run.body, captured, routed))
+        elif all(value.name in stored for value in step.node.arguments):
+            together = frozenset(axis for value in step.node.arguments for axis in stored[value.name])
+            stored |= {value.name: together for value in step.node.results}
+        else:
+            count = _multiplications(step)
+            yield from ((axis, what, count) for axis, what in _operator(step, stored, routed))
+
+
+def _multiplications(step: PlannedNode) -> int:
+    """Of an operator's largest loop nest, the iterations."""
+    instance = step.node.instance
+    return max((prod(instance.sizes[axis] for axis in found.space) for found in instance.equations), default=0)
+
+
+def _operator(step: PlannedNode, stored: Stored, routed: bool) -> Iterator[tuple[int, str]]:
+    operands = list(zip(step.node.instance.inputs, step.node.arguments, strict=True))
+    others = [operand for operand, value in operands if value.name not in stored]
+    if all(operand.integer_range is not None for operand in others):
+        return
+    made = {axis for output in step.node.instance.outputs for axis in output.axes}
+    both = made.intersection(axis for operand in others for axis in operand.axes)
+    for weight, value in operands:
+        if value.name not in stored or made.issuperset(weight.axes):
+            continue
+        for axis, role in enumerate(step.typed.configuration):
+            if not isinstance(role, Along):
+                yield from () if isinstance(role, Uniformly) else [(axis, _SEVERAL)]
+            elif role.axis in weight.axes:
+                yield axis, "expert" if routed and role.axis in both else "tensor"
+            else:
+                yield axis, _divided(role.axis, weight, others, axis in stored[value.name])
+
+
+def _divided(axis: str, weight: Operand, others: Sequence[Operand], in_slices: bool) -> str:
+    """What it is to divide an axis that the weight has not."""
+    for operand in others:
+        free = [dim for dim in operand.dims if not {*dim} & {*weight.axes}]
+        if free and axis in free[0]:
+            return "fsdp" if in_slices else "data"
+        if len(free) == 2 and axis in free[1]:
+            return "sequence"
+    return _SEVERAL

@@ -1,0 +1,43 @@
+"""The operators of two operands that may be exchanged, by proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ...index.library import Library
+from ...prove.answer import Proved
+from ...prove.rule_proof import prove_rule
+from ...syntax.ast import Name, OperatorDecl
+from ...syntax.parse_rules import GraphCall, RuleDecl, RuleDim, RuleInput
+
+
+def commutative_operators(names: Iterable[str], library: Library) -> frozenset[str]:
+    """Those of the named operators of which it is proved that their operands may be exchanged.
+
+    For operands of one shape, and where one lacks leading dimensions of the other.
+    """
+    return frozenset(
+        name
+        for name in names
+        if name in library.operators
+        and _may_commute(library.operators[name])
+        and all(isinstance(prove_rule(rule, library, numbers=False), Proved) for rule in exchange_rules(name))
+    )
+
+
+def _may_commute(operator: OperatorDecl) -> bool:
+    """Whether it has two operands of one declared shape, any dimensions, and nothing else."""
+    if len(operator.inputs) != 2 or len(operator.outputs) != 1 or operator.attributes or operator.extern:
+        return False
+    first, second = operator.inputs
+    return first.dims == second.dims and len(first.dims) == 1 and first.dims[0].rest and not first.integer_range
+
+
+def exchange_rules(name: str) -> Iterator[RuleDecl]:
+    """`add(x, y) => add(y, x)` for operands of one shape, and of `[a.., b..]` and `[b..]`."""
+    group, leading = (RuleDim(Name(letter), rest=True) for letter in ("b", "a"))
+    x, y = Name("x"), Name("y")
+    for dims in ((group,), (leading, group)):
+        inputs = (RuleInput("x", dims), RuleInput("y", (group,)))
+        exchanged = (GraphCall(name, (x, y)),), (GraphCall(name, (y, x)),)
+        yield RuleDecl(f"exchanged_{name}", inputs, (), (), *exchanged)

@@ -1,0 +1,236 @@
+"""Bounded search in both directions for a chain of rewrites from one side of a rule to the other.
+
+A step replaces an instance of one side of a rule by the other side. From left to right is always one; from right to
+left, and inside a term, only if both directions are proved: then the sides have values at the same places. No step may
+read a tensor that the term before it does not have, so what brings two products together is not derived from what takes
+them apart. The search goes best first, the fewest operators first, from both sides in turn (bidirectional search, Pohl
+1971), within `Bound`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from ...index.library import Library
+from ...prove.normal_form.form import Unsupported
+from ...syntax.parse_rules import RuleDecl
+from .finiteness import Finiteness
+from .patterns import Pattern, PatternIndex, matched
+from .rule_terms import RuleTerms, read_rule
+from .terms import Term, Terms
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How many terms are expanded from both sides together, and how many operators more than the larger side has."""
+
+    expansions: int = 24
+    operators: int = 1
+    successors: int = 400
+
+
+DEFAULT = Bound()
+
+Outputs = tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rewrite by a rule, read from left to right or from right to left."""
+
+    rule: str
+    forward: bool
+
+
+@dataclass
+class Derivability:
+    """The rules that may be used, in the order in which they were added. `commutative` operators need none for that."""
+
+    library: Library
+    commutative: frozenset[str]
+    single: PatternIndex = field(default_factory=PatternIndex)
+    joint: list[Pattern] = field(default_factory=list)
+    both: set[int] = field(default_factory=set)
+    count: int = 0
+    finiteness: Finiteness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.finiteness = Finiteness(self.library)
+
+    def add(self, rule: RuleDecl, *, reversible: bool) -> int:
+        """Lets a proved rule be used and returns its number; `reversible` says that its reverse is proved as well.
+
+        A rule that cannot be read as terms is counted and never used.
+        """
+        number = self.count
+        self.count += 1
+        try:
+            terms = read_rule(rule, self.library, Terms(self.commutative))
+        except Unsupported:
+            return number
+        if reversible:
+            self.both.add(number)
+        sides = [(terms.left, terms.right), (terms.right, terms.left)]
+        for source, target in sides:
+            pattern = Pattern(terms, number, source, target)
+            if len(source) > 1:
+                self.joint.append(pattern)
+            else:
+                self.single.add(pattern, (source[0].kind or ("",))[0] in self.commutative)
+        return number
+
+    def derive(self, rule: RuleDecl, bound: Bound = DEFAULT, without: Collection[int] = ()) -> tuple[Step, ...] | None:
+        """The steps that derive a rule, output by output or all outputs at once; None where none are found.
+
+        `without` are numbers of rules that are not used.
+        """
+        bank = Terms(self.commutative)
+        try:
+            subject = read_rule(rule, self.library, bank)
+        except Unsupported:
+            return None
+        search = _Search(self, subject, bank, bound, frozenset(without))
+        steps: list[Step] = []
+        for left, right in zip(subject.left, subject.right, strict=True):
+            found = search.connect((left,), (right,))
+            if found is None:
+                break
+            steps += found
+        else:
+            return tuple(steps)
+        if len(subject.left) > 1 and self.joint:
+            return search.connect(subject.left, subject.right)
+        return None
+
+
+@dataclass
+class _Frontier:
+    """The terms reached from one side, each with the one before it and the step between."""
+
+    ahead: bool
+    parents: dict[Outputs, tuple[Outputs, Step] | None] = field(default_factory=dict)
+    queue: list[tuple[int, int, Outputs]] = field(default_factory=list)
+    made: int = 0
+
+    def push(self, outputs: Outputs, parent: tuple[Outputs, Step] | None) -> None:
+        self.parents[outputs] = parent
+        self.made += 1
+        heappush(self.queue, (_operators(outputs), self.made, outputs))
+
+    def path(self, outputs: Outputs) -> list[Step]:
+        """The steps from its own side to a term, the last one first."""
+        steps = []
+        parent = self.parents[outputs]
+        while parent is not None:
+            outputs, step = parent
+            steps.append(step)
+            parent = self.parents[outputs]
+        return steps
+
+
+def _operators(outputs: Outputs) -> int:
+    return len(frozenset[Term]().union(*(term.calls for term in outputs)))
+
+
+@dataclass
+class _Search:
+    rules: Derivability
+    subject: RuleTerms
+    bank: Terms
+    bound: Bound
+    without: frozenset[int]
+    known: dict[tuple[Term, bool, bool], tuple[tuple[Term, Step], ...]] = field(default_factory=dict)
+
+    def connect(self, left: Outputs, right: Outputs) -> tuple[Step, ...] | None:
+        """The steps from `left` to `right`, None where none are found within the bound."""
+        if left == right:
+            return ()
+        sides = (_Frontier(True), _Frontier(False))
+        for side, outputs in zip(sides, (left, right), strict=True):
+            side.push(outputs, None)
+        most = max(map(_operators, (left, right))) + self.bound.operators
+        for number in range(self.bound.expansions):
+            if not sides[0].queue and not sides[1].queue:
+                return None
+            own, other = sides if number % 2 == 0 else sides[::-1]
+            if not own.queue:
+                own, other = other, own
+            _, _, outputs = heappop(own.queue)
+            for count, (made, step) in enumerate(self._successors(outputs, own.ahead)):
+                if count >= self.bound.successors:
+                    break
+                if made in own.parents:
+                    continue
+                if made in other.parents:
+                    own.parents[made] = (outputs, step)
+                    return (*sides[0].path(made)[::-1], *sides[1].path(made))
+                if _operators(made) <= most:
+                    own.push(made, (outputs, step))
+        return None
+
+    def _successors(self, outputs: Outputs, ahead: bool) -> Iterator[tuple[Outputs, Step]]:
+        """The terms that are one step after these (`ahead`), or one step before them."""
+        roots = set(outputs)
+        places = frozenset[Term]().union(*(term.calls for term in outputs))
+        for place in sorted(places, key=lambda term: term.number):
+            for made, step in self._rewrites(place, ahead, inside=False) if place in roots else ():
+                yield tuple(made if term is place else term for term in outputs), step
+            for made, step in self._rewrites(place, ahead, inside=True):
+                yield tuple(self.bank.replaced(term, {place: made}) for term in outputs), step
+        if len(outputs) > 1:
+            yield from self._joint(outputs, ahead)
+
+    def _rewrites(self, term: Term, ahead: bool, *, inside: bool) -> tuple[tuple[Term, Step], ...]:
+        """What one step makes of a term: inside others by rules that hold both ways, at a root by the others."""
+        key = (term, ahead, inside)
+        if key not in self.known:
+            found: dict[Term, Step] = {}
+            for pattern in self.rules.single.of(term):
+                if self._usable(pattern, ahead, inside):
+                    for (made,) in matched(pattern, (term,), self.subject, self.bank, self.rules.finiteness):
+                        if made is not term:
+                            found.setdefault(made, self._step(pattern, ahead))
+            self.known[key] = tuple(found.items())
+        return self.known[key]
+
+    def _usable(self, pattern: Pattern, ahead: bool, inside: bool) -> bool:
+        """Whether a pattern is a step that reads nothing new: back from a term, the step goes from target to source."""
+        if pattern.number in self.without:
+            return False
+        both = pattern.number in self.rules.both
+        if both != inside or not (both or self._is_forward(pattern, ahead)):
+            return False
+        return pattern.keeps_inputs and (ahead or not pattern.drops_inputs)
+
+    def _is_forward(self, pattern: Pattern, ahead: bool) -> bool:
+        """Whether the step, read from the left of the chain to its right, is the rule from left to right."""
+        return (pattern.source is pattern.rule.left) == ahead
+
+    def _step(self, pattern: Pattern, ahead: bool) -> Step:
+        return Step(pattern.rule.name, self._is_forward(pattern, ahead))
+
+    def _joint(self, outputs: Outputs, ahead: bool) -> Iterator[tuple[Outputs, Step]]:
+        """Steps by rules of several outputs, all of which are outputs here, in any order."""
+        for pattern in self.rules.joint:
+            both = pattern.number in self.rules.both
+            if pattern.number in self.without or not (both or self._is_forward(pattern, ahead)):
+                continue
+            if not pattern.keeps_inputs or (not ahead and pattern.drops_inputs):
+                continue
+            for chosen in _choices(pattern.source, outputs):
+                for made in matched(pattern, chosen, self.subject, self.bank, self.rules.finiteness):
+                    mapping = dict(zip(chosen, made, strict=True))
+                    yield tuple(mapping.get(term, term) for term in outputs), self._step(pattern, ahead)
+
+
+def _choices(patterns: Sequence[Term], outputs: Outputs) -> Iterator[Outputs]:
+    """Distinct outputs that have the operators of the patterns at their roots, one for each."""
+    if not patterns:
+        yield ()
+        return
+    for place, term in enumerate(outputs):
+        if patterns[0].head is None or patterns[0].kind == term.kind:
+            rest = outputs[:place] + outputs[place + 1 :]
+            yield from ((term, *others) for others in _choices(patterns[1:], rest))
