@@ -16,54 +16,10 @@ from ..index.library import Library
 from ..syntax.ast import Initialiser
 from .comment_words import layout_word, loop_words, roles, where
 from .conversion_text import Collectives
+from .module_text import ModuleText, Repeat, Stored, name_constants
 from .operator_text import Place, operator_text
 from .program_names import Names, class_name, path
 from .source_lines import WIDTH, block, broken, statement
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A parameter or buffer that a module holds: its name there, dotted where blocks name it."""
-
-    name: str
-    value: Value
-    layout: Layout
-    initialiser: Initialiser
-    trained: bool
-
-
-@dataclass
-class ModuleText:
-    """A class of the program: what it stores, the modules it repeats, its forward. A function if it `stores` nothing.
-
-    `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
-    so that it must know which iteration it is. `gathers` are lines that return what is gathered before all else.
-    """
-
-    name: str
-    words: str
-    stored: list[Stored] = field(default_factory=list)
-    repeats: list[Repeat] = field(default_factory=list)
-    parameters: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    results: list[str] = field(default_factory=list)
-    gathers: list[str] = field(default_factory=list)
-    sites: bool = False
-    constants: tuple[str, str] = ("PARAMETERS", "BUFFERS")
-    stores: bool = True
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """A ModuleList: per run of iterations with one plan, the class, the first iteration and how many there are.
-
-    Of a cond, the module `alone`.
-    """
-
-    name: str
-    count: int
-    runs: tuple[tuple[ModuleText, int, int], ...]
-    alone: bool = False
 
 
 @dataclass
@@ -372,9 +328,9 @@ class ForwardText:
     def keep(self, segment: Segment, bodies: Sequence[tuple[ModuleText, int, int]]) -> None:
         """The modules of bodies that store something; others are functions."""
         if any(module.stores for module, _, _ in bodies):
-            self.module.repeats.append(
-                Repeat(segment.name, segment.count, tuple(bodies), alone=segment.predicate is not None)
-            )
+            repeat = Repeat(segment.name, segment.count, tuple(bodies), alone=segment.predicate is not None)
+            name_constants(repeat, self.program.modules, self.program.classes)
+            self.module.repeats.append(repeat)
         self.module.sites |= any(module.sites for module, _, _ in bodies)
 
     def body(self, step: PlannedSegment, run: Run, number: int) -> ModuleText:
@@ -385,10 +341,7 @@ class ForwardText:
         if segment.predicate is None:
             words += f".{run.first}" + (f" to {segment.name}.{last}" if run.count > 1 else "")
         stores = _stores(run.body.graph)
-        module = ModuleText(self.body_name(segment, stores), words, stores=stores)
-        if stores:
-            stem = module.name.upper()
-            module.constants = program.classes.fresh(f"{stem}_PARAMETERS"), program.classes.fresh(f"{stem}_BUFFERS")
+        module = ModuleText(self.body_name(step, number, stores), words, stores=stores)
         names = Names(("index",))
         parameters = [names.fresh(value.name) for value in segment.entry]
         parts = [names.fresh(series.part.name) for series in segment.sliced]
@@ -410,9 +363,11 @@ class ForwardText:
         program.modules.append(module)
         return module
 
-    def body_name(self, segment: Segment, stores: bool) -> str:
-        """A class's name, or that of a function, which no variable here may have."""
-        word, classes = segment.name.rpartition(".")[2], self.program.classes
+    def body_name(self, step: PlannedSegment, number: int, stores: bool) -> str:
+        """The name of a run's class, or that of a function, which no variable here may have."""
+        word, classes = step.segment.name.rpartition(".")[2], self.program.classes
+        if len(step.runs) > 1 and step.runs[number].count == 1:
+            word = {0: f"first_{word}", len(step.runs) - 1: f"last_{word}"}.get(number, word)
         if stores:
             return classes.fresh(class_name(word))
         name = classes.fresh(f"{word}_body")

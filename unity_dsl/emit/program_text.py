@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import groupby
 from textwrap import wrap
 from typing import Any
 
@@ -20,7 +21,8 @@ from ..index.lowering.torch_term import word
 from ..syntax.ast import Number
 from .conversion_text import Collectives
 from .exchange_text import axis_tuple
-from .forward_text import ForwardText, ModuleText, Program, Repeat, Stored, computed_from
+from .forward_text import ForwardText, Program, computed_from
+from .module_text import ModuleText, Repeat, Stored
 from .program_names import STATE, Names, docstring_text, is_plain_attribute, path
 from .smaller_sizes import NONE, SmallerSizes
 from .source_lines import broken, statement
@@ -296,7 +298,7 @@ def _constants(text: ProgramText) -> Iterator[str]:
     if text.plan.model.loss is not None and text.plan.model.outputs:
         yield _dict("OUTPUTS", list(_output_specs(text.plan)), "OutputSpec")
     for module in [*text.program.modules, text.module]:
-        for trained in (True, False):
+        for trained in (True, False) if module.base is None else ():
             own = list(_entries(module, trained))
             if own or module is text.module:
                 yield _dict(module.constants[not trained], own, "ParameterSpec")
@@ -332,15 +334,16 @@ def _entries(module: ModuleText, trained: bool) -> Iterator[str]:
             start = tuple_text([json.dumps(stored.initialiser.name), *numbers])
             yield f"{json.dumps(stored.name)}: ParameterSpec({shape}, {kinds}, {start})"
     for repeat in module.repeats:
-        for inner, first, count in repeat.runs:
-            if any(_has_stored(inner, trained)):
+        for constants, group in groupby(repeat.runs, key=lambda run: run[0].constants[not trained]):
+            runs = list(group)
+            if any(_has_stored(runs[0][0], trained)):
                 name = json.dumps(repeat.name)[1:-1]
                 if repeat.alone:
-                    loop = f"for name, spec in {inner.constants[not trained]}.items()"
-                    yield f'**{{f"{name}.{{name}}": spec {loop}}}'
+                    yield f'**{{f"{name}.{{name}}": spec for name, spec in {constants}.items()}}'
                     continue
-                span = f"{count}" if first == 0 else f"{first}, {first + count}"
-                loop = f"for i in range({span}) for name, spec in {inner.constants[not trained]}.items()"
+                first, last = runs[0][1], runs[-1][1] + runs[-1][2]
+                span = f"{last}" if first == 0 else f"{first}, {last}"
+                loop = f"for i in range({span}) for name, spec in {constants}.items()"
                 yield f'**{{f"{name}.{{i}}.{{name}}": spec {loop}}}'
 
 
@@ -391,6 +394,7 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
         head = f"def {module.name}({arguments}{index}) -> {kind}:"
     return {
         "name": module.name,
+        "base": module.base and module.base.name,
         "words": docstring_text(module.words),
         "stores": module.stores,
         "sites": module.sites,
@@ -437,12 +441,16 @@ def _module_list(repeat: Repeat, module: ModuleText) -> str:
     parts = []
     for inner, first, count in repeat.runs:
         outer = "" if module.name == "Model" else f"{repeat.count} * self.index + "
+        if count == 1 and len(repeat.runs) > 1:
+            parts.append(f"{inner.name}(factory{f', {outer}{first}' if inner.sites else ''})")
+            continue
         index = f", {outer}i" if inner.sites else ""
         span = f"{count}" if first == 0 else f"{first}, {first + count}"
-        parts.append(f"{inner.name}(factory{index}) for {'i' if index else '_'} in range({span})")
-    if len(parts) == 1:
-        return f"nn.ModuleList({parts[0]})"
-    return f"nn.ModuleList([{', '.join(f'*({part})' for part in parts)}])"
+        loop = f"{inner.name}(factory{index}) for {'i' if index else '_'} in range({span})"
+        if len(repeat.runs) == 1:
+            return f"nn.ModuleList({loop})"
+        parts.append(f"*({loop})")
+    return f"nn.ModuleList([{', '.join(parts)}])"
 
 
 def _make_containers(name: str, made: set[str]) -> Iterator[str]:
