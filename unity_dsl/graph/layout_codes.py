@@ -135,14 +135,6 @@ def _nested(kind: Numbers, order: Sequence[int]) -> Numbers:
     return place
 
 
-def find(wanted: LayoutCodes, layouts: LayoutCodes, dims: int) -> Numbers:
-    """The numbers of layouts of a tensor with so many dimensions, among those given; -1 for others."""
-    keys, sought = layouts.keys(dims), wanted.keys(dims)
-    order = np.argsort(keys)
-    found = order[np.minimum(np.searchsorted(keys, sought, sorter=order), len(keys) - 1)]
-    return np.asarray(np.where(keys[found] == sought, found, -1))
-
-
 def encode(layouts: Iterable[Layout], dims: Sequence[int]) -> LayoutCodes:
     """The inverse of `LayoutCodes.layouts`."""
     plain = {Invariant: INVARIANT, Replicate: REPLICATE, Partial: PARTIAL}
