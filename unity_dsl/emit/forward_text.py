@@ -112,7 +112,8 @@ class ForwardText:
     def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
         """Operators one after the other; what those between two bodies gather comes before them."""
         stretches = [list(stretch) for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode))]
-        for stretch, following in zip(stretches, [*stretches[1:], []], strict=True):
+        for number, stretch in enumerate(stretches, 1):
+            following = stretches[number] if number < len(stretches) else []
             self.gather(stretch)
             for step in stretch:
                 if isinstance(step, PlannedNode):
