@@ -98,6 +98,9 @@ GENERATED: dict[str, Callable[[Path], object]] = {
     "machine_nested_deeply": lambda folder: (folder / "machine.toml").write_text("a = " + "[" * 9999 + "]" * 9999),
     "functions_that_double": lambda folder: functions(folder, 40, "{0} + {0}"),
     "functions_nested_2000_deep": lambda folder: functions(folder, 2000, "1 + {0}"),
+    "audit_nested_deeply": lambda folder: (folder / "rules.json").write_text('{"rule": ' * 99_999),
+    "audit_large_file": lambda folder: (folder / "rules.json").write_text('{"rule": [' + "{}, " * 2_200_000),
+    "audit_number_of_5000_digits": lambda folder: (folder / "rules.json").write_text('{"rule": ' + "1" * 5000 + "}"),
     "name_that_is_not_utf8": lambda folder: shutil.copy(folder / "model.udl", os.fsdecode(b"caf\xe9.udl")),
 }
 """Inputs that are too large or too odd to be kept as files."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .audit import audit_command
 from .configurations import configurations_command
 from .console import replace_file
 
@@ -32,10 +33,12 @@ def rules_group() -> None:
     unityc rules prove my.rules --write
     unityc rules verify my.rules
     unityc rules configurations softmax
+    unityc rules audit graph_subst.pb
     """
 
 
 rules_group.add_command(configurations_command)
+rules_group.add_command(audit_command)
 
 
 def _ops(command: Any) -> Any:

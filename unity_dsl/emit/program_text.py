@@ -100,7 +100,7 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
     functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
     imports = {
         "from collections import Counter": deferred,
-        "from collections.abc import Callable, Sequence": collectives.functions,
+        f"from collections.abc import Callable, {'Iterable, Iterator, ' * gathered}Sequence": collectives.functions,
         f"from functools import {', '.join(name for name, needed in functional.items() if needed)}": any(
             functional.values()
         ),
@@ -399,6 +399,7 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
         "sites": module.sites,
         "storage": list(_storage(module, text)) or (["pass"] if not module.sites else []),
         "collisions": _collisions(module),
+        "gathers": module.gathers,
         "signature": "\n".join(broken(head, "    " if module.stores else "")),
         "lines": [*module.lines, *(statement(f"return {', '.join(module.results)}") if module.results else ())],
     }

@@ -61,7 +61,7 @@ def answers(
         if conditions and not isinstance(verdict.answer, Proved):
             if progress is not None:
                 progress(done, len(rules), rule, True)
-            verdict = replace(verdict, found=_condition(rule, library))
+            verdict = replace(verdict, found=_condition(rule, library, verdict.answer))
         yield verdict
 
 
@@ -80,10 +80,10 @@ def prove_one(rule: RuleDecl, library: Library) -> Verdict:
     return Verdict(rule, answer, tuple(map(condition_text, rule.conditions)))
 
 
-def _condition(rule: RuleDecl, library: Library) -> Found | None:
-    """A condition under which a rule is proved; None where the search fails."""
+def _condition(rule: RuleDecl, library: Library, answer: Answer) -> Found | None:
+    """A condition under which a rule is proved that is not; None where the search fails."""
     try:
-        return find_condition(rule, library)
+        return find_condition(rule, library, answer)
     except Exception:
         return None
 

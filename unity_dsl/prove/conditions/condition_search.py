@@ -29,8 +29,9 @@ from .condition_evidence import Condition, Evidence, Undefined
 
 MOST_PROOFS = 8
 """Limit of candidates given to the prover."""
-SEARCH_STEPS = 20_000
-"""Step limit of all evaluations and proofs."""
+SEARCH_STEPS, EVALUATION_STEPS, EXAMPLE_STEPS = 20_000, 10_000, 10_000
+"""Step limits: of all evaluations and proofs under a condition, of the evaluations before the first proof among them,
+and of what makes an example outside the condition small."""
 MOST_OTHERS = 3
 """Limit of alternative conditions."""
 
@@ -51,14 +52,15 @@ class Found:
     exact: bool
 
 
-@limited(SEARCH_STEPS)
-def find_condition(rule: RuleDecl, library: Library) -> Found | None:
-    """The weakest condition of the grammar that is found and proved.
+def find_condition(rule: RuleDecl, library: Library, answer: Answer | None = None) -> Found | None:
+    """The weakest condition of the grammar that is found and proved; `answer` is that of `prove_rule`, where known.
+
+    A counterexample of `answer` is the example outside the condition.
 
     None where the rule needs none, where no evaluation agrees or none disagrees, and where no candidate is proved.
     Raises InputError for unknown names and for calls that cannot be read.
     """
-    if isinstance(prove_rule(rule, library, shrink=False), Proved):
+    if isinstance(answer or prove_rule(rule, library, shrink=False), Proved):
         return None
     try:
         evidence = Evidence.of(rule, library)
@@ -66,22 +68,16 @@ def find_condition(rule: RuleDecl, library: Library) -> Found | None:
         return None
     if not all(setting.pool for setting in evidence.settings):
         return None  # no sizes found that satisfy the rule's own conditions
-    evidence.gather()
-    outside = evidence.outside()
-    if outside is None:
+    with limited(SEARCH_STEPS):
+        with limited(EVALUATION_STEPS):
+            evidence.gather()
+        found = _weakest(rule, library, evidence) if evidence.against else {}
+    # What makes the example small has its own limit, so that no proof is given up for it.
+    with limited(EXAMPLE_STEPS):
+        given = answer.counterexample if isinstance(answer, Refuted) else None
+        outside = given or (evidence.outside() if found else None)
+    if not found or outside is None:
         return None
-    best = _first_proved(rule, library, evidence, 0)
-    if best is None:
-        return None
-    found = dict([_weakened(rule, library, evidence, 0, *best)])
-    while len(found) <= MOST_OTHERS:
-        known = evidence.covered_by(list(found)) | evidence.agree & ~evidence.agreeing
-        other = _first_proved(rule, library, evidence, known)
-        if other is None:
-            break
-        weaker, proved = _weakened(rule, library, evidence, known, *other)
-        found = {one: answer for one, answer in found.items() if not _entails(rule, evidence, one, weaker)}
-        found[weaker] = proved
     every = list(found)
     condition, proved = every[0], found[every[0]]
     return Found(
@@ -92,6 +88,23 @@ def find_condition(rule: RuleDecl, library: Library) -> Found | None:
         tuple(map(evidence.texts, every[1:])),
         not evidence.agreeing & ~evidence.covered_by(every),
     )
+
+
+def _weakest(rule: RuleDecl, library: Library, evidence: Evidence) -> dict[Condition, Proved]:
+    """The weakest conditions that are proved, the first the weakest of all, each with its proof."""
+    best = _first_proved(rule, library, evidence, 0)
+    if best is None:
+        return {}
+    found = dict([_weakened(rule, library, evidence, 0, *best)])
+    while len(found) <= MOST_OTHERS:
+        known = evidence.covered_by(list(found)) | evidence.agree & ~evidence.agreeing
+        other = _first_proved(rule, library, evidence, known)
+        if other is None:
+            break
+        weaker, proved = _weakened(rule, library, evidence, known, *other)
+        found = {one: answer for one, answer in found.items() if not _entails(rule, evidence, one, weaker)}
+        found[weaker] = proved
+    return found
 
 
 def _restricted(rule: RuleDecl, evidence: Evidence, condition: Condition) -> RuleDecl:

@@ -1,0 +1,1 @@
+"""Audit of published rule files: formats, readings, translation into rules, classification by the prover."""

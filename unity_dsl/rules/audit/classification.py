@@ -1,0 +1,173 @@
+"""Classifies the rules of a file under a reading: proved, proved under a condition, refuted, or why neither."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from multiprocessing import get_context
+
+from ...index.library import Library
+from ...prove.answer import Proved, Refuted
+from ...prove.conditions.condition_evidence import Undefined
+from ...prove.conditions.condition_search import Found
+from ...prove.refutation.counterexample import counterexample_table
+from ...prove.refutation.numeric_run import Difference
+from ...syntax.diagnostic import InputError
+from ...syntax.parse_rules import RuleDecl
+from ..rulebook import Verdict, answers, difference_text, reason_text
+from ..wellformed import check_rule
+from .file_rules import FileRule, RuleFile
+from .reading import Reading
+from .rule_translation import Translated, translate
+from .size_equations import Contradiction
+from .typed_terms import NoReading
+
+
+class Status(StrEnum):
+    """What is known of a rule."""
+
+    PROVED = "proved"
+    PROVED_WITH_CONDITIONS = "proved_with_conditions"
+    REFUTED = "refuted"
+    UNBOUND = "unbound"
+    NOT_PROVED = "not_proved"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule's status; the `conditions` under all of which it is proved; the `reason` why it is not always true.
+
+    `text` is the rule in our language, without the conditions that were found; `counterexample` tells inputs at which
+    its sides differ, a line each.
+    """
+
+    name: str
+    status: Status
+    conditions: tuple[str, ...] = ()
+    reason: str | None = None
+    text: str = ""
+    counterexample: str = ""
+
+    def summary(self) -> dict[str, object]:
+        """The finding as plain data, without its texts."""
+        return {
+            "name": self.name,
+            "status": str(self.status),
+            "conditions": list(self.conditions),
+            "reason": self.reason,
+        }
+
+
+def classify(rule: FileRule, reading: Reading, library: Library) -> Finding:
+    """The finding for one rule."""
+    if rule.unbound:
+        read = ", ".join(f"`x{-number}`" for number in rule.unbound)
+        return Finding(rule.name, Status.UNBOUND, (), f"the target reads {read}, which the source does not bind")
+    try:
+        translated = translate(rule, reading)
+        checked = check_rule(translated.rule, library)
+    except NoReading as reason:
+        return Finding(rule.name, Status.UNSUPPORTED, (), str(reason))
+    except Contradiction as reason:
+        return Finding(rule.name, Status.REFUTED, (), f"at no sizes do both sides have shapes: {reason}")
+    except InputError as error:
+        return Finding(rule.name, Status.UNSUPPORTED, (), error.diagnostic.message)
+    (verdict,) = answers((checked,), library, conditions=True)
+    found = _finding(verdict, library)
+    if translated.conditions and found.status is Status.PROVED:
+        found = _outside(translated, library)
+    return replace(found, name=rule.name, text=translated.text)
+
+
+def _finding(verdict: Verdict, library: Library) -> Finding:
+    answer, found = verdict.answer, verdict.found
+    if isinstance(answer, Proved):
+        return Finding(verdict.rule.name, Status.PROVED)
+    if found is not None:
+        return _under_conditions(verdict.rule, found, library)
+    status = Status.REFUTED if isinstance(answer, Refuted) else Status.NOT_PROVED
+    return Finding(verdict.rule.name, status, (), reason_text(answer), "", _table(answer, verdict.rule, library))
+
+
+def _under_conditions(rule: RuleDecl, found: Found, library: Library) -> Finding:
+    """Several conditions, under each of which the rule is proved, are one with `or`."""
+    every = (found.conditions, *found.others)
+    conditions = every[0] if len(every) == 1 else (" or ".join(" and ".join(one) for one in every),)
+    outside, table = found.outside, ""
+    if isinstance(outside, Undefined):
+        reason = f"at {', '.join(f'{name} = {size}' for name, size in outside.sizes.items())}: {outside.reason}"
+    else:
+        reason, table = difference_text(outside), counterexample_table(outside, rule, library)
+    return Finding(rule.name, Status.PROVED_WITH_CONDITIONS, conditions, reason, "", table)
+
+
+def _outside(translated: Translated, library: Library) -> Finding:
+    """Of a rule that is proved where its replaced results have equal sizes, what happens at others."""
+    kept = translated.rule.conditions[: len(translated.rule.conditions) - len(translated.conditions)]
+    rule = replace(translated.rule, conditions=kept)
+    (verdict,) = answers((rule,), library)
+    table = _table(verdict.answer, rule, library)
+    reason = None if isinstance(verdict.answer, Proved) else reason_text(verdict.answer)
+    return Finding(rule.name, Status.PROVED_WITH_CONDITIONS, translated.conditions, reason, "", table)
+
+
+def _table(answer: object, rule: RuleDecl, library: Library) -> str:
+    """A counterexample, run once more."""
+    found: Difference | None = answer.counterexample if isinstance(answer, Refuted) else None
+    return "" if found is None else counterexample_table(found, rule, library)
+
+
+# ---------------------------------------------------------------------------------------------- a file
+
+
+def findings(
+    file: RuleFile, reading: Reading, processes: int, tell: Callable[[int], None] | None = None
+) -> Iterator[Finding]:
+    """The findings in the order of the file, by that many processes. `tell` is told how many rules are done.
+
+    The processes end when the iterator is closed, at once.
+    """
+    if processes == 1 or len(file.rules) < 2:
+        library = reading.library()
+        for number, rule in enumerate(file.rules):
+            if tell is not None:
+                tell(number)
+            yield classify(rule, reading, library)
+        return
+    reading.library()  # read and checked once, before the processes are made
+    context = get_context("fork")
+    pool = ProcessPoolExecutor(processes, context, _begin, (file, reading))
+    try:
+        tasks: list[Future[Finding]] = [pool.submit(_classified, number) for number in range(len(file.rules))]
+        for number, task in enumerate(tasks):
+            if tell is not None:
+                tell(number)
+            yield task.result()
+    finally:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+_work: list[tuple[RuleFile, Reading]] = []
+"""The file and the reading of a worker process, inherited by fork."""
+
+
+def _begin(file: RuleFile, reading: Reading) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
+    _work.append((file, reading))
+
+
+def _classified(number: int) -> Finding:
+    file, reading = _work[0]
+    return classify(file.rules[number], reading, _library(0))
+
+
+@lru_cache(maxsize=1)
+def _library(_: int) -> Library:
+    return _work[0][1].library()

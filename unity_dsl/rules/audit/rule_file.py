@@ -1,0 +1,41 @@
+"""Reads a file of rules of another system, in whichever format it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...syntax.diagnostic import fail
+from ...syntax.read import printable, read_bytes
+from .file_rules import MAX_RULES, RuleFile, check_rule_graphs
+from .taso_file import parse_taso
+from .unity_file import parse_unity
+
+MAX_JSON_BYTES = 8 << 20
+MAX_PROTOBUF_BYTES = 1 << 20
+"""Limits of files. Parsed, JSON takes some thirty times its size at most, a protobuf message a hundred times."""
+
+
+def read_rule_file(path: Path) -> RuleFile:
+    """The rules of a file, their graphs checked. JSON begins with a brace, anything else is taken for protobuf.
+
+    Raises E001 where it cannot be read, E003 where it is empty, E551 where it is of no known format, E552 to E554 for
+    faulty rules, E555 where it is too large.
+    """
+    name = printable(path)
+    try:
+        data = read_bytes(path, MAX_JSON_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise fail("E001", f"cannot read `{name}`: {reason[0].lower()}{reason[1:]}") from None
+    if not data.strip():
+        raise fail("E003", f"`{name}` is empty")
+    is_json = data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"["))
+    most = MAX_JSON_BYTES if is_json else MAX_PROTOBUF_BYTES
+    if len(data) > most:
+        raise fail("E555", f"`{name}` is larger than {most >> 20} MiB", help="is this the file you meant?")
+    file = parse_unity(data, name) if is_json else parse_taso(data, name)
+    if len(file.rules) > MAX_RULES:
+        raise fail("E555", f"`{name}` has {len(file.rules):,} rules, {MAX_RULES:,} are read at most")
+    for rule in file.rules:
+        check_rule_graphs(rule)
+    return file

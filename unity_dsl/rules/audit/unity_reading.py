@@ -1,0 +1,92 @@
+"""Readings of Unity's operators: activations [r, n, c] and weights [r, o, c], r the axis of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...prove.normal_form.polynomial import ONE, number
+from .file_rules import FileOperator
+from .reading import Format
+from .typed_terms import Call, Dim, NoReading, Typed, Typing, axis_of
+
+MEANINGS = {
+    "partition": {"value": "the same value, elsewhere"},
+    "combine": {"value": "the same value, elsewhere"},
+    "replicate": {
+        "tile": "the tensor twice, one copy after the other along the axis",
+        "repeat": "every element twice in a row along the axis",
+    },
+    "reduce": {
+        "halves": "the sum of the two halves along the axis",
+        "neighbours": "the sums of pairs of neighbours along the axis",
+    },
+    "linear": {"first": "sum over c of x[0, n, c] * w[0, o, c], of replicas the first, then the activation: [1, n, o]"},
+    "concat": {"concat": "one after the other along the axis"},
+    "split": {
+        "concat": "the parts that the concat made which the axis comes from",
+        "halves": "equal parts along the axis",
+    },
+    "add": {"add": "the sum of two tensors of one shape"},
+    "mul": {"mul": "the product of two tensors of one shape, element by element"},
+    "relu": {"relu": "the greater of an element and 0"},
+    "sigmoid": {"sigmoid": "the logistic function of an element"},
+    "tanh": {"tanh": "the hyperbolic tangent of an element"},
+}
+FIRST_WEIGHT = -4
+"""External tensors from this number down stand for weights, though a rule may use any where it likes."""
+DOUBLING = {"tile": "tile_twice", "repeat": "repeat_twice"}
+HALVING = {"halves": "add_halves", "neighbours": "add_neighbours"}
+
+
+def _axes(external: int, rank: int) -> Sequence[str]:
+    return ("r", "o", "c") if external <= FIRST_WEIGHT else ("r", "n", "c")
+
+
+def _meaning(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> tuple[Typed, ...]:
+    match made.kind:
+        case "partition" | "combine":
+            _check_degree(made, operands[0])
+            return (operands[0],)
+        case "replicate" | "reduce":
+            return (_resized(made, operands[0], typing),)
+        case "linear":
+            return (_linear(made, operands, typing),)
+        case "concat":
+            return (typing.concat(made, operands),)
+        case "split":
+            return typing.split(made, operands[0])
+        case _:
+            return (typing.elementwise(made.kind, operands),)
+
+
+def _check_degree(made: FileOperator, operand: Typed) -> int:
+    degree = made.parameters.get("degree")
+    if degree != 2:
+        raise NoReading(f"`{made.kind}` of degree {degree}")
+    return axis_of(made, operand)
+
+
+def _resized(made: FileOperator, operand: Typed, typing: Typing) -> Typed:
+    """The operand with twice or half the size along an axis."""
+    axis = _check_degree(made, operand)
+    size = operand.dims[axis].size
+    if made.kind == "replicate":
+        name, found = DOUBLING[typing.choices["replicate"]], size.scaled(2)
+    else:
+        name, found = HALVING[typing.choices["reduce"]], typing.sizes.fresh("e")
+        typing.sizes.equal(size, found.scaled(2))
+    call = Call(name, (operand.term,), (("dim", number(axis)),))
+    return Typed(call, operand.with_dim(axis, Dim(found)))
+
+
+def _linear(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> Typed:
+    features, weight = operands
+    typing.equal(features.dims[2], weight.dims[2])
+    call = Call("linear_of_first", (features.term, weight.term))
+    return typing.activated(Typed(call, (Dim(ONE), features.dims[1], weight.dims[1])), made)
+
+
+UNITY = Format(
+    "unity", MEANINGS, lambda _: 3, lambda _: 3, _axes, _meaning, operators=Path(__file__).with_suffix(".uop")
+)
