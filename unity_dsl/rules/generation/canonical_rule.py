@@ -59,7 +59,9 @@ class _Renaming:
     def rule(self) -> RuleDecl:
         rule = self.old
         degrees = {name for call in _calls(rule) for name in call.degrees or ()}
-        degrees |= {dim.size.name for one in rule.inputs for dim in one.dims if dim.device and isinstance(dim.size, Name)}
+        degrees |= {
+            dim.size.name for one in rule.inputs for dim in one.dims if dim.device and isinstance(dim.size, Name)
+        }
         self.degrees = frozenset(degrees)
         inputs = {tensor.name: tensor for tensor in rule.inputs}
         for expr in subgraphs((*rule.left, *rule.right)):

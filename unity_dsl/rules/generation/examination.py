@@ -12,12 +12,11 @@ from ...prove.rule_proof import prove_rule
 from ...syntax.ast import Name
 from ...syntax.parse_rules import RuleDecl
 from ...syntax.rule_names import subgraphs
-from ..derivation.reversal import reverse_of
 from ..rulebook import prove_one
 from .canonical_rule import canonical_rule
 from .lifting import lifted_forms
 
-MOST_OPERATORS = 3
+MOST_OPERATORS = 4
 """Operators of both sides together of a candidate for which a condition is looked for."""
 
 
@@ -25,13 +24,12 @@ MOST_OPERATORS = 3
 class Examined:
     """The outcome for a candidate. `rule` is what was proved; None where it was `refuted` or `not_proved`.
 
-    `reversible`: the reverse is proved as well. `seconds` are of the processor.
+    `seconds` are of the processor.
     """
 
     rule: RuleDecl | None
     status: str
     obligations: tuple[tuple[str, str], ...] = ()
-    reversible: bool = False
     seconds: float = 0.0
 
 
@@ -53,9 +51,8 @@ def examine(rule: RuleDecl, library: Library, *, conditions: bool = True) -> Exa
         status = "refuted" if isinstance(answer, Refuted) else "not_proved"
         return Examined(None, status, seconds=process_time() - begun)
     rule, answer = _lifted(rule, answer, library)
-    reversible = _holds(reverse_of(rule), library)
     met = tuple((one.name, one.statement) for one in answer.obligations)
-    return Examined(rule, status, met, reversible, process_time() - begun)
+    return Examined(rule, status, met, process_time() - begun)
 
 
 def operators(rule: RuleDecl) -> int:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from ...index.library import Library
 from ...prove.answer import Obligation, Proved
+from ...syntax.diagnostic import fail
 from ...syntax.parse_rules import parse_rules
 from ...syntax.span import Source
 from ..certificate import certificates_path, certify, render_certificates
-from .proof_cache import write_file
+from .proof_cache import make_folder, write_file
 from .rule_text import rules_text
 from .selection import Kept
 
@@ -25,6 +26,7 @@ class ThemeFile:
     theme: str
     rules: str
     certificates: str
+    count: int
 
 
 def theme_files(kept: Iterable[Kept], about: Mapping[str, str], library: Library) -> tuple[ThemeFile, ...]:
@@ -43,7 +45,7 @@ def _theme_file(theme: str, kept: Sequence[Kept], about: str, library: Library) 
     certificates = [
         certify(rule, _proof(one.examined.obligations), library) for rule, one in zip(rules, kept, strict=True)
     ]
-    return ThemeFile(theme, text, render_certificates(certificates))
+    return ThemeFile(theme, text, render_certificates(certificates), len(rules))
 
 
 def _proof(obligations: Sequence[tuple[str, str]]) -> Proved:
@@ -59,6 +61,16 @@ def write_library(files: Sequence[ThemeFile], folder: Path) -> None:
 
 
 def is_generated(path: Path) -> bool:
-    """Whether a file of rules was written by `write_library`: others are never replaced."""
+    """Whether a file of rules was written by `write_library`."""
     with path.open(encoding="utf-8") as file:
         return any(MADE in line for line, _ in zip(file, range(4), strict=False))
+
+
+def check_target(folder: Path, themes: Sequence[str]) -> None:
+    """Raises E030 where a file of rules that was written by hand would be replaced, or the folder cannot be made."""
+    make_folder(folder)
+    for theme in themes:
+        path = folder / f"{theme}.rules"
+        if path.exists() and not is_generated(path):
+            help = "give the theme another name in the table, or another folder with `-o`"
+            raise fail("E030", f"`{path}` was not written by `unityc rules generate`, and is kept", help=help)

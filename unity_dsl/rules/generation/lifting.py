@@ -19,14 +19,14 @@ from ..rule_shapes import Shapes, shapes_of
 
 GROUPS = ("b", "a")
 MOST_GROUPS = 2
-MOST = 6
+MOST = 8
 """Lifted forms of a rule that are tried."""
 
 
 def lifted_forms(rule: RuleDecl, library: Library) -> Iterator[RuleDecl]:
-    """Forms of a rule with a group in front of all inputs, or in place of sizes that only stand side by side in inputs.
+    """Forms of a rule with a group in place of sizes that stand nowhere else, side by side, or in front of all inputs.
 
-    The widest group comes first. A dimension that is addressed by its number is addressed as the last one, -1, where it is.
+    The widest group comes first. A dimension that is addressed by its number is called -1 where it is the last one.
     """
     if any(isinstance(expr, GraphView) for expr in subgraphs((*rule.left, *rule.right))):
         return
@@ -37,7 +37,7 @@ def lifted_forms(rule: RuleDecl, library: Library) -> Iterator[RuleDecl]:
     if last is not None and last != rule:
         forms.insert(0, last)
     count = 0
-    for run in ((), *_runs(rule)):
+    for run in (*_runs(rule), ()):
         for form in forms:
             if count < MOST:
                 count += 1

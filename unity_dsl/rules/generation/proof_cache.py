@@ -121,7 +121,6 @@ def _to_json(examined: Examined) -> dict[str, Any]:
         "rule": None if examined.rule is None else rule_text(examined.rule),
         "status": examined.status,
         "obligations": [list(pair) for pair in examined.obligations],
-        "reversible": examined.reversible,
         "seconds": round(examined.seconds, 4),
     }
 
@@ -132,4 +131,4 @@ def _from_json(entry: Mapping[str, Any]) -> Examined:
     if text is not None:
         (rule,) = parse_rules(Source("proofs", text)).rules
     obligations = tuple((str(name), str(statement)) for name, statement in entry["obligations"])
-    return Examined(rule, str(entry["status"]), obligations, bool(entry["reversible"]), float(entry["seconds"]))
+    return Examined(rule, str(entry["status"]), obligations, float(entry["seconds"]))

@@ -39,6 +39,24 @@ def rule_text(rule: RuleDecl) -> str:
     return "\n".join([*lines, *([whole] if len(whole) <= WIDTH else [f"  {left}", f"  => {right}"])]) + "\n"
 
 
+def sides_text(rule: RuleDecl) -> str:
+    """Both sides on one line, local names put in."""
+    made = dict(rule.definitions)
+
+    def written(expr: GraphExpr) -> GraphExpr:
+        match expr:
+            case Name(name) if name in made:
+                return written(made[name])
+            case GraphCall(arguments=arguments):
+                return replace(expr, arguments=tuple(map(written, arguments)))
+            case GraphView(operand):
+                return replace(expr, operand=written(operand))
+        return expr
+
+    left, right = (", ".join(graph_text(written(expr)) for expr in side) for side in (rule.left, rule.right))
+    return f"{left} => {right}"
+
+
 def _definitions(rule: RuleDecl) -> Iterator[str]:
     """`r1 = …` for each local name; one line for those of the results of one call."""
     waiting: list[str] = []
@@ -124,14 +142,18 @@ def named(rule: RuleDecl) -> RuleDecl:
     definitions: list[tuple[str, GraphExpr]] = []
     for expr in wanted:
         value = _with_names(expr, names)
-        for result in range(expr.results if isinstance(expr, GraphCall) else 1):
+        for old, new in zip(_results(expr), _results(value), strict=True):
             name = next(made for number in range(1, 100) if (made := f"{LOCAL}{number}") not in taken)
             taken.add(name)
-            whole = isinstance(expr, GraphView)
-            definitions.append((name, value if whole else replace(value, result=result)))  # type: ignore[type-var]
-            names[expr if whole else replace(expr, result=result)] = name  # type: ignore[type-var]
+            definitions.append((name, new))
+            names[old] = name
     left, right = (tuple(_with_names(expr, names) for expr in side) for side in (rule.left, rule.right))
     return replace(rule, definitions=tuple(definitions), left=left, right=right)
+
+
+def _results(expr: GraphExpr) -> list[GraphExpr]:
+    """A call as each of its results; a view as it is."""
+    return [replace(expr, result=place) for place in range(expr.results)] if isinstance(expr, GraphCall) else [expr]
 
 
 def _repeated(rule: RuleDecl) -> list[GraphExpr]:
@@ -159,7 +181,7 @@ def _maximal(repeated: list[GraphExpr], rule: RuleDecl) -> list[GraphExpr]:
     """Those of the repeated expressions that are read at several places, not only inside another one that is."""
     kept: list[GraphExpr] = []
     for expr in reversed(repeated):
-        names = {other: "" for other in kept}
+        names = dict.fromkeys(kept, "")
         places = [*rule.left, *rule.right, *kept]
         if sum(_places(one, expr, names) for one in places) > 1:
             kept.append(expr)

@@ -8,6 +8,7 @@ derive is dropped. So no rule of the outcome is derived from the others within t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,8 +19,8 @@ from ..derivation.derivability import DEFAULT, Bound, Derivability
 from .canonical_rule import canonical_rule, rule_digest
 from .examination import Examined, operators
 
-BATCH = 24
-"""Candidates that are proved at the same time. One that another of them derives is proved in vain."""
+BATCH = 32
+"""Candidates that are proved at the same time."""
 
 Examine = Callable[[Sequence[RuleDecl]], Iterable[Examined]]
 """Examines rules, in their order."""
@@ -54,14 +55,26 @@ class Selection:
     open: list[RuleDecl] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
-    def run(self, candidates: Mapping[str, Sequence[RuleDecl]], known: Collection[tuple[RuleDecl, bool]]) -> list[Kept]:
-        """The rules that are kept of candidates by theme. `known` rules are there already, each with whether it holds
-        in both directions; they are used and not returned."""
+    def run(
+        self,
+        candidates: Mapping[str, Sequence[RuleDecl]],
+        known: Collection[RuleDecl] = (),
+        always: Sequence[tuple[str, RuleDecl]] = (),
+    ) -> list[Kept]:
+        """The rules that are kept of candidates by theme. `known` ones are proved already: used and not returned.
+
+        Rules in `always`, each with its theme, are kept whatever derives them. All of them have to be true.
+        """
         derivability = Derivability(self.library, self.commutative)
-        for rule, reversible in known:
-            derivability.add(rule, reversible=reversible)
+        for rule in known:
+            derivability.add(rule)
+        first = [
+            Kept(theme, examined)
+            for (theme, _), examined in zip(always, self.examine([rule for _, rule in always]), strict=True)
+        ]
+        known_count = derivability.count
         kept = self._forward(self._ordered(candidates), derivability)
-        return self._backward(kept, derivability)
+        return [*first, *self._backward(kept, derivability, known_count)]
 
     def _ordered(self, candidates: Mapping[str, Sequence[RuleDecl]]) -> list[tuple[str, RuleDecl]]:
         """Distinct candidates in order of proof."""
@@ -74,55 +87,74 @@ class Selection:
         return [one for _, one in sorted(distinct.items(), key=lambda entry: (_order(entry[1][1]), entry[0]))]
 
     def _forward(self, ordered: Sequence[tuple[str, RuleDecl]], derivability: Derivability) -> list[Kept | None]:
-        """Every rule that is not derived when it is its turn, by its number; None for those known before."""
+        """Every rule that is not derived when it is its turn, by its number; None for others that are used.
+
+        Candidates wait to be proved together, and are used for derivations meanwhile: what needs one of them is looked
+        at again when they are proved, and so are those behind it.
+        """
         kept: list[Kept | None] = [None] * derivability.count
-        pending: list[tuple[str, RuleDecl]] = []
-        for done, (theme, rule) in enumerate(ordered):
-            self.progress("derived or proved", done, len(ordered))
-            if self._is_derived(rule, derivability):
+        dead: set[int] = set()
+        waiting: dict[int, tuple[str, RuleDecl]] = {}
+        todo = deque(ordered)
+        again: list[tuple[str, RuleDecl]] = []
+        while todo or waiting:
+            if not todo or len(waiting) == BATCH:
+                self._prove(waiting, derivability, kept, dead)
+                waiting.clear()
+                todo.extendleft(reversed(again))
+                again.clear()
                 continue
-            pending.append((theme, rule))
-            if len(pending) == BATCH:
-                self._prove(pending, derivability, kept)
-                pending = []
-        self._prove(pending, derivability, kept)
+            self.progress("derived or proved", len(ordered) - len(todo) - len(again), len(ordered))
+            theme, rule = todo.popleft()
+            steps = derivability.derive(rule, self.bound, dead)
+            if steps is None:
+                waiting[derivability.add(rule)] = theme, rule
+                kept.append(None)
+            elif any(step.number in waiting for step in steps):
+                again.append((theme, rule))
+            else:
+                self._count("derived")
         return kept
 
-    def _is_derived(self, rule: RuleDecl, derivability: Derivability) -> bool:
-        derived = derivability.derive(rule, self.bound) is not None
-        if derived:
-            self._count("derived")
-        return derived
-
     def _prove(
-        self, pending: Sequence[tuple[str, RuleDecl]], derivability: Derivability, kept: list[Kept | None]
+        self,
+        waiting: Mapping[int, tuple[str, RuleDecl]],
+        derivability: Derivability,
+        kept: list[Kept | None],
+        dead: set[int],
     ) -> None:
-        """Keeps those of the pending candidates that are proved and not derived from those before them."""
-        outcomes = self.examine([rule for _, rule in pending])
-        for (theme, rule), examined in zip(pending, outcomes, strict=True):
+        """Keeps those that are proved, in the form that was, unless those before it derive that."""
+        outcomes = self.examine([rule for _, rule in waiting.values()])
+        dead.update(waiting)
+        for (theme, rule), examined in zip(waiting.values(), outcomes, strict=True):
             self._count("examined")
             self.seconds.append(examined.seconds)
             if examined.rule is None:
                 self._count(examined.status)
                 (self.refuted if examined.status == "refuted" else self.open).append(rule)
-            elif not (self._is_derived(rule, derivability) or self._is_derived(examined.rule, derivability)):
+            elif derivability.derive(examined.rule, self.bound, dead) is not None:
+                self._count("derived")
+            else:
                 self._count(examined.status)
-                derivability.add(examined.rule, reversible=examined.reversible)
+                derivability.add(examined.rule)
                 kept.append(Kept(theme, examined))
 
-    def _backward(self, kept: Sequence[Kept | None], derivability: Derivability) -> list[Kept]:
-        """The rules without those that the others derive, looked at from the largest one on."""
+    def _backward(self, kept: Sequence[Kept | None], derivability: Derivability, known: int) -> list[Kept]:
+        """The rules without those that the others derive, looked at from the largest one on.
+
+        The first `known` rules may be used, and candidates that were not kept may not.
+        """
         numbers = [number for number, one in enumerate(kept) if one is not None]
         self.counts["kept"] = len(numbers)
         numbers.sort(key=lambda number: _order(_rule(kept[number])), reverse=True)
-        dropped: set[int] = set()
+        dropped: set[int] = {number for number in range(len(kept)) if kept[number] is None and number >= known}
         for done, number in enumerate(numbers):
             self.progress("minimised", done, len(numbers))
             if derivability.derive(_rule(kept[number]), self.bound, without={*dropped, number}) is not None:
                 dropped.add(number)
-        self.counts["dropped"] = len(dropped)
+        self.counts["dropped"] = sum(number in dropped for number in numbers)
         found = [one for number, one in enumerate(kept) if one is not None and number not in dropped]
-        self.counts["rules"] = len(found)
+        self.counts["minimal"] = len(found)
         return found
 
     def _count(self, what: str) -> None:
@@ -134,13 +166,13 @@ def _rule(kept: Kept | None) -> RuleDecl:
     return kept.rule
 
 
-def _order(rule: RuleDecl) -> tuple[int, int, int, int]:
-    """Few operators first, then few outputs, then many sizes and inputs."""
+def _order(rule: RuleDecl) -> tuple[int, int, int, int, int]:
+    """Few operators first, then few outputs, then many sizes and inputs, and the smaller side on the right."""
     sizes = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)}
-    return operators(rule), len(rule.left), -len(sizes), -len(rule.inputs)
+    return operators(rule), len(rule.left), -len(sizes), -len(rule.inputs), operators(replace(rule, left=()))
 
 
-def renamed(kept: Iterable[Kept], names: Mapping[int, str]) -> Iterator[Kept]:
-    """The rules under other names, by their positions."""
-    for place, one in enumerate(kept):
-        yield Kept(one.theme, replace(one.examined, rule=replace(one.rule, name=names[place])))
+def renamed(kept: Iterable[Kept], names: Iterable[str]) -> Iterator[Kept]:
+    """The rules under other names."""
+    for one, name in zip(kept, names, strict=True):
+        yield Kept(one.theme, replace(one.examined, rule=replace(one.rule, name=name)))
