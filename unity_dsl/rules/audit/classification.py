@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -14,10 +14,12 @@ from ...index.library import Library
 from ...prove.answer import Proved, Refuted
 from ...prove.conditions.condition_evidence import Undefined
 from ...prove.conditions.condition_search import Found
+from ...prove.normal_form.step_limit import OutOfSteps
 from ...prove.refutation.counterexample import counterexample_table
 from ...prove.refutation.numeric_run import Difference
 from ...syntax.diagnostic import InputError
-from ...syntax.parse_rules import RuleDecl
+from ...syntax.parse_rules import RuleDecl, parse_rules
+from ...syntax.span import Source
 from ..rulebook import Verdict, answers, difference_text, reason_text
 from ..wellformed import check_rule
 from .file_rules import FileRule, RuleFile
@@ -73,6 +75,8 @@ def classify(rule: FileRule, reading: Reading, library: Library) -> Finding:
         checked = check_rule(translated.rule, library)
     except NoReading as reason:
         return Finding(rule.name, Status.UNSUPPORTED, (), str(reason))
+    except OutOfSteps as reason:
+        return Finding(rule.name, Status.UNSUPPORTED, (), f"its sizes are not solved: given up after {reason}")
     except Contradiction as reason:
         return Finding(rule.name, Status.REFUTED, (), f"at no sizes do both sides have shapes: {reason}")
     except InputError as error:
@@ -120,6 +124,19 @@ def _table(answer: object, rule: RuleDecl, library: Library) -> str:
     """A counterexample, run once more."""
     found: Difference | None = answer.counterexample if isinstance(answer, Refuted) else None
     return "" if found is None else counterexample_table(found, rule, library)
+
+
+def true_rules(found: Iterable[Finding]) -> Iterator[RuleDecl]:
+    """The rules that are proved, with the conditions that they need; one for each alternative of a condition."""
+    for finding in found:
+        if finding.status in (Status.PROVED, Status.PROVED_WITH_CONDITIONS):
+            alternatives = (finding.conditions,)
+            if len(finding.conditions) == 1:
+                alternatives = tuple(tuple(one.split(" and ")) for one in finding.conditions[0].split(" or "))
+            for conditions in alternatives:
+                head, _, rest = finding.text.partition("\n")
+                where = f"  where {', '.join(conditions)}\n" if conditions else ""
+                yield from parse_rules(Source(finding.name, f"{head}\n{where}{rest}")).rules
 
 
 # ---------------------------------------------------------------------------------------------- a file
