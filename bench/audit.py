@@ -2,21 +2,22 @@
 
 Each file under the usual reading of its operators, whose wrong rules are kept with their counterexamples, and under
 others, of which the counts are kept. From the results docs/audit.md is written. The files are looked for in
-$UNITY_DSL_DATA, or in ../shared/data beside the checkout.
+$UNITY_DSL_DATA, or in ../shared/data beside the checkout. An interrupted run keeps the audits that it finished.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from measure import write_results
+from measure import RESULTS, write_results
 
-from unity_dsl.report.audit_page import audit_page, load_audits
+from unity_dsl.report.audit_page import USUAL, audit_page, load_audits
 from unity_dsl.rules.audit.classification import Finding, Status, findings
 from unity_dsl.rules.audit.formats import FORMATS
 from unity_dsl.rules.audit.reading import chosen_reading
@@ -37,15 +38,24 @@ PROCESSES = 2
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=FILES, help="one of the two files")
+    parser.add_argument("--usual", action="store_true", help="the usual reading only")
     options = parser.parse_args()
     folder = Path(os.environ.get("UNITY_DSL_DATA", ROOT.parent / "shared" / "data"))
     for name, (file, readings) in FILES.items():
-        if options.only in (None, name):
-            audits = {reading or "usual": audited(folder / file, reading.split()) for reading in readings}
-            write_results(name, f"unityc rules audit {file}", audits)
-            for reading, audit in audits.items():
-                print(f"{file}, {reading}: {audit['counts']}, {audit['seconds']} s")
-    (ROOT / "docs" / "audit.md").write_text(audit_page(load_audits(ROOT / "bench" / "results")), encoding="utf-8")
+        for reading in readings if options.only in (None, name) else ():
+            if not reading or not options.usual:
+                audit = audited(folder / file, reading.split())
+                print(f"{file}, {reading or 'usual'}: {audit['counts']}, {audit['processor_seconds']} s", flush=True)
+                kept = {**known(name), reading or USUAL: audit}
+                order = [one or USUAL for one in readings]
+                write_results(name, f"unityc rules audit {file}", {one: kept[one] for one in order if one in kept})
+    (ROOT / "docs" / "audit.md").write_text(audit_page(load_audits(RESULTS)), encoding="utf-8")
+
+
+def known(name: str) -> dict[str, Any]:
+    """The audits of a file by reading, as they were written last."""
+    path = RESULTS / f"{name}.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))["seconds"]) if path.exists() else {}
 
 
 def audited(path: Path, readings: list[str]) -> dict[str, Any]:
@@ -61,11 +71,11 @@ def audited(path: Path, readings: list[str]) -> dict[str, Any]:
         "processes": PROCESSES,
         "counts": {str(status): counts[status] for status in Status},
         "reading": reading.texts,
-        "rules": [kept(finding) for finding in found if finding.status is not Status.PROVED],
+        "rules": [told(finding) for finding in found if finding.status is not Status.PROVED],
     }
 
 
-def kept(finding: Finding) -> dict[str, object]:
+def told(finding: Finding) -> dict[str, object]:
     return {**finding.summary(), "text": finding.text, "counterexample": finding.counterexample}
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 SYSTEMS = {"audit_taso": "TASO", "audit_unity": "Unity"}
 FILES = {"TASO": "`graph_subst.pb`, 133 rules", "Unity": "`graph_subst_3_v2.json`, 640 rules"}
+USUAL = "usual"
+"""The name of the reading that is taken if no other is asked for."""
 HEAD = """\
 <!-- Written by `python bench/audit.py` from bench/results/audit_*.json; do not edit. -->
 
@@ -40,9 +42,9 @@ def load_audits(results: Path) -> dict[str, Mapping[str, Any]]:
 
 def audit_page(audits: Mapping[str, Mapping[str, Any]]) -> str:
     """The page as Markdown; `audits` are those of `load_audits`."""
-    parts = [HEAD, _counts_table({system: readings["usual"] for system, readings in audits.items()})]
+    parts = [HEAD, _counts_table({system: readings[USUAL] for system, readings in audits.items()})]
     for system, readings in audits.items():
-        usual = readings["usual"]
+        usual = readings[USUAL]
         parts += [f"## {system}\n\n{FILES[system]}.\n", _reading_table(usual["reading"])]
         parts += [_wrong(rule) for rule in usual["rules"] if rule["status"] in ("proved_with_conditions", "refuted")]
         parts += _unbound([rule for rule in usual["rules"] if rule["status"] == "unbound"])
@@ -85,12 +87,12 @@ def _other_readings(readings: Mapping[str, Any], usual: Mapping[str, str]) -> st
     lines.append("| -- | --: | --: | --: | --: |")
     for name, audit in readings.items():
         counts = [audit["counts"][one] for one in ("proved", "proved_with_conditions", "refuted", "not_proved")]
-        label = "as above" if name == "usual" else " ".join(f"`--reading {one}`" for one in name.split())
+        label = "as above" if name == USUAL else " ".join(f"`--reading {one}`" for one in name.split())
         lines.append(f"| {label} | {' | '.join(map(str, counts))} |")
     meanings = {
         f"`{kind}`": audit["reading"][kind]
         for name, audit in readings.items()
-        for kind in (one.partition("=")[0] for one in name.split() if name != "usual")
+        for kind in (one.partition("=")[0] for one in name.split() if name != USUAL)
         if audit["reading"][kind] != usual[kind]
     }
     lines += ["", *(f"- {kind}: {text}." for kind, text in meanings.items())]

@@ -12,7 +12,7 @@ from tests.prove.evaluator.truth import Truth, judge
 from tests.published import TASO, UNITY, published
 from tests.rules.audit.readings import library_of_format, reading_of
 from tests.sampling import SAMPLE, of_the_day
-from unity_dsl.report.audit_page import audit_page, load_audits
+from unity_dsl.report.audit_page import USUAL, audit_page, load_audits
 from unity_dsl.rules.audit.classification import Status, classify, true_rules
 from unity_dsl.rules.audit.rule_file import read_rule_file
 
@@ -28,7 +28,7 @@ def test_the_page_is_what_the_results_say(golden: Callable[[Path, str], None]) -
 
 def test_the_results_have_the_known_counts() -> None:
     audits = load_audits(RESULTS)
-    taso, unity = audits["TASO"]["usual"], audits["Unity"]["usual"]
+    taso, unity = audits["TASO"][USUAL], audits["Unity"][USUAL]
     assert sum(taso["counts"].values()) == 133 and sum(unity["counts"].values()) == 640
     assert taso["counts"]["not_proved"] == taso["counts"]["unsupported"] == unity["counts"]["not_proved"] == 0
     assert [rule["name"] for rule in taso["rules"]] == [*UNSOUND]
@@ -40,7 +40,7 @@ def test_the_results_have_the_known_counts() -> None:
 def test_rules_of_the_day_are_answered_as_recorded(name: str, results: str) -> None:
     """And what is proved of them is equal at random sizes, those of 1 and unequal parts among them."""
     file = read_rule_file(published(name))
-    recorded = json.loads((RESULTS / f"{results}.json").read_text())["seconds"]["usual"]["rules"]
+    recorded = json.loads((RESULTS / f"{results}.json").read_text())["seconds"][USUAL]["rules"]
     known = {rule["name"]: rule["status"] for rule in recorded}
     library, reading = library_of_format(file.format), reading_of(file)
     interesting = [rule for rule in file.rules if known.get(rule.name, "") not in ("", "unbound")]

@@ -130,7 +130,7 @@ def true_rules(found: Iterable[Finding]) -> Iterator[RuleDecl]:
     """The rules that are proved, with the conditions that they need; one for each alternative of a condition."""
     for finding in found:
         if finding.status in (Status.PROVED, Status.PROVED_WITH_CONDITIONS):
-            alternatives = (finding.conditions,)
+            alternatives: tuple[tuple[str, ...], ...] = (finding.conditions,)
             if len(finding.conditions) == 1:
                 alternatives = tuple(tuple(one.split(" and ")) for one in finding.conditions[0].split(" or "))
             for conditions in alternatives:
