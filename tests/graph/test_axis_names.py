@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from unity_dsl.graph.axis_names import common_name
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
@@ -92,6 +93,16 @@ def test_names_of_plans(pins: str, names: list[str], library: Library) -> None:
 def test_axes_that_do_the_same_are_told_apart(degrees: tuple[int, ...], names: list[str], library: Library) -> None:
     found = plan(library, degrees, "", MODEL, "data_parallel").mesh
     assert [axis.name for axis in found.axes] == names and found.degrees == degrees
+    every = tuple(range(len(names)))
+    assert common_name(every, found) == "data"
+    assert all(common_name(axes, found) is None for axes in (every[:1], every[::-1]))
+
+
+def test_other_axes_have_no_common_name() -> None:
+    axes = [MeshAxis(name, 2) for name in ("data_outer", "tensor", "data_inner", "a", "b")]
+    mesh = Mesh(tuple(axes))
+    assert common_name((0, 2), mesh) == "data"
+    assert all(common_name(chosen, mesh) is None for chosen in ((0,), (0, 1), (0, 1, 2), (1,), (3, 4)))
 
 
 def test_experts_lie_where_the_batch_is_divided(library: Library) -> None:

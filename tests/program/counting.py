@@ -8,8 +8,10 @@ from pathlib import Path
 from unity_dsl.emit.rank_comparison import load_program
 
 
-def count_collectives(rank: int, ranks: int, program: str, bucket_bytes: int) -> tuple[Counter[str], Counter[str]]:
-    """Names of collectives over more than a scalar, in the forward and in the backward pass."""
+def count_collectives(
+    rank: int, ranks: int, program: str, bucket_bytes: int, freed: bool = False
+) -> tuple[Counter[str], Counter[str]]:
+    """Names of collectives over more than a scalar, forwards and backwards; `freed` says so of gathered weights."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,7 +22,9 @@ def count_collectives(rank: int, ranks: int, program: str, bucket_bytes: int) ->
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
             namespace, _, name = func._schema.name.partition("::")
-            tensors = [a for a in args if isinstance(a, torch.Tensor)]
+            tensors = [
+                a for a in [*args, *(args[0] if isinstance(args[0], list) else [])] if isinstance(a, torch.Tensor)
+            ]
             if namespace == "_c10d_functional" and name != "wait_tensor" and any(t.numel() > 1 for t in tensors):
                 self.found[name.removesuffix("_")] += 1
             return func(*args, **(kwargs or {}))
@@ -28,6 +32,8 @@ def count_collectives(rank: int, ranks: int, program: str, bucket_bytes: int) ->
     with load_program(Path(program)) as module:
         model = module.Model(module.build_mesh("cpu"), bucket_bytes=bucket_bytes)
         model.initialise(0)
+        if freed:
+            model.gathered.freed = True
         batch = {}
         for name, spec in module.INPUTS.items():
             if spec.integer_range is None:

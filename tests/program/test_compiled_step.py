@@ -71,7 +71,13 @@ def batch(step: int) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "choices"), [(1, {}), (2, {"strategy": "data_parallel"}), (2, {"pins": ("table=S0", "layer.w=S1")})]
+    ("ranks", "choices"),
+    [
+        (1, {}),
+        (2, {"strategy": "data_parallel"}),
+        (2, {"pins": ("table=S0", "layer.w=S1")}),
+        (2, {"strategy": "data_parallel", "pins": ("layer.w=S0",)}),  # gathered
+    ],
 )
 def test_a_compiled_step_is_the_step(
     compile_program: Compile, pool: RankPool, ranks: int, choices: dict[str, Any]

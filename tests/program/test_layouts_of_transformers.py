@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.resources import folder
 
 from .counting import count_collectives
 
@@ -70,15 +71,17 @@ def test_megatron_can_be_pinned(compile_program: Compile, pool: RankPool) -> Non
 
 
 def test_fsdp_can_be_pinned(compile_program: Compile, pool: RankPool) -> None:
-    """Weights stored in slices, activations divided by batch: one gather and one scatter per weight."""
+    """Weights stored in slices, activations divided by batch: one gather of all, and one scatter per weight."""
     weights = ("gain1", "bias1", "wq", "wk", "wv", "wo", "gain2", "bias2", "w1", "w2")
     activations = ("n1", "q", "k", "v", "p", "a", "o", "r", "n2", "g", "y")
     pins = [*(f"{name}=S0" for name in (*weights, *activations)), "loss=P"]
     out = compile_program(LAYER.format(b=4, s=16, d=32), devices=2, machine="dgx-a100", pins=pins)
     assert check(out, pool=pool).ok
     forward, backward = pool.run(count_collectives, str(out), 0, ranks=2)[0]
-    assert forward == Counter(all_gather_into_tensor=len(weights))
+    assert forward == Counter(all_gather_into_tensor_coalesced=1)
     assert backward == Counter(reduce_scatter_tensor=len(weights))
+    _, bucketed = pool.run(count_collectives, str(out), 1 << 24, ranks=2)[0]
+    assert bucketed == Counter(reduce_scatter_tensor=1)
 
 
 def test_data_parallel_reduces_each_gradient_once(compile_program: Compile, pool: RankPool) -> None:
@@ -89,3 +92,40 @@ def test_data_parallel_reduces_each_gradient_once(compile_program: Compile, pool
     assert backward == Counter(all_reduce=10)
     _, bucketed = pool.run(count_collectives, str(out), 1 << 24, ranks=2)[0]
     assert bucketed == Counter(all_reduce=1)
+
+
+def bert(compile_program: Compile, pins: list[str], strategy: str = "auto") -> str:
+    """The small one, of two layers, on two ranks."""
+    model = folder("examples") / "bert_large.udl"
+    return str(compile_program(model, preset="small", devices=2, machine="dgx-a100", pins=pins, strategy=strategy))
+
+
+def test_megatron_of_bert_sums_twice_a_layer(compile_program: Compile, pool: RankPool) -> None:
+    """Shoeybi et al. 2019, section 3: two all-reduces forward and two backward, and none of gradients."""
+    heads = [f"layer.attn.{name}" for name in ("query", "key", "value")]
+    pins = [f"{name}.{weight}=S0" for name in (*heads, "layer.ff.up") for weight in ("w", "bias")]
+    pins += [f"{name}.linear_1=S2" for name in (*heads, "layer.ff.up")]
+    pins += [
+        f"{name}.{end}" for name in ("layer.attn.out", "layer.ff.down") for end in ("w=S1", "linear_1=P", "bias=I")
+    ]
+    pins += [f"{name}=I" for name in ("x", "layer.attn.out", "layer.ff.down", "layer.ln_*", "layer.add_*")]
+    out = bert(compile_program, pins)
+    forward, backward = pool.run(count_collectives, out, 0, ranks=2)[0]
+    assert forward == backward == Counter(all_reduce=2 * 2)
+
+
+def test_fsdp_of_bert_gathers_once_a_layer(compile_program: Compile, pool: RankPool) -> None:
+    """Zhao et al. 2023, section 3: an all-gather a unit, one more in the backward where weights are freed, and a
+    reduce-scatter. The units are the layers, what is before and behind them, and the table that both read.
+    """
+    stored = ("*.w", "*.bias", "*.gain", "token", "position", "segment", "token_bias")
+    out = bert(compile_program, [f"{name}=S0" for name in stored], "data_parallel")
+    for freed in (False, True):
+        forward, backward = pool.run(count_collectives, out, 1 << 24, freed, ranks=2)[0]
+        assert forward == Counter(all_gather_into_tensor_coalesced=2 + 2, all_gather_into_tensor=1)
+        scattered = backward.pop("reduce_scatter_tensor")
+        assert scattered == 1  # all gradients together fill no bucket
+        assert backward == (Counter(all_gather_into_tensor_coalesced=2 + 2) if freed else Counter())
+    weights = 2 * 16 + 14
+    _, backward = pool.run(count_collectives, out, 0, ranks=2)[0]
+    assert backward == Counter(reduce_scatter_tensor=weights)

@@ -32,10 +32,12 @@ from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.span import Source
 
+from ..graph.overlapping import CYCLIC, library_with
 from ..index.declare import declare
 from ..sampling import EVERYTHING, SAMPLE, of_the_day
 
 LIBRARY = load_library()
+CARDS = library_with(CYCLIC)
 TWO = Mesh((MeshAxis("a", 2),))
 NOTHING = TheoremFile({})
 PROVED_AGAIN = 16
@@ -107,6 +109,18 @@ def test_a_changed_function_is_another_theorem() -> None:
         (claim, *_) = claims_of(instantiate(found.operators["g"], [Shape((4,))], {}), found).of(Along("a"))
         keys.append(claim.key(claim.general, found))
     assert keys[0] == keys[1] != keys[2]
+
+
+def test_a_division_is_one_theorem_whoever_has_which_positions() -> None:
+    """But an axis that an extern operator declares is declared for slices by `partition` alone."""
+    softmax = make("softmax", (4, 8))
+    of_blocks, of_cards = (claims_of(softmax, CARDS).of(Along("c", by)) for by in ("partition", "cyclic"))
+    assert [claim.key(claim.general, CARDS) for claim in of_blocks] == [
+        claim.key(claim.general, CARDS) for claim in of_cards
+    ]
+    assert all(claim.key(claim.general, CARDS) in shipped_theorems().theorems for claim in of_cards)
+    (top,) = claims_of(make("top_k", (4, 8), count=2), CARDS).of(Along("b0", "cyclic"))
+    assert not top.declared
 
 
 # ---------------------------------------------------------------------------------------------- what is kept

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from unity_dsl.graph.declared_slices import is_cut
 from unity_dsl.graph.layout import Invariant, Partial, Replicate, Shard
 from unity_dsl.graph.plan import PlannedGraph, PlannedSegment
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.search.layout_pins import parse_pin
+from unity_dsl.search.layout_pins import parse_pin, without_unnamed_cuts
 from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.diagnostic import Diagnostic, InputError
 
+from ..graph.overlapping import CYCLIC, STRIDED, library_with
 from .conftest import FOUR, TWO, Build
+
+LIBRARY = load_library()
 
 MODEL = """
 model m[n = 1]
@@ -122,3 +127,20 @@ def test_pins_that_do_not_fit_together(library: Library, build: Build) -> None:
         search(build(text), TWO, load_machine("local"), library, pins=pins)
     assert raised.value.diagnostic.code == "E307"
     assert "v_1" in raised.value.diagnostic.message
+
+
+def test_ways_to_cut_are_searched_where_a_pin_names_them(build: Build) -> None:
+    """Others make no plan cheaper. Ops that hold what operators read around an axis are searched in any case."""
+    own = library_with(CYCLIC, CYCLIC.replace("cyclic", "cards"), STRIDED)
+    halos = {"halo", "strided"}
+    for pins, cuts in (
+        ({}, set()),
+        ({"v": parse_pin("v=S0")[1]}, set()),
+        ({"v": parse_pin("v=cards(0)")[1]}, {"cards"}),
+    ):
+        kept = without_unnamed_cuts(own, pins)
+        assert {name for name, found in kept.parallels.items() if is_cut(found)} == {"partition"} | halos | cuts
+    assert without_unnamed_cuts(LIBRARY, {}) is LIBRARY
+    model, machine = build(MODEL), load_machine("summit")
+    for mesh in (TWO, FOUR):
+        assert search(model, mesh, machine, own).cost == search(model, mesh, machine, LIBRARY).cost

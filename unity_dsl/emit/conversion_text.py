@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from ..graph.axis_names import common_name
 from ..graph.collective_steps import Step, StepKind
 from ..graph.layout import PARTITION, Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from ..graph.layout_conversion import Conversion, Conversions
@@ -227,7 +228,7 @@ class Collectives:
         return [self.mesh.axes[axis].name for axis in axes]
 
     def _axis_names(self, axes: Sequence[int]) -> str:
-        return _joined(self._axes(axes))
+        return axis_word(axes, self.mesh)
 
 
 def _extents(step: Step, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
@@ -244,17 +245,20 @@ def _extents(step: Step, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 def conversion_name(source: Layout, target: Layout, mesh: Mesh) -> str:
     """What happens, by mesh axes: `replicate_a`, `gather_0_b`, `reduce_a_and_partition_1_b`."""
     verbs = [
-        (_verb(before, after), mesh.axes[axis].name)
+        (_verb(before, after), axis)
         for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
         if before != after
     ]
     return "_and_".join(
-        f"{verb}_{_joined([name for _, name in same])}" for verb, same in groupby(verbs, key=lambda pair: pair[0])
+        f"{verb}_{axis_word([axis for _, axis in same], mesh)}"
+        for verb, same in groupby(verbs, key=lambda pair: pair[0])
     )
 
 
-def _joined(names: Sequence[str]) -> str:
-    return ("" if all(len(name) == 1 for name in names) else "_").join(names)
+def axis_word(axes: Sequence[int], mesh: Mesh) -> str:
+    """Mesh axes in a name: `ab`, `data_tensor`, and `data` for `data_outer` and `data_inner`."""
+    names = [mesh.axes[axis].name for axis in axes]
+    return common_name(axes, mesh) or ("" if all(len(name) == 1 for name in names) else "_").join(names)
 
 
 def _verb(before: Kind, after: Kind) -> str:

@@ -7,62 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from ..graph.graph import Graph, Segment, Value
-from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Replicate
-from ..graph.layout_typing import Along, Configuration, Linearly, Uniformly
+from ..graph.layout import Invariant, Layout, Mesh, Replicate
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
 from ..index.library import Library
 from ..syntax.ast import Initialiser
-from ..syntax.span import Span
+from .comment_words import layout_word, loop_words, roles, where
 from .conversion_text import Collectives
+from .module_text import ModuleText, Repeat, Stored, name_constants
 from .operator_text import Place, operator_text
 from .program_names import Names, class_name, path
-from .source_lines import block, statement
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A parameter or buffer that a module holds: its name there, dotted where blocks name it."""
-
-    name: str
-    value: Value
-    layout: Layout
-    initialiser: Initialiser
-    trained: bool
-
-
-@dataclass
-class ModuleText:
-    """A class of the program: what it stores, the modules it repeats, its forward. A function if it `stores` nothing.
-
-    `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
-    so that it must know which iteration it is.
-    """
-
-    name: str
-    words: str
-    stored: list[Stored] = field(default_factory=list)
-    repeats: list[Repeat] = field(default_factory=list)
-    parameters: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    results: list[str] = field(default_factory=list)
-    sites: bool = False
-    constants: tuple[str, str] = ("PARAMETERS", "BUFFERS")
-    stores: bool = True
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """A ModuleList: per run of iterations with one plan, the class, the first iteration and how many there are.
-
-    Of a cond, the module `alone`.
-    """
-
-    name: str
-    count: int
-    runs: tuple[tuple[ModuleText, int, int], ...]
-    alone: bool = False
+from .source_lines import WIDTH, block, broken, statement
 
 
 @dataclass
@@ -74,6 +31,27 @@ class Copies:
     variables: dict[Layout, str]
     sources: dict[Layout, Layout] = field(default_factory=dict)
     parameter: bool = False
+
+
+@dataclass(frozen=True)
+class Gather:
+    """A weight, stored in slices, that is gathered by a conversion of parallel.py."""
+
+    held: Copies
+    layout: Layout
+    conversion: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.held.value.name}_{layout_word(self.layout)}"
+
+    @property
+    def pair(self) -> str:
+        return f"(parallel.{self.conversion}, {self.held.variables[self.held.produced]})"
+
+    @property
+    def layouts(self) -> str:
+        return f"{self.held.produced} -> {self.layout}"
 
 
 @dataclass
@@ -151,11 +129,15 @@ class ForwardText:
         return [self.before_updates(value, layout) for value, layout in wanted]
 
     def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
-        for step in steps:
-            if isinstance(step, PlannedNode):
-                self.node(step)
-            else:
-                self.segment(step)
+        """Operators one after the other; what several between two bodies gather comes before them."""
+        for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode)):
+            together = list(stretch)
+            self.gather(value for step in together if isinstance(step, PlannedNode) for value in step.node.arguments)
+            for step in together:
+                if isinstance(step, PlannedNode):
+                    self.node(step)
+                else:
+                    self.segment(step)
 
     # ------------------------------------------------------------------------------------------ updates
 
@@ -217,13 +199,37 @@ class ForwardText:
         name = self.names.fresh(f"{value.name}_{layout_word(layout)}")
         handle = f"{self.state}.sync" if found.deferred else f"{self.state}.groups"
         comment = f"{source} -> {layout}" if source.kinds else ""
-        if parameter and self.gathered_once.get(value.name) == layout:
-            self.program.gathered = True
-            code = f"{self.state}.gathered(parallel.{found.name}, {given}, {handle})"
-        else:
-            code = f"parallel.{found.name}({given}, {handle})"
-        self.module.lines += statement(f"{name} = {code}", comment)
+        self.module.lines += statement(f"{name} = parallel.{found.name}({given}, {handle})", comment)
         return name
+
+    def gather(self, values: Iterable[Value]) -> None:
+        """Those of these values that are weights which one operator reads gathered, all together."""
+        found: dict[str, list[Gather]] = {}
+        for value in values:
+            if (layout := self.gathered_once.get(value.name)) is not None and not self.detached:
+                held = self.held[value.name]
+                conversion = self.program.collectives.conversion(
+                    held.produced, layout, value.shape, value.bytes, gradient=True, parameter=True
+                )
+                assert conversion is not None, "its slices are gathered"
+                handle = f"{self.state}.{'sync' if conversion.deferred else 'groups'}"
+                found.setdefault(handle, []).append(Gather(held, layout, conversion.name))
+        for handle, gathers in found.items():
+            self.program.gathered = True
+            lines, names = self.module.lines, [self.names.fresh(gather.name) for gather in gathers]
+            pairs = f"[{', '.join(gather.pair for gather in gathers)}]"
+            targets = ", ".join(names) if 1 < len(names) < 4 else f"({', '.join(names)}{',' * (len(names) == 1)})"
+            if self.state != "self" and not self.module.gathers:
+                self.module.gathers = broken(f"return {pairs}")
+                pairs = "self.gathers()"
+            elif len(f"{targets} = {self.state}.gathered({pairs}, {handle})") > WIDTH:
+                variable = self.names.fresh("gathers")
+                lines += statement(f"{variable} = {pairs}")
+                pairs = variable
+            comment = ", ".join(dict.fromkeys(gather.layouts for gather in gathers))
+            lines += statement(f"{targets} = {self.state}.gathered({pairs}, {handle})", comment)
+            for gather, name in zip(gathers, names, strict=True):
+                gather.held.variables[gather.layout] = name
 
     # ------------------------------------------------------------------------------------------ operators
 
@@ -322,9 +328,9 @@ class ForwardText:
     def keep(self, segment: Segment, bodies: Sequence[tuple[ModuleText, int, int]]) -> None:
         """The modules of bodies that store something; others are functions."""
         if any(module.stores for module, _, _ in bodies):
-            self.module.repeats.append(
-                Repeat(segment.name, segment.count, tuple(bodies), alone=segment.predicate is not None)
-            )
+            repeat = Repeat(segment.name, segment.count, tuple(bodies), alone=segment.predicate is not None)
+            name_constants(repeat, self.program.modules, self.program.classes)
+            self.module.repeats.append(repeat)
         self.module.sites |= any(module.sites for module, _, _ in bodies)
 
     def body(self, step: PlannedSegment, run: Run, number: int) -> ModuleText:
@@ -335,10 +341,7 @@ class ForwardText:
         if segment.predicate is None:
             words += f".{run.first}" + (f" to {segment.name}.{last}" if run.count > 1 else "")
         stores = _stores(run.body.graph)
-        module = ModuleText(self.body_name(segment, stores), words, stores=stores)
-        if stores:
-            stem = module.name.upper()
-            module.constants = program.classes.fresh(f"{stem}_PARAMETERS"), program.classes.fresh(f"{stem}_BUFFERS")
+        module = ModuleText(self.body_name(step, number, stores), words, stores=stores)
         names = Names(("index",))
         parameters = [names.fresh(value.name) for value in segment.entry]
         parts = [names.fresh(series.part.name) for series in segment.sliced]
@@ -360,9 +363,11 @@ class ForwardText:
         program.modules.append(module)
         return module
 
-    def body_name(self, segment: Segment, stores: bool) -> str:
-        """A class's name, or that of a function, which no variable here may have."""
-        word, classes = segment.name.rpartition(".")[2], self.program.classes
+    def body_name(self, step: PlannedSegment, number: int, stores: bool) -> str:
+        """The name of a run's class, or that of a function, which no variable here may have."""
+        word, classes = step.segment.name.rpartition(".")[2], self.program.classes
+        if len(step.runs) > 1 and step.runs[number].count == 1:
+            word = {0: f"first_{word}", len(step.runs) - 1: f"last_{word}"}.get(number, word)
         if stores:
             return classes.fresh(class_name(word))
         name = classes.fresh(f"{word}_body")
@@ -385,7 +390,7 @@ class ForwardText:
         segment, once = step.segment, run.count == 1
         lines = self.module.lines
         modules = path("self", segment.name, "_modules")
-        words = f"{where(segment.span)}{_loop_words(segment)}"
+        words = f"{where(segment.span)}{loop_words(segment)}"
         counted = bool(segment.sliced or (module.sites and not module.stores))
         variable = str(run.first)
         if not once:
@@ -395,6 +400,7 @@ class ForwardText:
             first, last = ("" if run.first == 0 else f"{run.first}, "), run.first + run.count
             bounds = "" if run.count == segment.count else f"[{run.first}:{last}]"
             over = f"{modules}{bounds}" if module.stores else f"range({first}{last})"
+            over = f"{self.state}.gathered.ahead({over})" if module.gathers else over
             lines += statement(f"for {variable if module.stores or counted else '_'} in {over}:", words)
         called = module.name if not module.stores else f"{modules}[{run.first}]" if once else variable
         given = [*(passed.current if once else passed.carried), *(f"{part}[{variable}]" for part in passed.parts)]
@@ -440,47 +446,6 @@ def _stores(graph: Graph) -> bool:
     return bool(graph.weights or graph.buffers) or any(map(_stores, inner))
 
 
-def _loop_words(segment: Segment) -> str:
-    if not segment.sliced:
-        return f"repeat {segment.count} as {segment.name}"
-    parts = (f"{series.part.name} in {series.whole.name} along {series.dim}" for series in segment.sliced)
-    return f"scan {', '.join(parts)} as {segment.name}"
-
-
-# ---------------------------------------------------------------------------------------------- words
-
-
 def without_copies(layout: Layout) -> Layout:
     """A value without gradient has no cotangent, so a copy for each device is the same as one logical tensor."""
     return Layout(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds))
-
-
-def layout_word(layout: Layout) -> str:
-    """A layout as the end of a name: `R,S0` is `rs0`, a user's cut is its name and the dimension."""
-    words = (
-        f"{kind.by}{kind.dim}" if isinstance(kind, Cut) and kind.by != PARTITION else kind for kind in layout.kinds
-    )
-    word = "".join(map(str, words)).lower()
-    return word or "i"
-
-
-def where(span: Span | None) -> str:
-    """`bert.udl:41  `: the file without its folders, and the line."""
-    if span is None:
-        return ""
-    file = span.source.name.replace("\\", "/").rpartition("/")[2]
-    return f"{file}:{span.line}  "
-
-
-def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> str:
-    """What each mesh axis does for an operator: `: b along a, copies along b`; nothing where all is Invariant."""
-    words = []
-    for axis, role in zip(mesh.axes, configuration, strict=True):
-        match role:
-            case Along():
-                words.append(f"{role} along {axis.name}")
-            case Uniformly(kind=Replicate()):
-                words.append(f"copies along {axis.name}")
-            case Linearly(operands=positions):
-                words.append(f"terms of {' and '.join(operands[i] for i in positions)} along {axis.name}")
-    return f": {', '.join(words)}" if words else ""

@@ -54,6 +54,14 @@ def named_axes(graph: PlannedGraph, mesh: Mesh) -> Mesh:
     return Mesh(tuple(axes))
 
 
+def common_name(axes: Sequence[int], mesh: Mesh) -> str | None:
+    """`data` for `data_outer` and `data_inner`: what all axes that do the same are called together, in mesh order."""
+    stems = [axis.name.rpartition("_")[0] for axis in mesh.axes]
+    stem = stems[axes[0]]
+    same = [axis for axis, found in enumerate(stems) if found == stem]
+    return stem if stem in _NAMES and list(axes) == same else None
+
+
 def _name(done: Counter[str]) -> str | None:
     enough = CLEAR * done.total()
     fitting = (name for name, those in _NAMES.items() if sum(done[what] for what in those) >= enough)

@@ -24,19 +24,47 @@ Indices = np.ndarray
 
 def is_cut(declaration: ParallelDecl) -> bool:
     """Whether a parallel op cuts one dimension of its input into slices along its device axis."""
+    return why_no_cut(declaration) is None
+
+
+@lru_cache(maxsize=256)
+def why_no_cut(declaration: ParallelDecl) -> str | None:
+    """What keeps a parallel op from cutting the dimension whose number it is given, in words; None if it does.
+
+    It is of the form `name[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]` where `rank(f) == dim`.
+    """
     if len(declaration.inputs) != 1 or len(declaration.outputs) != 1 or len(declaration.statements) != 1:
-        return False
+        return f"`{declaration.name}` does not make one tensor of one"
     outer, inner = declaration.outputs[0].dims, declaration.inputs[0].dims
     if not outer or not outer[0].device or any(dim.device for dim in (*outer[1:], *inner)):
+        return f"`{declaration.name}` does not put one device axis first: `[@p, f.., e, g..]`"
+    if [dim.rest for dim in inner] != [True, False, True] or [dim.rest for dim in outer[1:]] != [True, False, True]:
+        return f"`{declaration.name}` does not cut one dimension among others: `[f.., d, g..]`"
+    major, _, minor = inner
+    if [outer[1].name, outer[3].name] != [major.name, minor.name]:
+        return f"`{declaration.name}` changes the order of the other dimensions"
+    if not any(_numbers_dimension(condition, major.name, declaration) for condition in declaration.conditions):
+        return f"`{declaration.name}` is not given the number of the dimension: `where rank({major.name}) == dim`"
+    if not isinstance(declaration.statements[0].value, Read):
+        return f"`{declaration.name}` does not give the devices elements of its input as they are"
+    return None
+
+
+def _numbers_dimension(condition: Expr, group: str, declaration: ParallelDecl) -> bool:
+    """Whether it reads `rank(group) == attribute`."""
+    if not isinstance(condition, Apply) or condition.function != "==":
         return False
-    value = declaration.statements[0].value
-    return isinstance(value, Read) and len(outer) == len(inner) + 1 and cut_dimension(declaration) is not None
+    free = {attribute.name for attribute in declaration.attributes if attribute.default is None}
+    for rank, number in (condition.arguments, condition.arguments[::-1]):
+        match rank, number:
+            case Apply("rank", (Name(name=name),)), Name(name=attribute) if name == group and attribute in free:
+                return True
+    return False
 
 
-def cut_dimension(declaration: ParallelDecl) -> int | None:
+def cut_dimension(declaration: ParallelDecl) -> int:
     """The dimension of the input that is cut: the one declared between the rest groups."""
-    named = [i for i, dim in enumerate(declaration.inputs[0].dims) if not dim.rest]
-    return named[0] if len(named) == 1 else None
+    return next(i for i, dim in enumerate(declaration.inputs[0].dims) if not dim.rest)
 
 
 def free_attributes(declaration: ParallelDecl) -> tuple[str, ...]:
@@ -48,7 +76,7 @@ def free_attributes(declaration: ParallelDecl) -> tuple[str, ...]:
 def cut_index(declaration: ParallelDecl) -> tuple[Expr, str]:
     """The global index of what a cut gives each device, and the name that the local index has in it."""
     position, statement = cut_dimension(declaration), declaration.statements[0]
-    assert position is not None and isinstance(statement.value, Read)
+    assert isinstance(statement.value, Read)
     return statement.value.index[position], statement.index[position + 1].name
 
 
@@ -75,9 +103,13 @@ class Cut:
         """What the device's index and the local one are multiplied with, where the position is the sum of both."""
         return _strides(self.index, self.device, self.local, self.sizes)
 
-    def positions(self, degree: int) -> np.ndarray:
-        """Those of every device, also outside the dimension. Shape [degree, length]."""
-        found = self.at(np.arange(degree)[:, None], np.arange(self.length)[None, :])
+    def positions(self, degree: int) -> np.ndarray | None:
+        """Those of every device, also outside the dimension; None where one divides by 0. Shape [degree, length]."""
+        try:
+            with np.errstate(divide="raise"):
+                found = self.at(np.arange(degree)[:, None], np.arange(self.length)[None, :])
+        except FloatingPointError:
+            return None
         return np.broadcast_to(found, (degree, self.length))
 
 
@@ -85,7 +117,6 @@ class Cut:
 def cut_at(declaration: ParallelDecl, degree: int, extent: int, attributes: Attributes = ()) -> Cut | None:
     """A declared cut of one dimension, or None where the sizes do not fit."""
     position = cut_dimension(declaration)
-    assert position is not None
     statement = declaration.statements[0]
     assert isinstance(statement.value, Read)
     known: Environment = {declaration.inputs[0].dims[position].name: extent, declaration.degrees[0]: degree}
@@ -120,7 +151,7 @@ def linear_span(declaration: ParallelDecl, extent: int) -> Span | None:
     """The span of a cut over one device in its free attributes, where it is seen to be linear in these."""
     position, names = cut_dimension(declaration), free_attributes(declaration)
     statement = declaration.statements[0]
-    assert position is not None and isinstance(statement.value, Read)
+    assert isinstance(statement.value, Read)
     known = {declaration.inputs[0].dims[position].name, declaration.degrees[0], statement.index[position + 1].name}
     known |= {attribute.name for attribute in declaration.attributes if attribute.default is not None}
     equations = [c for c in declaration.conditions if isinstance(c, Apply) and c.function == "=="]
@@ -154,6 +185,8 @@ def cut_indices(declaration: ParallelDecl, degree: int, extent: int, attributes:
     if cut is None:
         return None
     found = cut.positions(degree)
+    if found is None:
+        return None
     inside = (found >= 0) & (found < extent)
     if not inside.all() and not cut.filled:
         return None

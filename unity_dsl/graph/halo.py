@@ -23,7 +23,7 @@ from ..index.axes.axis_windows import Reach, Windowed, windowed
 from ..index.equations.instance import Instance, Operand
 from ..index.library import Library
 from ..syntax.ast import ParallelDecl
-from .declared_slices import Cut, bijective, cut_at, free_attributes, linear_span
+from .declared_slices import bijective, cut_at, free_attributes, linear_span, why_no_cut
 from .layout import PARTITION, Attributes, Mesh, Window
 from .layout_codes import Numbers
 
@@ -183,8 +183,26 @@ class HaloFinder:
 
 @lru_cache(maxsize=256)
 def is_halo_op(declaration: ParallelDecl) -> bool:
-    """Whether an op cuts no operator's axis, so that it is for dimensions: one device does not hold just everything."""
-    return bool(free_attributes(declaration)) or not any(bijective(declaration, 1, size) for size in range(1, 17))
+    """Whether an op cuts no operator's axis, so that it is for dimensions: as told by few devices and positions, its
+    slices never make up just everything.
+    """
+    if free_attributes(declaration):
+        return True
+    return not any(bijective(declaration, degree, degree * size) for degree in range(1, 9) for size in range(1, 17))
+
+
+def why_not_dealt(declaration: ParallelDecl, degree: int, extent: int) -> str | None:
+    """Why the slices of an op do not put every one of so many positions on one device, in words; None if they do."""
+    if (reason := why_no_cut(declaration)) is not None:
+        return reason
+    if free := free_attributes(declaration):
+        given = ", ".join(f"`{name}`" for name in free)
+        return (
+            f"`{declaration.name}` is to be given {given}, and holds what operators read around or merge with an axis"
+        )
+    if not bijective(declaration, degree, extent):
+        return f"`{declaration.name}` does not put each of {extent} positions on exactly one of {degree} devices"
+    return None
 
 
 # ---------------------------------------------------------------------------------------------- windows
@@ -226,7 +244,9 @@ def halo_window(
     cut = cut_at(declaration, degree, extent, attributes)
     if cut is None or size % degree:
         return None
-    positions = _positions(cut, degree)
+    positions = cut.positions(degree)
+    if positions is None:
+        return None
     start = int(positions[0, 0])
     expected = start + extent // degree * np.arange(degree)[:, None] + np.arange(cut.length)[None, :]
     if not np.array_equal(positions, expected):
@@ -252,7 +272,8 @@ def merged_attributes(declaration: ParallelDecl, degree: int, major: int, size: 
     choices = _choices(declaration, size // degree * minor)
     for attributes in chain.from_iterable(_named(declaration, values) for values in choices):
         cut = cut_at(declaration, degree, whole.size, attributes)
-        if cut is not None and np.array_equal(_positions(cut, degree), wanted):
+        positions = None if cut is None else cut.positions(degree)
+        if positions is not None and np.array_equal(positions, wanted):
             return attributes
     return None
 
@@ -262,12 +283,6 @@ def divides_merged(declaration: ParallelDecl, degree: int) -> bool:
     """Whether an op can hold the slices of an axis that is merged with a major one, as told by small dimensions."""
     small = ((2, 1), (3, 2))
     return any(merged_attributes(declaration, degree, major, 2 * degree, minor) is not None for major, minor in small)
-
-
-def _positions(cut: Cut, degree: int) -> np.ndarray:
-    """An attribute that is tried may be a divisor, and 0."""
-    with np.errstate(divide="ignore"):
-        return cut.positions(degree)
 
 
 def _choices(declaration: ParallelDecl, most: int) -> Iterator[Numbers]:

@@ -26,8 +26,8 @@ from ..index.equations.term import reads
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce, InnerReplicate
 from ..syntax.ast import ReductionKind
-from .declared_slices import bijective, is_cut
-from .halo import HaloFinder, Halos, HaloWindow, divides_merged, is_halo_op
+from .declared_slices import is_cut, why_no_cut
+from .halo import HaloFinder, Halos, HaloWindow, divides_merged, is_halo_op, why_not_dealt
 from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
 from .operand_layouts import Effect, place, placements, sliced
 
@@ -167,8 +167,10 @@ class Typing:
                 if found is None:
                     return f"{self.instance.name} has no axis `{name}`"
                 declaration = self.library.parallels.get(by)
-                if declaration is None or not is_cut(declaration):
-                    return f"`{by}` is not a parallel op that cuts an axis"
+                if declaration is None:
+                    return f"there is no parallel op `{by}`"
+                if (reason := why_no_cut(declaration)) is not None:
+                    return reason
                 if found.kind is AxisKind.DECLARED and by != PARTITION:
                     return f"axis `{name}` of {self.instance.name} is declared for slices by {PARTITION} only"
                 holds = is_halo_op(declaration)
@@ -177,12 +179,21 @@ class Typing:
                 if found.kind is AxisKind.BLOCKED:
                     return f"axis `{name}` of {self.instance.name} cannot be divided: {found.reason}"
                 merged = any(name in dim[1:] for _, dim in self._merged)
-                if holds and not (merged and divides_merged(declaration, degree)):
-                    return f"axis `{name}` of {self.instance.name} needs nothing that `{by}` holds"
                 size = self.instance.sizes[name]
-                if size % degree if holds else not bijective(declaration, degree, size):
+                if holds and not (merged and divides_merged(declaration, degree)):
+                    why = why_not_dealt(declaration, degree, size)
+                    return f"axis `{name}` of {self.instance.name} needs nothing that `{by}` holds: {why}"
+                if size % degree:
                     return f"{degree} devices do not divide axis `{name}` of {size}"
+                return None if holds else self._why_not_dealt(name, by, degree, size)
         return None
+
+    def _why_not_dealt(self, axis: str, by: str, degree: int, size: int) -> str | None:
+        """Why positions of an axis, or what a device has of them, are not dealt out by an op; None if they are."""
+        if by == PARTITION:
+            return None
+        why = why_not_dealt(self.library.parallels[by], degree, size)
+        return None if why is None else f"axis `{axis}` of {self.instance.name} cannot be cut: {why}"
 
     def operand_kind(self, role: Role, operand: Operand, position: int) -> Kind:
         """The kind of an input along a mesh axis with this role; a Shard's place is left at 0."""
@@ -236,8 +247,15 @@ class Typing:
 
     def type_unblocked(self, configuration: Configuration) -> TypedOperator | str:
         """As `type`, of roles that are known not to be blocked."""
-        effects = [self._effect(role) for role in configuration]
-        key = tuple(effect.along for effect in effects)
+        return self._type(configuration, [self._effect(role) for role in configuration])
+
+    def type_every(self, by_axis: Sequence[Sequence[Role]]) -> list[TypedOperator]:
+        """Every configuration of unblocked roles that can be, in the order of their product."""
+        every = map(self._type, product(*by_axis), product(*(map(self._effect, roles) for roles in by_axis)))
+        return [typed for typed in every if isinstance(typed, TypedOperator)]
+
+    def _type(self, configuration: Configuration, effects: Sequence[Effect]) -> TypedOperator | str:
+        key = tuple([effect.along for effect in effects])
         if (division := self._divisions.get(key)) is None:
             division = self._divisions[key] = self._divide(configuration)
         if isinstance(division, str):
@@ -269,12 +287,17 @@ class Typing:
     def _divide(self, configuration: Configuration) -> _Division | str:
         """What follows from the divided axes alone, or why they cannot be divided so."""
         divided = self._divided(configuration)
+        cuts = {axis: self.finder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
         local = dict(self.instance.sizes)
         for name, axes in divided.items():
             degree = self.mesh.degree(axes)
             if local[name] % degree:
                 return f"{degree} devices do not divide axis `{name}` of {local[name]}"
-            local[name] //= degree
+            for axis in axes:
+                degree = self.mesh.axes[axis].degree
+                if (reason := self._why_not_dealt(name, cuts[axis], degree, local[name])) is not None:
+                    return reason
+                local[name] //= degree
         if (reason := self._unmerged(configuration, divided, local)) is not None:
             return reason
         holding = self.finder.hold(_held_by(configuration), divided, local)
@@ -284,7 +307,6 @@ class Typing:
         inner = tuple(self._inner(configuration)) if any(map(self._collects, configuration)) else ()
         if holding.windows and inner:
             return f"{self.instance.name} reduces on the way what is read around axis `{holding.windows[0].axis}`"
-        cuts = {axis: self.finder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
         native = not inner and self.always_native and self.native_along.issuperset(divided)
         native = native and not holding.windows and all(by == PARTITION for by in cuts.values())
         return _Division(
@@ -460,8 +482,7 @@ class ProvedRoles:
 
     def typed(self, chosen: Iterable[Configuration]) -> list[TypedOperator]:
         """Those of the configurations that the sizes and the operands' dimensions allow, in their order."""
-        found = map(self.typing.type_unblocked, chosen)
-        return [typed for typed in found if isinstance(typed, TypedOperator)]
+        return [typed for typed in map(self.typing.type_unblocked, chosen) if isinstance(typed, TypedOperator)]
 
 
 def configurations(
@@ -475,4 +496,4 @@ def configurations(
 ) -> list[TypedOperator]:
     """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
     roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems, {} if known is None else known)
-    return roles.typed(product(*roles.by_axis))
+    return roles.typing.type_every(roles.by_axis)

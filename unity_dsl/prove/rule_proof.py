@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product as combinations
+from math import prod
 from time import perf_counter
 
 from ..index.library import Library
@@ -22,14 +23,26 @@ from .functions.domain_inclusion import uncovered
 from .functions.fact_minimisation import with_assumed_facts
 from .normal_form.form import Unsupported
 from .normal_form.guard import compare
+from .normal_form.polynomial import ONE
 from .normal_form.step_limit import OutOfSteps, limited, steps_left
 from .refutation.counterexample import Shrinking, outside_training
-from .refutation.numeric_run import LARGE, SPARSE, Difference, IllShaped, Run, long_sizes, witness_sizes
+from .refutation.numeric_run import LARGE, SPARSE, Difference, IllShaped, Run, long_sizes, small_sizes, witness_sizes
 from .translation.operator_forms import Tensor
 from .translation.real_attributes import with_reals
 from .translation.real_conditions import check_needs, drawn_reals
 from .translation.rest_ranks import check_ranks, ranks_of
-from .translation.rule_forms import Graph, Ranks, Views, calls, check_random, claim_of, declaration, used_names, views
+from .translation.rule_forms import (
+    Graph,
+    Ranks,
+    Views,
+    attribute_value,
+    calls,
+    check_random,
+    claim_of,
+    declaration,
+    used_names,
+    views,
+)
 from .translation.rule_results import by_results
 from .translation.size_assumptions import Claim
 from .translation.symbolic_sizes import Failed, shown
@@ -38,6 +51,8 @@ WITNESSES = (0, 2, SPARSE, SPARSE + 1, LARGE)
 """Seeds of inputs at which a proved rule is evaluated: generic, small integers, zeros, negative, large."""
 ALL_STEPS, PROOF_STEPS, RUN_STEPS = 50_000, 40_000, 10_000
 """Step limits: of a rule at all its ranks, of the proof at one, of the evaluations in NumPy at one."""
+MAX_WITNESS = 200_000
+"""Limit of the product of pairwise different sizes at which a proof is evaluated; beyond it small ones are taken."""
 TRIALS = (*range(12), *range(SPARSE, SPARSE + 4), *range(LARGE, LARGE + 6))
 """Seeds of the random instances searched for a counterexample where no proof is found."""
 
@@ -170,7 +185,7 @@ class Prover:
 
     def run(self) -> tuple[Obligation, ...] | Difference | Failed:
         """The obligations discharged, a counterexample, or the obligation that could not be discharged."""
-        sizes = witness_sizes(self.claim, self.names, 0)
+        sizes = self._witness()
         if sizes is None:
             return Failed("inhabited", "no sizes of 2 and more are found that meet the conditions")
         reals = drawn_reals(self.claim, sorted(self.claim.reals), sizes, 0)
@@ -208,6 +223,16 @@ class Prover:
         except (IllShaped, Unsupported) as reason:
             return Failed("inhabited", f"the witness {_sizes_text(sizes)} cannot be run: {reason}")
         return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text({**sizes, **reals})))
+
+    def _witness(self) -> Mapping[str, int] | None:
+        """Sizes that meet the conditions, at which attributes made of sizes are at least 1 if that is possible."""
+        given = (attribute_value(expr, self.claim) for call in calls(self.rule) for _, expr in call.attributes)
+        positive = (compare(">=", value, ONE) for value in given if value.constant is None and value.is_integral)
+        narrowed = replace(self.claim, conditions=(*self.claim.conditions, *dict.fromkeys(positive)))
+        found = witness_sizes(narrowed, self.names, 0) or witness_sizes(self.claim, self.names, 0)
+        if found is not None and prod(found.values()) > MAX_WITNESS:
+            return small_sizes(narrowed, self.names) or found
+        return found
 
     def derivation(self, obligations: tuple[Obligation, ...]) -> Derivation:
         """What was computed, after `run`."""

@@ -73,12 +73,15 @@ class Claim:
         return (self.role.axis,) if isinstance(self.role, Along) else ()
 
     def key(self, subject: Subject, library: Library) -> str:
-        """The hash of everything that the proof depends on: the subject, the role, and the functions that occur."""
+        """The hash of everything that the proof depends on: the subject, the role, and the functions that occur.
+
+        A division is proved of positions, each on one device: which op deals them out has no part in it.
+        """
         if (known := self._keys.get(subject.text)) is not None:
             return known
         role = self.role
         if isinstance(role, Along):
-            role = Along(subject.axes.get(role.axis, role.axis), role.by)
+            role = Along(subject.axes.get(role.axis, role.axis), role.by if self.haloed else PARTITION)
         parts = [subject.text, repr(role), repr(self.same), *_declarations(self.instance.kind, role, library)]
         if self.haloed and isinstance(role, Along):
             parts += ["held", window_text(subject, role.axis, role.by, library)]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from ..graph.declared_slices import is_cut
 from ..graph.graph import Model
-from ..graph.layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
+from ..graph.halo import is_halo_op, why_not_dealt
+from ..graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
 from ..graph.layout_typing import Along, Role, TypedOperator, Uniformly, type_operator
 from ..index.library import Library
 from ..syntax.diagnostic import fail, suggest
@@ -52,7 +55,7 @@ def _parse_kind(text: str, pin: str) -> Kind:
             "E305",
             f"`{text}` in the pin `{pin}` is no layout",
             help="kinds are I (one logical tensor), R (copies), P (terms of a sum), S0, S1, … (slices of a dimension) "
-            "and name(0) for slices made by a declared parallel op",
+            "and name(0) for slices made by a declared parallel op, whose own attributes have their defaults",
         )
     if match["dim"] is not None:
         return Shard(int(match["dim"]))
@@ -89,6 +92,21 @@ def _layout(name: str, pin: Pin, mesh: Mesh) -> Layout:
             help="give one kind per mesh axis, slowest first, or one for all",
         )
     return nest(pin)
+
+
+def without_unnamed_cuts(library: Library, pins: Mapping[str, Pin]) -> Library:
+    """The library without declared ops that no pin names and that only deal positions out in another order.
+
+    Put `partition` in the place of such an op: every operator still runs, and no conversion costs more. So no plan is
+    lost that is cheaper, and there are many times fewer.
+    """
+    named = {PARTITION, *(kind.by for pin in pins.values() for kind in pin if isinstance(kind, Shard))}
+    kept = {
+        name: declaration
+        for name, declaration in library.parallels.items()
+        if name in named or not is_cut(declaration) or is_halo_op(declaration)
+    }
+    return library if len(kept) == len(library.parallels) else replace(library, parallels=kept)
 
 
 def matching(pattern: str, every: Iterable[Place]) -> list[Place]:
@@ -159,6 +177,13 @@ def _check(name: str, layout: Layout, place: Place, mesh: Mesh, library: Library
             raise _impossible(name, layout, place, "what is stored is I or S<dim>, so that its gradient arrives so")
     elif place.given and layout.where(Invariant) != tuple(range(len(mesh.axes))):
         raise _impossible(name, layout, place, "an input is given whole to every device; pin what is computed from it")
+    for dim in range(rank):
+        extent = shape[dim]
+        for axis in layout.nesting(dim):
+            by, degree = layout.cut(axis).by, mesh.axes[axis].degree
+            if by != PARTITION and (why := why_not_dealt(library.parallels[by], degree, extent)) is not None:
+                raise _impossible(name, layout, place, why)
+            extent //= degree
 
 
 def _impossible(name: str, layout: Layout, place: Place, reason: str, hint: str = "") -> Exception:

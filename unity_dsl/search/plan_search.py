@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from random import Random
 
@@ -26,7 +27,7 @@ from .accounting.weighed_plan import weighed
 from .choices.operator_options import ProvedTable
 from .choices.restriction import Place, Restriction, places
 from .gathered_pins import describe_gathered
-from .layout_pins import Pin, apply_pins, matching, why_not_produced
+from .layout_pins import Pin, apply_pins, matching, why_not_produced, without_unnamed_cuts
 from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
@@ -117,8 +118,13 @@ class _Wanted:
     prices: dict[Mesh, Prices] = field(default_factory=dict)
     proved: ProvedTable = field(default_factory=dict)
 
+    @cached_property
+    def searched(self) -> Library:
+        """Without the ops that no pin names and whose slices are as good as those of `partition` to any operator."""
+        return without_unnamed_cuts(self.library, self.pins)
+
     def priced(self, mesh: Mesh) -> Prices:
-        return self.prices.get(mesh) or prices_on(mesh, self.machine, self.library, self.theorems, self.proved)
+        return self.prices.get(mesh) or prices_on(mesh, self.machine, self.searched, self.theorems, self.proved)
 
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
         """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""

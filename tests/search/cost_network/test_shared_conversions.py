@@ -62,10 +62,12 @@ def test_the_least_with_each_layout_at_each_end(seed: int, count: int) -> None:
             rest = totals(cost, root, others)[held] if np.isfinite(total) or others else float(root[held[0]])
             for layout in held:
                 expected[number, layout] = min(expected[number, layout], rest + float(reader[layout]))
-    found = cost.least(root, readers)
-    for number in range(count + 1):
-        assert found[number] == pytest.approx(expected[number]), number
-    assert cost.least_produced(root, readers) == pytest.approx(expected[0])
+    for few in (LAYOUTS, 0):
+        alike = SharedCost(cost.prices, few)
+        found = alike.least(root, readers)
+        for number in range(count + 1):
+            assert found[number] == pytest.approx(expected[number]), number
+        assert alike.least_produced(root, readers) == pytest.approx(expected[0])
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3))

@@ -77,13 +77,15 @@ def instantiate_parallel(
 
 
 def parallel_operator(parallel: ParallelDecl) -> OperatorDecl:
-    """The parallel op as an operator over all devices: `@p` becomes an axis named `@p`, `|p|` and `p` its size."""
+    """The parallel op as an operator over all devices: `@p` becomes an axis named `@p`, and its size is `|p|`, which in
+    conditions is `p`.
+    """
 
     def plain(node: Expr) -> Expr:
         match node:
             case DeviceName():
                 return Name(axis_name(node), span=node.span)
-            case Size(name) | Name(name) if name in parallel.degrees:
+            case Size(name) if name in parallel.degrees:
                 return Size(f"@{name}", span=node.span)
             case Reduce(_, axes, _):
                 return replace(node, axes=tuple(Name(axis_name(axis), _rest(axis), span=axis.span) for axis in axes))
@@ -96,6 +98,12 @@ def parallel_operator(parallel: ParallelDecl) -> OperatorDecl:
     def tensor(decl: TensorDecl) -> TensorDecl:
         return replace(decl, dims=tuple(map(dim, decl.dims)))
 
+    def sized(node: Expr) -> Expr:
+        match node:
+            case Name(name) if name in parallel.degrees:
+                return Size(f"@{name}", span=node.span)
+        return plain(node)
+
     def statement(made: Statement) -> Statement:
         index = tuple(Name(axis_name(axis), _rest(axis), span=axis.span) for axis in made.index)
         return replace(made, index=index, value=rewrite(made.value, plain))
@@ -105,7 +113,7 @@ def parallel_operator(parallel: ParallelDecl) -> OperatorDecl:
         tuple(map(tensor, parallel.inputs)),
         parallel.attributes,
         tuple(map(tensor, parallel.outputs)),
-        tuple(rewrite(condition, plain) for condition in parallel.conditions),
+        tuple(rewrite(condition, sized) for condition in parallel.conditions),
         tuple(map(statement, parallel.statements)),
         doc=parallel.doc,
         span=parallel.span,

@@ -13,12 +13,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, islice
 from math import lcm
 from typing import Any, TypeAlias
 
 from ..normal_form.form import Unsupported
-from ..normal_form.guard import Guard, Relation, guard, settled
+from ..normal_form.guard import Guard, Relation, guard, in_blocks, settled
 from ..normal_form.polynomial import (
     ONE,
     Coordinate,
@@ -40,6 +40,8 @@ STEPS = 2_000_000
 """z3's `rlimit` for one query, a few seconds at most."""
 MAX_PRODUCTS = 12
 """No monotonicity axioms for a query with more products."""
+MAX_MULTIPLES = 24
+"""Limit of pairs of a comparison and a size with axioms for their product."""
 MAX_STEPS = 8
 """Limit of the multiples n s for which a product gets axioms (`_steps`)."""
 
@@ -141,6 +143,7 @@ class Arithmetic:
         # z3 would answer an interrupt with `unknown` and drop it: Python raises it after this query.
         left = steps_left()
         solver.set("rlimit", STEPS if left is None else min(STEPS, (left + 1) * SOLVER_STEPS), "ctrl_c", False)
+        claims += question.multiples()
         claims += question.ranges()
         solver.add(*claims)
         before = _resources(solver)
@@ -183,6 +186,7 @@ class _Translation:
         self.known: dict[str, Any] = {}
         self.facts: list[Any] = []
         self.products: dict[Monomial, None] = {}
+        self.compared: dict[Poly, None] = {}
         self.numbered = {"index": 0, "place": 0, "product": 0, "quotient": 0}
         self.has_functions = False
         self.has_division = False
@@ -197,7 +201,9 @@ class _Translation:
         return f"{kind}.{self.numbered[kind]}"
 
     def condition(self, condition: Guard) -> Any:
-        value = self.poly(condition.poly)
+        poly = in_blocks(condition.poly) if condition.relation is Relation.NOT_NEGATIVE else condition.poly
+        value = self.poly(poly)
+        self.compared[poly] = None
         match condition.relation:
             case Relation.EQUAL:
                 return value == 0
@@ -315,6 +321,20 @@ class _Translation:
         yield z3.Implies(above == below, value == other)
         yield z3.Implies(above > below, value >= other + scale)
         yield z3.Implies(above < below, value + scale <= other)
+
+    def multiples(self) -> Iterator[Any]:
+        """Axioms for comparisons C of the query times a size s >= 1, whose products occur in it: s C has C's sign."""
+        import z3
+
+        sizes = sorted({symbol for monomial in self.products for symbol, _ in monomial if isinstance(symbol, str)})
+        pairs = ((poly, of(size)) for poly in tuple(self.compared) if len(poly.terms) > 1 for size in sizes)
+        known = ((poly, size) for poly, size in pairs if all(map(self._is_known, (m for m, _ in (poly * size).terms))))
+        for poly, size in islice(known, MAX_MULTIPLES):
+            value, scaled = self.poly(poly), self.poly(poly * size)
+            yield z3.Implies(value >= 0, scaled >= 0)
+            yield z3.Implies(value <= 0, scaled <= 0)
+            yield z3.Implies(value > 0, scaled >= self.poly(size))
+            yield z3.Implies(value < 0, scaled <= -self.poly(size))
 
     def _is_known(self, monomial: Monomial) -> bool:
         """Whether a monomial is a symbol, or a product that occurs in the query anyway."""

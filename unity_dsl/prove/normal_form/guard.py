@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from math import gcd
 
-from .polynomial import ONE, ZERO, Poly, Var, is_plainly_not_negative
+from .polynomial import ONE, ZERO, Monomial, Poly, Var, is_plainly_not_negative, of, plain_quotient
 
 
 class Relation(StrEnum):
@@ -67,6 +68,25 @@ def guard(poly: Poly, relation: Relation) -> Guard:
     if relation is not Relation.NOT_NEGATIVE and poly.terms and poly.terms[-1][1] < 0:
         poly = -poly
     return Guard(poly, relation)
+
+
+def in_blocks(poly: Poly) -> Poly:
+    """A polynomial of the same sign (>= 0 or < 0), divided by sizes d where bounds show what n // d is.
+
+    n >= 0 if and only if n // d >= 0, for d >= 1: of `d i + j >= 0` with j < d, `i >= 0` is left.
+    """
+    nonlinear = [monomial for monomial, _ in poly.terms if _degree(monomial) > 1]
+    for size in sorted({symbol for monomial in nonlinear for symbol, _ in monomial if isinstance(symbol, str)}):
+        shared = gcd(*(factor.numerator for monomial, factor in poly.terms if size in dict(monomial)))
+        for divisor in dict.fromkeys((of(size).scaled(shared), of(size))):
+            whole = plain_quotient(poly, divisor)
+            if whole is not None:
+                return in_blocks(whole)
+    return poly
+
+
+def _degree(monomial: Monomial) -> int:
+    return sum(power for _, power in monomial)
 
 
 def compare(sign: str, left: Poly, right: Poly) -> Guard:

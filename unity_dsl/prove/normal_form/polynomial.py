@@ -95,6 +95,9 @@ class Poly:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type[Poly], tuple[object, ...]]:
+        return Poly, (self.terms,)  # without the cached hash, which differs between processes
+
     def __add__(self, other: Poly) -> Poly:
         if not self.terms or not other.terms:
             return self if self.terms else other
@@ -192,7 +195,12 @@ class Poly:
         return total
 
     def divided(self, divisor: Poly) -> tuple[Poly, Poly]:
-        """(quotient, remainder) by a monomial: the terms that it divides exactly, and the others."""
+        """(quotient, remainder): long division with whole coefficients, which leaves terms that do not divide exactly.
+
+        By the leading term of the divisor in graded lexicographic order; by its only term without one.
+        """
+        if len(divisor.terms) != 1:
+            return self._long_division(divisor, whole=True)
         ((monomial, coefficient),) = divisor.terms
         exact, rest = {}, {}
         for term, c in self.terms:
@@ -205,27 +213,34 @@ class Poly:
         return _poly(exact), _poly(rest)
 
     def exactly_divided(self, divisor: Poly) -> Poly | None:
-        """The quotient where the remainder is 0, else None: long division in graded lexicographic order."""
-        terms = (*self.terms, *divisor.terms)
-        symbols = sorted({symbol for monomial, _ in terms for symbol, _ in monomial}, key=symbol_key)
+        """The quotient, whose coefficients may be fractions, where the remainder is 0, else None."""
+        whole, rest = self._long_division(divisor, whole=False)
+        return None if rest.terms else whole
 
-        def leading(poly: Poly) -> tuple[Monomial, Fraction]:
-            def order(term: tuple[Monomial, Fraction]) -> tuple[int, ...]:
-                powers = dict(term[0])
-                return sum(powers.values()), *(powers.get(symbol, 0) for symbol in symbols)
+    def _long_division(self, divisor: Poly, *, whole: bool) -> tuple[Poly, Poly]:
+        """(quotient, remainder); `whole` leaves terms in the remainder whose coefficients do not divide."""
+        symbols = sorted({s for monomial, _ in (*self.terms, *divisor.terms) for s, _ in monomial}, key=symbol_key)
 
-            return max(poly.terms, key=order)
+        def order(term: tuple[Monomial, Fraction]) -> tuple[int, ...]:
+            powers = dict(term[0])
+            return sum(powers.values()), *(powers.get(symbol, 0) for symbol in symbols)
 
-        first, scale = leading(divisor)
-        rest, whole = self, ZERO
-        while rest.terms:
-            monomial, coefficient = leading(rest)
-            part = divided_monomial(monomial, first)
-            if any(power < 0 for _, power in part):
-                return None
-            step = Poly(((part, coefficient / scale),))
-            whole, rest = whole + step, rest - step * divisor
-        return whole
+        first, scale = max(divisor.terms, key=order)
+        left, found, rest = self, ZERO, ZERO
+        while left.terms:
+            term = max(left.terms, key=order)
+            part = divided_monomial(term[0], first)
+            step = Poly(((part, term[1] / scale),))
+            if any(power < 0 for _, power in part) or (whole and not step.is_integral):
+                rest, left = rest + Poly((term,)), left - Poly((term,))
+            else:
+                found, left = found + step, left - step * divisor
+        return found, rest
+
+    @property
+    def is_of_sizes(self) -> bool:
+        """Whether it is an integer made of sizes by sums and products alone."""
+        return self.is_integral and all(isinstance(symbol, str) for monomial, _ in self.terms for symbol, _ in monomial)
 
     def inverse(self) -> Poly | None:
         """1 / self for a single product of sizes, else None."""
@@ -306,18 +321,19 @@ def quotient(numerator: Poly, denominator: Poly) -> Poly:
     """The floor quotient of integer polynomials, normalised by four laws.
 
     n // d = (-n) // (-d), by which a coefficient of the denominator is positive; (d q + r) // d = q + r // d;
-    r // d = 0 where bounds show 0 <= r < d; (n // c + r) // d = (n + c r) // (c d) where bounds show d >= 1: the floor
-    of n / c may be taken before a division by a positive integer, and not before one by a negative integer.
+    r // d = k where bounds show k d <= r < k d + d; (n // c + r) // d = (n + c r) // (c d) where bounds show d >= 1:
+    the floor of n / c may be taken before a division by a positive integer, and not before one by a negative integer.
     """
-    if len(denominator.terms) != 1:
+    if not denominator.terms:
         return of(Quotient(numerator, denominator))
-    if denominator.terms[0][1] < 0:
+    if len(denominator.terms) == 1 and denominator.terms[0][1] < 0:
         return quotient(-numerator, -denominator)
     exact, rest = numerator.divided(denominator)
     if rest.constant is not None and denominator.constant is not None:
         return exact + number(rest.constant // denominator.constant)
-    if is_plainly_not_negative(rest) and is_plainly_not_negative(denominator - ONE - rest):
-        return exact
+    known = _plain_digit(rest, denominator)
+    if known is not None:
+        return exact + known
     for monomial, coefficient in rest.terms if is_plainly_not_negative(denominator - ONE) else ():
         ((inner, power), *others) = monomial or ((None, 0),)
         if isinstance(inner, Quotient) and not others and power == coefficient == 1:
@@ -325,6 +341,22 @@ def quotient(numerator: Poly, denominator: Poly) -> Poly:
             whole = quotient(inner.numerator + remaining * inner.denominator, inner.denominator * denominator)
             return exact + whole
     return exact + of(Quotient(rest, denominator))
+
+
+def plain_quotient(numerator: Poly, denominator: Poly) -> Poly | None:
+    """The floor quotient where bounds determine it, else None."""
+    exact, rest = numerator.divided(denominator)
+    known = _plain_digit(rest, denominator)
+    return None if known is None else exact + known
+
+
+def _plain_digit(rest: Poly, denominator: Poly) -> Poly | None:
+    """k in -1, 0, 1 with k d <= rest < k d + d for all indices and sizes; None where bounds show none."""
+    for digit in (ZERO, -ONE, ONE):
+        least = rest - denominator * digit
+        if is_plainly_not_negative(least) and is_plainly_not_negative(denominator - ONE - least):
+            return digit
+    return None
 
 
 def is_plainly_not_negative(poly: Poly) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import reduce as fold
 
 from ..normal_form.form import Form, Term, Unsupported, add, is_finite, positions, substitute
-from ..normal_form.polynomial import Poly, Symbol, Var, fresh, number, of, product, quotient
-from .symbolic_sizes import common_refinement, shown
+from ..normal_form.polynomial import Poly, Quotient, Symbol, Var, fresh, number, of, product, quotient
+from .symbolic_sizes import common_refinement, share, shown
 
 MAX_CHOICES = 16
 
@@ -25,7 +25,7 @@ def merged(axes: tuple[Var, ...]) -> Poly:
 def digits(axes: tuple[Var, ...], sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
     """The indices of a dimension in terms of those of another factorisation of it.
 
-    Raises Unsupported for blocks of a size that is a sum.
+    Raises Unsupported for blocks of a size that is a quotient.
     """
     found: list[Poly] = []
     left = list(axes)
@@ -40,17 +40,33 @@ def digits(axes: tuple[Var, ...], sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 
 def blocks(position: Poly, sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
-    """The digits of a position by Euclidean division. Raises Unsupported for blocks of a size that is a sum."""
+    """The digits of a position by Euclidean division. Raises Unsupported for blocks of a size that is a quotient."""
     if not sizes:
         return ()
     found: list[Poly] = []
     for size in reversed(sizes[1:]):
-        if size.inverse() is None:
+        if not size.is_of_sizes:
             raise Unsupported(f"a position in a dimension with a factor {shown(size)}")
         whole = quotient(position, size)
         found.insert(0, position - size * whole)
         position = whole
     return (position, *found)
+
+
+def divided_index(axes: Iterable[Var], *forms: Form) -> tuple[Var, tuple[Var, Var]] | None:
+    """An index i that occurs in a quotient (i + c) // d where d divides its size, with digits for (i // d, i % d).
+
+    None where no index occurs so. In terms of its digits a position needs no division by d.
+    """
+    divisions = [q for form in forms for poly in positions(form) for q in poly.symbols() if isinstance(q, Quotient)]
+    for var in axes:
+        for found in divisions:
+            block = found.denominator
+            if found.numerator.coefficient(var) == 1 and block.is_of_sizes and block != var.size:
+                whole = share(block, var.size)
+                if whole is not None:
+                    return var, (fresh(whole), fresh(block))
+    return None
 
 
 def digit_choices(indices: Iterable[Var], *forms: Form) -> Iterator[dict[Var, Poly]]:

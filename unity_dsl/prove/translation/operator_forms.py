@@ -29,7 +29,7 @@ from ..normal_form.form import (
 from ..normal_form.guard import Guard, compare, within
 from ..normal_form.index_values import expanded_indices, index_value
 from ..normal_form.polynomial import ONE, Entry, Poly, Var, fresh, number, of, product, quotient
-from .mixed_radix import common_indices, digit_choices, digits, merged, unrolled
+from .mixed_radix import common_indices, digit_choices, digits, divided_index, merged, unrolled
 from .symbolic_sizes import Failed, Sizes, shown
 
 
@@ -67,7 +67,7 @@ class Tensor:
             mapping |= places
         mapping = {var: value for var, value in mapping.items() if value != of(var)}
         left, right = (replace(tensor, devices=other.devices, dims=tuple(dims)) for tensor in (other, self))
-        return left._at(mapping), right._at(mapping)
+        return _by_digits(left._at(mapping), right._at(mapping))
 
     def choices(self, other: Tensor) -> list[dict[Var, Poly]]:
         """The case splits on indices under which this tensor is compared with another."""
@@ -93,6 +93,19 @@ class Tensor:
             entry=None if self.entry is None else self.entry.substitute(mapping),
             domain=tuple(partial.substitute(mapping) for partial in self.domain),
         )
+
+
+def _by_digits(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Two tensors over common indices, with those indices as digits that either of them divides."""
+    axes = [var for dim in left.dims for var in dim]
+    values = [form for tensor in (left, right) for form in (tensor.value, *tensor.applied)]
+    found = divided_index(axes, *values)
+    if found is None:
+        return left, right
+    index, own = found
+    dims = tuple(tuple(var for old in dim for var in (own if old == index else (old,))) for dim in left.dims)
+    first, second = (replace(tensor, dims=dims)._at({index: merged(own)}) for tensor in (left, right))
+    return _by_digits(first, second)
 
 
 class Call:
@@ -311,7 +324,7 @@ class Call:
 
     def _divided(self, value: Poly, size: Poly) -> tuple[Poly, Poly, bool]:
         """(quotient, remainder, whether the division is exact): an exact one bounds the remainder by the block."""
-        if size.inverse() is None:
+        if not size.is_of_sizes or not self.sizes.arithmetic.certain(compare(">=", size, ONE)):
             raise Unsupported(f"`{self.instance.name}`: a position in a dimension with a factor {shown(size)}")
         exact, rest = value.divided(size)
         if all(self.sizes.arithmetic.certain(condition) for condition in within(rest, size)):

@@ -18,7 +18,7 @@ from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
 from ..decision.integer_arithmetic import Arithmetic
 from ..normal_form.form import Unsupported
 from ..normal_form.guard import Guard, compare
-from ..normal_form.polynomial import ONE, Entry, Poly, Quotient, Symbol, Var, number, product, quotient
+from ..normal_form.polynomial import ONE, Entry, Poly, Quotient, Symbol, Var, number, plain_quotient, product, quotient
 
 Factors: TypeAlias = tuple[Poly, ...]
 
@@ -304,7 +304,7 @@ class Sizes:
 
 
 def arithmetic_value(function: str, parts: Sequence[Poly]) -> Poly:
-    """Arithmetic on sizes; `//` is exact, or by a number. Raises Unsupported."""
+    """Arithmetic on sizes; `//` is exact, by a number, or determined by bounds. Raises Unsupported."""
     if function == "neg":
         return -parts[0]
     left, right = parts
@@ -321,4 +321,7 @@ def arithmetic_value(function: str, parts: Sequence[Poly]) -> Poly:
                 return exact
             if right.constant is not None and right.constant > 0:
                 return quotient(left, right)
+            plain = plain_quotient(left, right)
+            if plain is not None:
+                return plain
     raise Unsupported(f"sizes with `{function}`")

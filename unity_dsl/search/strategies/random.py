@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from ...graph.declared_slices import is_cut
+from ...graph.declared_slices import bijective, is_cut
 from ...graph.graph import Graph, Model, Node, Segment, Value
 from ...graph.halo import is_halo_op
 from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
@@ -176,8 +176,8 @@ class _Draw:
             choices += [
                 Shard(dim, by=by)
                 for dim, size in enumerate(left)
-                if size % axis.degree == 0
                 for by in ((PARTITION,) if storage else self.cuts)
+                if bijective(self.library.parallels[by], axis.degree, size)
             ]
             kinds.append(self.rng.choice(choices))
             if isinstance(kind := kinds[-1], Shard):

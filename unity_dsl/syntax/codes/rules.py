@@ -49,4 +49,12 @@ RULES: dict[str, Code] = {
         "A name in an attribute such as `factor=c` stands for any real number, and for the same one wherever it is "
         "written in the rule. It cannot name a tensor as well.",
     ),
+    "E509": Code(
+        "a signature table that says something else",
+        "Substitutions are enumerated over the operators that a table lists, a toml file of themes: `[matrices]` and "
+        "below it `signatures`, a list of texts, each the operands with their dimensions and what one operator makes "
+        'of them, `"(x: [m, k], w: [n, k]) linear(x, w)"`. A theme may have `operators`, the most on a side, 1 to 4; '
+        "`numbers`, what an attribute that is any real number may be; `special`, signatures at more special types; "
+        "and `about`, a line on what it holds.",
+    ),
 }

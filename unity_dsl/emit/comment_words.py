@@ -1,0 +1,54 @@
+"""Words about a plan in names and comments of an emitted program: layouts, roles, places in the model's text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from ..graph.axis_names import common_name
+from ..graph.graph import Segment
+from ..graph.layout import PARTITION, Cut, Layout, Mesh, Replicate
+from ..graph.layout_typing import Along, Configuration, Linearly, Uniformly
+from ..syntax.span import Span
+
+
+def layout_word(layout: Layout) -> str:
+    """A layout as the end of a name: `R,S0` is `rs0`, a user's cut is its name and the dimension."""
+    words = (
+        f"{kind.by}{kind.dim}" if isinstance(kind, Cut) and kind.by != PARTITION else kind for kind in layout.kinds
+    )
+    word = "".join(map(str, words)).lower()
+    return word or "i"
+
+
+def where(span: Span | None) -> str:
+    """`bert.udl:41  `: the file without its folders, and the line."""
+    if span is None:
+        return ""
+    file = span.source.name.replace("\\", "/").rpartition("/")[2]
+    return f"{file}:{span.line}  "
+
+
+def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> str:
+    """What each mesh axis does for an operator: `: b along a, copies along b`; nothing where all is Invariant."""
+    words = []
+    for role, same in groupby(range(len(mesh.axes)), lambda axis: configuration[axis]):
+        axes = list(same)
+        common = common_name(axes, mesh)
+        for name in [common] if common else [mesh.axes[axis].name for axis in axes]:
+            match role:
+                case Along():
+                    words.append(f"{role} along {name}")
+                case Uniformly(kind=Replicate()):
+                    words.append(f"copies along {name}")
+                case Linearly(operands=positions):
+                    words.append(f"terms of {' and '.join(operands[i] for i in positions)} along {name}")
+    return f": {', '.join(words)}" if words else ""
+
+
+def loop_words(segment: Segment) -> str:
+    """`repeat 3 as layer`: how a loop is written."""
+    if not segment.sliced:
+        return f"repeat {segment.count} as {segment.name}"
+    parts = (f"{series.part.name} in {series.whole.name} along {series.dim}" for series in segment.sliced)
+    return f"scan {', '.join(parts)} as {segment.name}"

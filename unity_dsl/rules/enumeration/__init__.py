@@ -1,0 +1,1 @@
+"""Candidate substitutions: all pairs of small graphs that agree on random operands, by the declarations alone."""

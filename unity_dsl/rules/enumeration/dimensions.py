@@ -1,0 +1,209 @@
+"""Symbolic types of tensors, and their unification.
+
+A dimension is a size, a polynomial in letters, with the places at which views and slices may take it apart: `cuts` are
+partial sums, `prefixes` partial products, major factor first. Two dimensions of one size are equal whatever their
+structure is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from ...prove.normal_form.polynomial import ONE, ZERO, Poly, Quotient, number, of, power_of, quotient
+
+Bindings = Mapping[str, "Dim"]
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A dimension: its size, the partial sums at which it may be sliced, the partial products at which it splits."""
+
+    total: Poly
+    cuts: frozenset[Poly] = frozenset()
+    prefixes: frozenset[Poly] = frozenset()
+
+    @cached_property
+    def letter(self) -> str | None:
+        """The name, where the size is a bare letter."""
+        return letter_of(self.total)
+
+    def replaced(self, values: Bindings) -> Dim:
+        """With letters replaced. The structure of what is put in is kept where it makes up a whole part."""
+        if self.letter is not None:
+            return values.get(self.letter, self)
+        names = letters_of(self.total)
+        if not any(name in values for name in names):
+            return self
+        values = {name: values[name] for name in names if name in values}
+        sizes = {name: value.total for name, value in values.items()}
+        cuts = {substituted(cut, sizes) for cut in self.cuts}
+        prefixes = {substituted(prefix, sizes) for prefix in self.prefixes}
+        for name, value in values.items():
+            if value.cuts:
+                bounds = {*self.cuts, self.total}
+                starts = [start for start in (ZERO, *self.cuts) if start + of(name) in bounds]
+                cuts |= {substituted(start, sizes) + cut for start in starts for cut in value.cuts}
+            if value.prefixes:
+                bounds = {*self.prefixes, self.total}
+                starts = [start for start in (ONE, *self.prefixes) if start * of(name) in bounds]
+                prefixes |= {substituted(start, sizes) * part for start in starts for part in value.prefixes}
+        return Dim(substituted(self.total, sizes), frozenset(cuts), frozenset(prefixes))
+
+    def joined(self, other: Dim) -> Dim:
+        """The structure of both, which have one size."""
+        if other.cuts <= self.cuts and other.prefixes <= self.prefixes:
+            return self
+        return Dim(self.total, self.cuts | other.cuts, self.prefixes | other.prefixes)
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The device axes of a tensor, sorted; its dimensions; the bound of its integers, None for floats."""
+
+    devices: tuple[str, ...]
+    dims: tuple[Dim, ...]
+    bound: Dim | None = None
+
+    def replaced(self, values: Bindings) -> TensorType:
+        bound = None if self.bound is None else self.bound.replaced(values)
+        return TensorType(self.devices, tuple(dim.replaced(values) for dim in self.dims), bound)
+
+    @property
+    def parts(self) -> tuple[Dim, ...]:
+        """The dimensions, and the bound if there is one."""
+        return self.dims if self.bound is None else (*self.dims, self.bound)
+
+    @property
+    def sizes(self) -> tuple[object, ...]:
+        """What equal types have in common: everything but the structure of their dimensions."""
+        return self.devices, tuple(dim.total for dim in self.dims), self.bound and self.bound.total
+
+    @property
+    def kind(self) -> tuple[tuple[str, ...], int, bool]:
+        """What no choice of letters changes."""
+        return self.devices, len(self.dims), self.bound is not None
+
+
+@lru_cache(maxsize=65536)
+def named(name: str) -> Dim:
+    """A dimension of a size that is a letter."""
+    return Dim(of(name))
+
+
+def letter_of(size: Poly) -> str | None:
+    """The letter that a size is, if it is one."""
+    if len(size.terms) != 1 or size.terms[0][1] != 1 or len(size.terms[0][0]) != 1:
+        return None
+    ((symbol, power),) = size.terms[0][0]
+    return symbol if power == 1 and isinstance(symbol, str) else None
+
+
+@lru_cache(maxsize=65536)
+def letters_of(size: Poly) -> tuple[str, ...]:
+    """The letters of a size, each once, in the order of its terms."""
+    return tuple(dict.fromkeys(symbol for symbol in size.symbols() if isinstance(symbol, str)))
+
+
+def substituted(size: Poly, values: Mapping[str, Poly]) -> Poly:
+    """A size with all letters replaced at once."""
+    name = letter_of(size)
+    if name is not None:
+        return values.get(name, size)
+    if not any(name in values for name in letters_of(size)):
+        return size
+    total = ZERO
+    for monomial, coefficient in size.terms:
+        part = number(coefficient)
+        for symbol, power in monomial:
+            if isinstance(symbol, Quotient):
+                base = quotient(substituted(symbol.numerator, values), substituted(symbol.denominator, values))
+            else:
+                base = values.get(symbol, of(symbol)) if isinstance(symbol, str) else of(symbol)
+            part = part * power_of(base, power)
+        total = total + part
+    return total
+
+
+# ---------------------------------------------------------------------------------------------- unification
+
+
+def unified(pairs: Sequence[tuple[Dim, Dim]], fixed: frozenset[str], fresh: Iterator[str]) -> Iterator[dict[str, Dim]]:
+    """The substitutions that make the dimensions of each pair equal; letters in `fixed`, the degrees, stay.
+
+    A sum meets a sum part by part, a product a product, at each pair of places where they may be taken apart: these are
+    the most general types in which the parts keep their meaning, not all solutions in whole numbers.
+    """
+    yield from _unified(list(pairs), {}, fixed, fresh)
+
+
+def _unified(
+    pairs: list[tuple[Dim, Dim]], found: dict[str, Dim], fixed: frozenset[str], fresh: Iterator[str]
+) -> Iterator[dict[str, Dim]]:
+    if not pairs:
+        yield found
+        return
+    (left, right), *others = pairs
+    left, right = left.replaced(found), right.replaced(found)
+    for step, remaining in _steps(left, right, fixed, fresh):
+        values = {name: value.replaced(step) for name, value in found.items()} | step
+        yield from _unified([*remaining, *others], values, fixed, fresh)
+
+
+_Step = tuple[dict[str, Dim], list[tuple[Dim, Dim]]]
+
+
+def _steps(left: Dim, right: Dim, fixed: frozenset[str], fresh: Iterator[str]) -> Iterator[_Step]:
+    """What one pair asks for: letters that it determines, and pairs that are left."""
+    if left.total == right.total:
+        yield {}, []
+        return
+    for one, other in ((left, right), (right, left)):
+        name = one.letter
+        if name is not None and name not in fixed:
+            if name not in letters_of(other.total):
+                yield {name: other}, []
+            return
+    yield from _by_parts(left, right)
+    yield from _by_degree(left, right, fixed, fresh)
+    if not (left.cuts and right.cuts) and not left.prefixes and not right.prefixes:
+        yield from _solved(left, right, fixed)
+
+
+def _by_parts(left: Dim, right: Dim) -> Iterator[_Step]:
+    """Sums by their summands, products by their factors."""
+    for one in sorted(left.cuts, key=_key):
+        for other in sorted(right.cuts, key=_key):
+            yield {}, [(Dim(one), Dim(other)), (Dim(left.total - one), Dim(right.total - other))]
+    for one in sorted(left.prefixes, key=_key):
+        for other in sorted(right.prefixes, key=_key):
+            first, second = left.total.exactly_divided(one), right.total.exactly_divided(other)
+            if first is not None and second is not None:
+                yield {}, [(Dim(one), Dim(other)), (Dim(first), Dim(second))]
+
+
+def _by_degree(left: Dim, right: Dim, fixed: frozenset[str], fresh: Iterator[str]) -> Iterator[_Step]:
+    """A product `h * k` that devices divide, `p * e`: its major factor is a multiple of p."""
+    for one, other in ((left, right), (right, left)):
+        degrees = [prefix for prefix in one.prefixes if letter_of(prefix) in fixed]
+        majors = [name for prefix in other.prefixes if (name := letter_of(prefix)) is not None and name not in fixed]
+        for degree in degrees:
+            for major in sorted(majors):
+                whole = degree * of(next(fresh))
+                yield {major: Dim(whole, prefixes=frozenset({degree}))}, [(one, other)]
+
+
+def _solved(left: Dim, right: Dim, fixed: frozenset[str]) -> Iterator[_Step]:
+    """A letter that occurs linearly, with coefficient 1 or -1, expressed by the others."""
+    difference = left.total - right.total
+    for name in letters_of(difference):
+        factor = difference.coefficient(name)
+        if name not in fixed and factor is not None and abs(factor) == 1:
+            value = of(name) - difference.scaled(factor)
+            yield {name: Dim(value)}, []
+            return
+
+
+def _key(size: Poly) -> str:
+    return size.key

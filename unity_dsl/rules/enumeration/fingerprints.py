@@ -1,0 +1,87 @@
+"""Fingerprints of graphs: their values on random operands under random linear functionals, grouped by tolerance.
+
+A fingerprint may take different graphs for equal, and the prover has the last word; equal graphs it does not separate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .dimensions import TensorType
+
+Array = npt.NDArray[Any]
+DRAWS = 2
+TOLERANCE = 1e-8
+"""Relative to the sum of the magnitudes of the terms of the functional."""
+FLOOR = 1e-11
+"""Below it a difference is rounding, whatever the magnitudes are: of what cancels they are as small as it."""
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """`keys` and `scales` are [terms, draws]; a term without finite values has NaN."""
+
+    keys: Array
+    scales: Array
+
+    @property
+    def finite(self) -> Array:
+        return np.asarray(np.isfinite(self.keys).all(axis=1) & np.isfinite(self.scales).all(axis=1))
+
+
+def random_operand(random: np.random.Generator, shape: tuple[int, ...], bound: int | None) -> Array:
+    """One operand for each draw: [draws, *shape]. Floats are of both signs and of magnitudes from a quarter to two."""
+    if bound is not None:
+        return random.integers(0, bound, (DRAWS, *shape))
+    magnitude = np.exp2(random.uniform(-2, 1, (DRAWS, *shape)))
+    return np.asarray(magnitude * random.choice((-1.0, 1.0), (DRAWS, *shape)))
+
+
+def sizes_for(tensors: Sequence[TensorType], degrees: frozenset[str], first: int = 2) -> Mapping[str, int]:
+    """Small sizes of the letters, by turns 2 and 3 (from `first`), larger where a dimension would have no element."""
+    letters: dict[str, int] = {}
+    turn = first
+    for tensor in tensors:
+        for part in tensor.parts:
+            for symbol in part.total.symbols():
+                if isinstance(symbol, str) and symbol not in letters:
+                    letters[symbol] = 2 if symbol in degrees else turn
+                    turn = 5 - turn if symbol not in degrees else turn
+    return letters
+
+
+def functional(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """A random linear functional on tensors of a shape, for each draw: [draws, elements]."""
+    return np.asarray(random.uniform(0.5, 1.5, (DRAWS, prod(shape))) * random.choice((-1.0, 1.0), (DRAWS, prod(shape))))
+
+
+def fingerprints(values: Array, weights: Array) -> Fingerprints:
+    """Of tensors [terms, draws, ...] under functionals [draws, elements]."""
+    flat = values.reshape((*values.shape[:2], -1)).astype(np.float64)
+    with np.errstate(all="ignore"):
+        keys = np.einsum("tde,de->td", flat, weights)
+        scales = np.einsum("tde,de->td", np.abs(flat), np.abs(weights))
+    return Fingerprints(keys, scales)
+
+
+def groups(found: Fingerprints) -> list[Array]:
+    """The numbers of terms that have one fingerprint, two or more, ascending; by the number of their first."""
+    places = np.flatnonzero(found.finite)
+    split = [places]
+    for draw in range(found.keys.shape[1]):
+        split = [part for whole in split for part in _runs(whole, found.keys[:, draw], found.scales[:, draw])]
+    return sorted((np.sort(part) for part in split), key=lambda part: int(part[0]))
+
+
+def _runs(places: Array, keys: Array, scales: Array) -> list[Array]:
+    """The places, sorted by key and cut where two neighbours are farther apart than rounding is."""
+    order = places[np.argsort(keys[places], kind="stable")]
+    gaps = np.diff(keys[order])
+    bounds = TOLERANCE * np.maximum(scales[order][1:], scales[order][:-1]) + FLOOR
+    return [run for run in np.split(order, np.flatnonzero(gaps > bounds) + 1) if len(run) > 1]

@@ -1,0 +1,332 @@
+"""All graphs of a context, level by level, made of graphs that equal no smaller one, and the classes of equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+
+import numpy as np
+
+from ...index.library import Library
+from ...prove.normal_form.polynomial import Poly
+from ...syntax.ast import Expr
+from .application import Application, Array, Values, applications
+from .context import Context
+from .dimensions import TensorType
+from .fingerprints import DRAWS, Fingerprints, fingerprints, functional, groups, random_operand
+from .signature import Signature
+
+
+@dataclass(frozen=True)
+class Term:
+    """A graph: an input by its `number`, or result `number` of an application to terms.
+
+    `operators` is the set of its operators as bits, `inputs` that of its inputs.
+    """
+
+    number: int
+    type: int
+    inputs: int
+    operators: int
+    application: Application | None = None
+    operands: tuple[Term, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of its operators, shared ones once."""
+        return self.operators.bit_count()
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for the results of one operator."""
+        return id(self.application), tuple(id(operand) for operand in self.operands)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+@dataclass
+class Counts:
+    """What was made on the way: graphs, those without finite values, classes, pairs, candidates."""
+
+    terms: int = 0
+    undefined: int = 0
+    classes: int = 0
+    pairs: int = 0
+
+
+@dataclass
+class _Batch:
+    """Terms of one type made by one application: operands as places among those of their types."""
+
+    application: Application
+    result: int
+    operands: list[tuple[Term, ...]]
+    operators: list[int]
+    prints: Fingerprints
+    values: Array | None
+
+
+@dataclass
+class Pool:
+    """The graphs over a context's inputs. `equal` are pairs of a term and the first of its class."""
+
+    context: Context
+    library: Library
+    signatures: Sequence[Signature]
+    numbers: Sequence[Expr]
+    values: Values
+    types: list[TensorType] = field(default_factory=list)
+    terms: dict[int, list[Term]] = field(default_factory=dict)
+    arrays: dict[int, list[Array]] = field(default_factory=dict)
+    prints: dict[int, list[Array]] = field(default_factory=dict)
+    equal: list[tuple[Term, Term]] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    inputs: list[Term] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._type_numbers: dict[object, int] = {}
+        self._size_numbers: dict[Poly, int] = {}
+        self._sizes: list[tuple[int, ...]] = []
+        self._applications: dict[tuple[int, tuple[TensorType, ...]], tuple[Application, ...]] = {}
+        self._weights: dict[int, Array] = {}
+        self._bits: dict[tuple[int, int, tuple[int, ...]], int] = {}
+        self._places: dict[Term, int] = {}
+        self._commuting: dict[tuple[int, int], bool] = {}
+        self.full = (1 << len(self.context.inputs)) - 1
+
+    # ------------------------------------------------------------------------------------------ types
+
+    def type_number(self, tensor: TensorType) -> int:
+        """The number of a type, by its sizes; the structure of its dimensions is that of all tensors of the type."""
+        number = self._type_numbers.setdefault(tensor.sizes, len(self.types))
+        if number == len(self.types):
+            self.types.append(tensor)
+            self._sizes.append(
+                tuple(self._size_numbers.setdefault(part.total, len(self._size_numbers)) for part in tensor.parts)
+            )
+            self.terms[number], self.arrays[number], self.prints[number] = [], [], []
+        elif tensor != self.types[number]:
+            joined = tuple(a.joined(b) for a, b in zip(self.types[number].dims, tensor.dims, strict=True))
+            if joined != self.types[number].dims:
+                self.types[number] = TensorType(tensor.devices, joined, tensor.bound)
+        return number
+
+    def random(self, what: str) -> np.random.Generator:
+        """Random numbers that depend on the context and on what they are for."""
+        seed = sha256(f"{self.context.digest} {what}".encode()).digest()[:8]
+        return np.random.default_rng(int.from_bytes(seed, "big"))
+
+    def _weight(self, number: int) -> Array:
+        if number not in self._weights:
+            shape = self.values.shape(self.types[number])
+            self._weights[number] = functional(self.random(f"type {self.types[number].sizes}"), shape)
+        return self._weights[number]
+
+    def applied(self, place: int, types: tuple[int, ...]) -> tuple[Application, ...]:
+        """All applications of a signature to operands of these types that have values at the context's sizes."""
+        operands = tuple(self.types[number] for number in types)
+        key = place, operands
+        if key not in self._applications:
+            found = applications(self.signatures[place], operands, self.numbers, self.context.degrees)
+            self._applications[key] = tuple(made for made in found if self._is_valued(made))
+        return self._applications[key]
+
+    def _is_valued(self, application: Application) -> bool:
+        try:
+            self.values.instances(application)
+            return all(self.values.shape(tensor) is not None for tensor in application.types)
+        except ValueError:
+            return False
+
+    # ------------------------------------------------------------------------------------------ levels
+
+    def run(self) -> None:
+        """Makes all graphs of up to the context's number of operators, and finds which are equal."""
+        for number, tensor in enumerate(self.context.inputs):
+            kind = self.type_number(tensor)
+            bound = None if tensor.bound is None else self.values.size(tensor.bound.total)
+            value = random_operand(self.random(f"input {number}"), self.values.shape(tensor), bound)
+            term = Term(number, kind, 1 << number, 0)
+            self.inputs.append(term)
+            self._keep(term, value, fingerprints(value[None], self._weight(kind)))
+        for size in range(1, self.context.operators + 1):
+            self._level(size, last=size == self.context.operators)
+
+    def _keep(self, term: Term, value: Array, prints: Fingerprints) -> None:
+        self._places[term] = len(self.terms[term.type])
+        self.terms[term.type].append(term)
+        self.arrays[term.type].append(value)
+        self.prints[term.type].append(np.stack([prints.keys[0], prints.scales[0]]))
+
+    def _level(self, size: int, last: bool) -> None:
+        batches: dict[int, list[_Batch]] = {}
+        for place in range(len(self.signatures)):
+            for application, operands, operators in self._choices(place, size, last):
+                for batch in self._evaluated(application, operands, operators, last):
+                    number = self.type_number(application.types[batch.result])
+                    batches.setdefault(number, []).append(batch)
+        for number in batches:
+            self._classify(number, batches[number], last)
+
+    def _choices(
+        self, place: int, size: int, last: bool
+    ) -> Iterator[tuple[Application, list[tuple[Term, ...]], list[int]]]:
+        """Operands of a signature with which the graph has so many operators; at the last level all inputs."""
+        signature = self.signatures[place]
+        for types in self._operand_types(signature):
+            found = self.applied(place, types)
+            if not found:
+                continue
+            tuples = list(self._tuples(types, size, last, self._commutes(place, types, found[0])))
+            if not tuples:
+                continue
+            for application in found:
+                yield application, [operands for operands, _ in tuples], [operators for _, operators in tuples]
+
+    def _operand_types(self, signature: Signature) -> list[tuple[int, ...]]:
+        """Types of operands in which what the signature names by one letter is of one size."""
+        shared = _shared_letters(signature)
+        found: list[tuple[int, ...]] = [()]
+        for position, declared in enumerate(signature.operands):
+            kinds = [number for number, tensor in enumerate(self.types) if _fits(tensor, declared)]
+            pairs = [pair for pair in shared if pair[1][0] == position]
+            found = [
+                (*chosen, number)
+                for chosen in found
+                for number in kinds
+                if all(
+                    self._size((*chosen, number), one) == self._size((*chosen, number), other) for one, other in pairs
+                )
+            ]
+        return found
+
+    def _size(self, chosen: tuple[int, ...], place: tuple[int, int]) -> int:
+        return self._sizes[chosen[place[0]]][place[1]]
+
+    def _tuples(
+        self, types: tuple[int, ...], size: int, last: bool, commutes: bool
+    ) -> Iterator[tuple[tuple[Term, ...], int]]:
+        """Operands of these types whose operators are one fewer than `size`, with their set."""
+        partial: list[tuple[tuple[Term, ...], int, int]] = [((), 0, 0)]
+        for kind in types:
+            terms = [term for term in self.terms[kind] if term.size < size]
+            partial = [
+                ((*chosen, term), operators | term.operators, inputs | term.inputs)
+                for chosen, operators, inputs in partial
+                for term in terms
+                if (operators | term.operators).bit_count() < size
+            ]
+        for chosen, operators, inputs in partial:
+            if operators.bit_count() != size - 1 or (last and inputs != self.full):
+                continue
+            if commutes and size > 1 and self._places[chosen[0]] > self._places[chosen[1]]:
+                continue
+            yield chosen, operators
+
+    def _commutes(self, place: int, types: tuple[int, ...], application: Application) -> bool:
+        """Whether two operands of one type may change places, tried on random ones."""
+        if len(types) != 2 or types[0] != types[1]:
+            return False
+        key = place, types[0]
+        if key not in self._commuting:
+            shape = self.values.shape(self.types[types[0]])
+            bound = self.types[types[0]].bound
+            random = self.random(f"commuting {place}")
+            pair = [random_operand(random, shape, None if bound is None else 1) for _ in range(2)]
+            one = self.values.results(application, pair)
+            other = self.values.results(application, pair[::-1])
+            self._commuting[key] = all(np.allclose(a, b) for a, b in zip(one, other, strict=True))
+        return self._commuting[key]
+
+    def _evaluated(
+        self, application: Application, operands: list[tuple[Term, ...]], operators: list[int], last: bool
+    ) -> Iterator[_Batch]:
+        """The terms of one application with their fingerprints; their values unless it is the last level."""
+        self.counts.terms += len(operands)
+        given = []
+        for position in range(len(operands[0])):
+            arrays = [self.arrays[chosen[position].type][self._places[chosen[position]]] for chosen in operands]
+            stacked = np.stack(arrays)
+            given.append(stacked.reshape((-1, *stacked.shape[2:])))
+        for result, value in enumerate(self.values.results(application, given)):
+            value = value.reshape((len(operands), DRAWS, *value.shape[1:]))
+            kind = self.type_number(application.types[result])
+            prints = fingerprints(value, self._weight(kind))
+            yield _Batch(application, result, operands, operators, prints, None if last else value)
+
+    # ------------------------------------------------------------------------------------------ classes
+
+    def _classify(self, number: int, batches: list[_Batch], last: bool) -> None:
+        """Finds the terms that equal an earlier one; keeps the others, unless it is the last level."""
+        known = self.terms[number]
+        sizes = [len(batch.operands) for batch in batches]
+        keys = [np.stack([kept[0] for kept in self.prints[number]])] if known else []
+        scales = [np.stack([kept[1] for kept in self.prints[number]])] if known else []
+        keys += [batch.prints.keys for batch in batches]
+        scales += [batch.prints.scales for batch in batches]
+        all_prints = Fingerprints(np.concatenate(keys), np.concatenate(scales))
+        finite = all_prints.finite
+        self.counts.undefined += int((~finite[len(known) :]).sum())
+        starts = np.cumsum([len(known), *sizes])
+        made: dict[int, Term] = {}
+
+        def term(place: int) -> Term:
+            if place < len(known):
+                return known[place]
+            if place not in made:
+                which = int(np.searchsorted(starts, place, side="right")) - 1
+                batch, offset = batches[which], place - int(starts[which])
+                made[place] = self._term(number, batch, offset)
+            return made[place]
+
+        repeated: set[int] = set()
+        for group in groups(all_prints):
+            first, *others = (int(place) for place in group)
+            new = [place for place in others if place >= len(known)]
+            repeated.update(new)
+            self.counts.classes += 1
+            self.equal += [(term(place), term(first)) for place in new]
+        if last:
+            return
+        count = len(known)
+        for place in range(count, int(starts[-1])):
+            if finite[place] and place not in repeated:
+                which = int(np.searchsorted(starts, place, side="right")) - 1
+                values, offset = batches[which].values, place - int(starts[which])
+                assert values is not None
+                prints = Fingerprints(all_prints.keys[place : place + 1], all_prints.scales[place : place + 1])
+                self._keep(term(place), values[offset], prints)
+
+    def _term(self, number: int, batch: _Batch, offset: int) -> Term:
+        operands = batch.operands[offset]
+        key = id(batch.application), 0, tuple(id(operand) for operand in operands)
+        bit = self._bits.setdefault(key, len(self._bits))
+        inputs = 0
+        for operand in operands:
+            inputs |= operand.inputs
+        return Term(batch.result, number, inputs, batch.operators[offset] | 1 << bit, batch.application, operands)
+
+
+def _fits(tensor: TensorType, declared: TensorType) -> bool:
+    same = len(tensor.dims) == len(declared.dims) and (tensor.bound is None) == (declared.bound is None)
+    return same and set(declared.devices) <= set(tensor.devices)
+
+
+@lru_cache(maxsize=4096)
+def _shared_letters(signature: Signature) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
+    """Pairs of (operand, dimension) that are the same letter, the second one in the order of the operands."""
+    seen: dict[str, tuple[int, int]] = {}
+    found = []
+    for operand, tensor in enumerate(signature.operands):
+        for place, part in enumerate(tensor.parts):
+            if part.letter is not None:
+                first = seen.setdefault(part.letter, (operand, place))
+                if first != (operand, place):
+                    found.append((first, (operand, place)))
+    return tuple(found)
