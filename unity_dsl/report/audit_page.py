@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 SYSTEMS = {"audit_taso": "TASO", "audit_unity": "Unity"}
 FILES = {"TASO": "`graph_subst.pb`, 133 rules", "Unity": "`graph_subst_3_v2.json`, 640 rules"}
 USUAL = "usual"
 """The name of the reading that is taken if no other is asked for."""
+NOTES = {
+    "TASO": "x7 is external tensor -7 of the file, and so on. In the rules below g and g2 are the numbers of groups of two "
+    "convolutions, p and p2 the outputs per group. Side by side they are one grouped convolution where p == p2, "
+    "whatever the numbers of groups are; at all other small shapes, of which a test tries each, the sides differ.",
+    "Unity": "x1 is external tensor -1 of the file, and so on; activations are [r, n, c] and weights [r, o, c], where r is "
+    "the number of replicas. Of partitions and combinations, which leave values as they are, nothing is seen below.",
+}
+"""What a reader has to know of the rules shown."""
 HEAD = """\
 <!-- Written by `python bench/audit.py` from bench/results/audit_*.json; do not edit. -->
 
@@ -46,6 +55,7 @@ def audit_page(audits: Mapping[str, Mapping[str, Any]]) -> str:
     for system, readings in audits.items():
         usual = readings[USUAL]
         parts += [f"## {system}\n\n{FILES[system]}.\n", _reading_table(usual["reading"])]
+        parts.append(fill(NOTES[system], 120) + "\n")
         parts += [_wrong(rule) for rule in usual["rules"] if rule["status"] in ("proved_with_conditions", "refuted")]
         parts += _unbound([rule for rule in usual["rules"] if rule["status"] == "unbound"])
         parts += [_other_readings(readings, usual["reading"])]
@@ -78,7 +88,8 @@ def _wrong(rule: Mapping[str, Any]) -> str:
 def _unbound(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if rules:
         names = ", ".join(rule["name"].rsplit("_", 1)[-1] for rule in rules)
-        yield f"### Unbound\n\n{len(rules)} rules, whose targets read what the sources do not bind: {names}.\n"
+        text = fill(f"{len(rules)} rules, whose targets read what the sources do not bind: {names}.", 120)
+        yield f"### Unbound\n\n{text}\n"
 
 
 def _other_readings(readings: Mapping[str, Any], usual: Mapping[str, str]) -> str:

@@ -32,6 +32,11 @@ class Translated:
     text: str
     conditions: tuple[str, ...]
 
+    @property
+    def claim(self) -> str:
+        """The text without the rule's name."""
+        return self.text.partition("(")[2]
+
 
 def translate(rule: FileRule, reading: Reading) -> Translated:
     """The rule under a reading, or under its more general one where that admits no sizes.
