@@ -16,6 +16,7 @@ from ..index.library import Library
 from ..syntax.ast import Initialiser
 from .comment_words import layout_word, loop_words, roles, where
 from .conversion_text import Collectives
+from .gathering_text import Gather, conversions, find_gathers, pairs, targets
 from .module_text import ModuleText, Repeat, Stored, name_constants
 from .operator_text import Place, operator_text
 from .program_names import Names, class_name, path
@@ -31,27 +32,6 @@ class Copies:
     variables: dict[Layout, str]
     sources: dict[Layout, Layout] = field(default_factory=dict)
     parameter: bool = False
-
-
-@dataclass(frozen=True)
-class Gather:
-    """A weight, stored in slices, that is gathered by a conversion of parallel.py."""
-
-    held: Copies
-    layout: Layout
-    conversion: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.held.value.name}_{layout_word(self.layout)}"
-
-    @property
-    def pair(self) -> str:
-        return f"(parallel.{self.conversion}, {self.held.variables[self.held.produced]})"
-
-    @property
-    def layouts(self) -> str:
-        return f"{self.held.produced} -> {self.layout}"
 
 
 @dataclass
@@ -87,6 +67,7 @@ class ForwardText:
         self.state = state
         self.detached = False
         self.written: set[int] = set()
+        self.announced: dict[str, str] = {}
         self.held: dict[str, Copies] = {}
         for name, held in outside.items():
             self.held[name] = held
@@ -129,15 +110,15 @@ class ForwardText:
         return [self.before_updates(value, layout) for value, layout in wanted]
 
     def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
-        """Operators one after the other; what several between two bodies gather comes before them."""
-        for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode)):
-            together = list(stretch)
-            self.gather(value for step in together if isinstance(step, PlannedNode) for value in step.node.arguments)
-            for step in together:
+        """Operators one after the other; what those between two bodies gather comes before them."""
+        stretches = [list(stretch) for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode))]
+        for stretch, following in zip(stretches, [*stretches[1:], []], strict=True):
+            self.gather(stretch)
+            for step in stretch:
                 if isinstance(step, PlannedNode):
                     self.node(step)
                 else:
-                    self.segment(step)
+                    self.segment(step, following if step is stretch[-1] else [])
 
     # ------------------------------------------------------------------------------------------ updates
 
@@ -202,34 +183,32 @@ class ForwardText:
         self.module.lines += statement(f"{name} = parallel.{found.name}({given}, {handle})", comment)
         return name
 
-    def gather(self, values: Iterable[Value]) -> None:
-        """Those of these values that are weights which one operator reads gathered, all together."""
-        found: dict[str, list[Gather]] = {}
-        for value in values:
-            if (layout := self.gathered_once.get(value.name)) is not None and not self.detached:
-                held = self.held[value.name]
-                conversion = self.program.collectives.conversion(
-                    held.produced, layout, value.shape, value.bytes, gradient=True, parameter=True
-                )
-                assert conversion is not None, "its slices are gathered"
-                handle = f"{self.state}.{'sync' if conversion.deferred else 'groups'}"
-                found.setdefault(handle, []).append(Gather(held, layout, conversion.name))
-        for handle, gathers in found.items():
+    def gather(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """The weights that operators among these read gathered, all together."""
+        for over, gathers in self.gathers(steps).items():
             self.program.gathered = True
-            lines, names = self.module.lines, [self.names.fresh(gather.name) for gather in gathers]
-            pairs = f"[{', '.join(gather.pair for gather in gathers)}]"
-            targets = ", ".join(names) if 1 < len(names) < 4 else f"({', '.join(names)}{',' * (len(names) == 1)})"
-            if self.state != "self" and not self.module.gathers:
-                self.module.gathers = broken(f"return {pairs}")
-                pairs = "self.gathers()"
-            elif len(f"{targets} = {self.state}.gathered({pairs}, {handle})") > WIDTH:
-                variable = self.names.fresh("gathers")
-                lines += statement(f"{variable} = {pairs}")
-                pairs = variable
-            comment = ", ".join(dict.fromkeys(gather.layouts for gather in gathers))
-            lines += statement(f"{targets} = {self.state}.gathered({pairs}, {handle})", comment)
+            names = [self.names.fresh(gather.variable) for gather in gathers]
+            call, lines = f"{targets(names)} = {self.state}.gathered(", self.module.lines
+            given = self.announced.pop(over, "")
+            if not given and self.state != "self" and not self.module.gathers:
+                self.module.gathers, given = broken(f"return {pairs(gathers)}"), "self.gathers()"
+            elif not given:
+                given = pairs(gathers)
+                if len(f"{call}{given}, {self.state}.{over})") > WIDTH:
+                    given = self.announce(gathers)
+            lines += statement(f"{call}{given}, {self.state}.{over})", conversions(gathers))
             for gather, name in zip(gathers, names, strict=True):
-                gather.held.variables[gather.layout] = name
+                self.held[gather.name].variables[gather.layout] = name
+
+    def gathers(self, steps: Sequence[PlannedNode | PlannedSegment]) -> dict[str, list[Gather]]:
+        once = {} if self.detached else self.gathered_once
+        return find_gathers(steps, self.planned, once, self.program.collectives)
+
+    def announce(self, gathers: Sequence[Gather]) -> str:
+        """A variable that holds what is to be gathered."""
+        variable = self.names.fresh("gathers")
+        self.module.lines += statement(f"{variable} = {pairs(gathers)}")
+        return variable
 
     # ------------------------------------------------------------------------------------------ operators
 
@@ -270,7 +249,8 @@ class ForwardText:
 
     # ------------------------------------------------------------------------------------------ bodies
 
-    def segment(self, step: PlannedSegment) -> None:
+    def segment(self, step: PlannedSegment, following: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """A repeat, scan or cond. What the steps that follow gather is on its way in the last iteration of a loop."""
         segment, border = step.segment, step.border
         taken = [self.variable(value, layout) for value, layout in border.reads(segment)]
         captured, slices = taken[: len(segment.captured)], taken[len(segment.captured) :]
@@ -288,7 +268,11 @@ class ForwardText:
             layouts = [run.body.values[value.name].produced for value in segment.entry]
             given = segment.initial if number == 0 else segment.results
             current = [self.variable(value, layout) for value, layout in zip(given, layouts, strict=True)]
-            self.iterate(step, run, module, Passed(carried, current, parts, captured, stacks))
+            then = ""
+            if module.gathers and run.count > 1 and run is step.runs[-1]:
+                if gathers := self.gathers(following).get("sync"):
+                    then = self.announced["sync"] = self.announce(gathers)
+            self.iterate(step, run, module, Passed(carried, current, parts, captured, stacks, then))
             for value, name, layout in zip(segment.results, carried, self.left(step, number), strict=True):
                 self.add(value, name, layout)
         self.keep(segment, bodies)
@@ -400,7 +384,8 @@ class ForwardText:
             first, last = ("" if run.first == 0 else f"{run.first}, "), run.first + run.count
             bounds = "" if run.count == segment.count else f"[{run.first}:{last}]"
             over = f"{modules}{bounds}" if module.stores else f"range({first}{last})"
-            over = f"{self.state}.gathered.ahead({over})" if module.gathers else over
+            if module.gathers:
+                over = f"{self.state}.gathered.ahead({', '.join(filter(None, (over, passed.then)))})"
             lines += statement(f"for {variable if module.stores or counted else '_'} in {over}:", words)
         called = module.name if not module.stores else f"{modules}[{run.first}]" if once else variable
         given = [*(passed.current if once else passed.carried), *(f"{part}[{variable}]" for part in passed.parts)]
@@ -431,13 +416,16 @@ def computed_from(graph: Graph, wanted: Iterable[Value]) -> tuple[frozenset[str]
 
 @dataclass(frozen=True)
 class Passed:
-    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack."""
+    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack, and
+    what is to be gathered after it.
+    """
 
     carried: Sequence[str]
     current: Sequence[str]
     parts: Sequence[str]
     captured: Sequence[str]
     stacks: Sequence[str]
+    then: str = ""
 
 
 def _stores(graph: Graph) -> bool:

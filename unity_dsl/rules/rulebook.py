@@ -104,13 +104,11 @@ def accept_rules(
     Raises E542 for one that is not, and InputError as `prove_rules` does.
     """
     known = certificates or {}
-    return tuple(_accepted(rule, source, library, known) for rule in load_rules(source, library))
+    return tuple(accept(rule, source, library, known) for rule in load_rules(source, library))
 
 
-def _accepted(
-    rule: RuleDecl, source: Source, library: Library, certificates: Mapping[str, Certificate]
-) -> AcceptedRule:
-    """Raises E542."""
+def accept(rule: RuleDecl, source: Source, library: Library, certificates: Mapping[str, Certificate]) -> AcceptedRule:
+    """A well-formed rule, proved now unless it has a certificate that holds. Raises E542."""
     if certified(rule, library, certificates):
         return AcceptedRule(rule, certificates[rule.name].assumed)
     answer = prove_one(rule, library).answer
