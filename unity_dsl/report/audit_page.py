@@ -16,8 +16,8 @@ NOTES = {
     "TASO": "x7 is external tensor -7 of the file, and so on. In the rules below g and g2 are the numbers of groups of two "
     "convolutions, p and p2 the outputs per group. Side by side they are one grouped convolution where p == p2, "
     "whatever the numbers of groups are; at all other small shapes, of which a test tries each, the sides differ.",
-    "Unity": "x1 is external tensor -1 of the file, and so on; activations are [r, n, c] and weights [r, o, c], where r is "
-    "the number of replicas. Of partitions and combinations, which leave values as they are, nothing is seen below.",
+    "Unity": "x1 is external tensor -1 of the file, and so on; activations are [r, n, c] and weights [r, o, c], r "
+    "replicas. Of partitions and combinations, which leave values as they are, nothing is seen below.",
 }
 """What a reader has to know of the rules shown."""
 HEAD = """\
