@@ -13,7 +13,7 @@ FILES = {"TASO": "`graph_subst.pb`, 133 rules", "Unity": "`graph_subst_3_v2.json
 USUAL = "usual"
 """The name of the reading that is taken if no other is asked for."""
 NOTES = {
-    "TASO": "x7 is external tensor -7 of the file, and so on. In the rules below g and g2 are the numbers of groups of two "
+    "TASO": "x7 is external tensor -7 of the file, and so on. Below, g and g2 are the numbers of groups of two "
     "convolutions, p and p2 the outputs per group. Side by side they are one grouped convolution where p == p2, "
     "whatever the numbers of groups are; at all other small shapes, of which a test tries each, the sides differ.",
     "Unity": "x1 is external tensor -1 of the file, and so on; activations are [r, n, c] and weights [r, o, c], r "
