@@ -135,8 +135,8 @@ def test_the_next_block_is_gathered_while_one_computes(compile_program: Compile,
     out = compile_program(text, devices=2, pins=(*PINS, "last=S0", "z=S0"))
     assert check(out, pool=pool).ok
     forward, backward = pool.run(order, str(out), ranks=2)[0]
-    # The first layer, which divides its input, is a class of its own; the loop over the others begins with two gathers.
-    assert forward == [("gather", 1), ("product", 2), ("gather", 2), ("product", 2), ("gather", 1), ("product", 3)]
+    # Of two layers before the first one computes, then of one more before each, at last of what comes after the loop.
+    assert forward == [("gather", 2), ("product", 2), ("gather", 1), ("product", 2), ("gather", 1), ("product", 3)]
     # For each weight the product that is its gradient, and that of its input: the first layer's x has none.
     assert backward == [("gather", 2), ("product", 2), ("gather", 1), ("product", 4), ("gather", 1), ("product", 7)]
 

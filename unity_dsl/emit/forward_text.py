@@ -112,7 +112,8 @@ class ForwardText:
     def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
         """Operators one after the other; what those between two bodies gather comes before them."""
         stretches = [list(stretch) for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode))]
-        for stretch, following in zip(stretches, [*stretches[1:], []], strict=True):
+        for number, stretch in enumerate(stretches, 1):
+            following = stretches[number] if number < len(stretches) else []
             self.gather(stretch)
             for step in stretch:
                 if isinstance(step, PlannedNode):
@@ -261,25 +262,37 @@ class ForwardText:
         parts = self.unbind(step, slices)
         stacks = [self.names.fresh(f"{series.whole.name}_parts") for series in segment.stacked]
         self.module.lines += [f"{stack} = []" for stack in stacks]
-        bodies = []
-        for number, run in enumerate(step.runs):
-            module = self.body(step, run, number)
-            bodies.append((module, run.first, run.count))
+        modules = [self.body(step, run, number) for number, run in enumerate(step.runs)]
+        for numbers in self.loops(step, modules):
+            first, last = numbers[0], numbers[-1]
+            run = replace(step.runs[first], count=sum(step.runs[number].count for number in numbers))
             layouts = [run.body.values[value.name].produced for value in segment.entry]
-            given = segment.initial if number == 0 else segment.results
+            given = segment.initial if first == 0 else segment.results
             current = [self.variable(value, layout) for value, layout in zip(given, layouts, strict=True)]
-            then = ""
-            if module.gathers and run.count > 1 and run is step.runs[-1]:
-                if gathers := self.gathers(following).get("sync"):
-                    then = self.announced["sync"] = self.announce(gathers)
-            self.iterate(step, run, module, Passed(carried, current, parts, captured, stacks, then))
-            for value, name, layout in zip(segment.results, carried, self.left(step, number), strict=True):
+            ahead, then = run.count > 1 and all(modules[number].gathers for number in numbers), ""
+            if ahead and step.runs[last] is step.runs[-1] and (gathers := self.gathers(following).get("sync")):
+                then = self.announced["sync"] = self.announce(gathers)
+            self.iterate(step, run, modules[first], Passed(carried, current, parts, captured, stacks, ahead, then))
+            for value, name, layout in zip(segment.results, carried, self.left(step, last), strict=True):
                 self.add(value, name, layout)
+        bodies = [(module, run.first, run.count) for module, run in zip(modules, step.runs, strict=True)]
         self.keep(segment, bodies)
         for series, layout, stack in zip(segment.stacked, border.stacked, stacks, strict=True):
             name = self.names.fresh(series.whole.name)
             self.module.lines += statement(f"{name} = torch.stack({stack}, {series.dim})")
             self.add(series.whole, name, layout.inserted(series.dim))
+
+    def loops(self, step: PlannedSegment, modules: Sequence[ModuleText]) -> list[list[int]]:
+        """The numbers of runs that one loop executes: modules of which each takes what the one before leaves."""
+        found: list[list[int]] = []
+        for number, run in enumerate(step.runs):
+            layouts = [run.body.values[value.name].produced for value in step.segment.entry]
+            together = number > 0 and modules[number - 1].stores and modules[number].stores
+            if together and list(self.left(step, number - 1)) == layouts:
+                found[-1].append(number)
+            else:
+                found.append([number])
+        return found
 
     def unbind(self, step: PlannedSegment, slices: Sequence[str]) -> list[str]:
         """Variables that hold the slices of what a scan reads, by position."""
@@ -370,7 +383,7 @@ class ForwardText:
         return [self.planned.values[value.name].produced for value in segment.results]
 
     def iterate(self, step: PlannedSegment, run: Run, module: ModuleText, passed: Passed) -> None:
-        """The iterations of a run: the only one, or a loop."""
+        """The iterations of a run, or of several that are one loop: the only one, or a loop."""
         segment, once = step.segment, run.count == 1
         lines = self.module.lines
         modules = path("self", segment.name, "_modules")
@@ -384,7 +397,7 @@ class ForwardText:
             first, last = ("" if run.first == 0 else f"{run.first}, "), run.first + run.count
             bounds = "" if run.count == segment.count else f"[{run.first}:{last}]"
             over = f"{modules}{bounds}" if module.stores else f"range({first}{last})"
-            if module.gathers:
+            if passed.ahead:
                 over = f"{self.state}.gathered.ahead({', '.join(filter(None, (over, passed.then)))})"
             lines += statement(f"for {variable if module.stores or counted else '_'} in {over}:", words)
         called = module.name if not module.stores else f"{modules}[{run.first}]" if once else variable
@@ -416,8 +429,9 @@ def computed_from(graph: Graph, wanted: Iterable[Value]) -> tuple[frozenset[str]
 
 @dataclass(frozen=True)
 class Passed:
-    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack, and
-    what is to be gathered after it.
+    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack.
+
+    `ahead` says that its modules gather weights, which can be begun before; `then` is what is gathered after it.
     """
 
     carried: Sequence[str]
@@ -425,6 +439,7 @@ class Passed:
     parts: Sequence[str]
     captured: Sequence[str]
     stacks: Sequence[str]
+    ahead: bool = False
     then: str = ""
 
 

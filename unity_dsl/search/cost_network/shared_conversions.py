@@ -88,8 +88,7 @@ class SharedCost:
         return np.asarray(np.minimum(making, making.transpose(0, 2, 1)))
 
     def _least_of_few(self, merged: _Merged) -> list[Table]:
-        pairs = (np.minimum(reader[:, None], reader) for reader in merged.readers)
-        taken = [np.minimum(pair[:, :, None], reader) for pair, reader in zip(pairs, merged.readers, strict=True)]
+        taken = [_taken(reader) for reader in merged.readers]
         before = [self._every_choice + merged.root[:, None, None]]
         for reader in taken:
             before.append(before[-1] + reader)
@@ -101,14 +100,27 @@ class SharedCost:
             after = after + taken[number]
         return found
 
+    def _few_within(self, room: float, merged: _Merged, useful: Mask) -> Numbers:
+        total = self._every_choice + merged.root[:, None, None]
+        for reader in merged.readers:
+            total = total + _taken(reader)
+        root, first, second = np.ix_(*[np.arange(len(useful))] * 3)
+        alone = (first == root) & (second == root)
+        once = (first != root) & (second == root) & useful[first]
+        twice = (first < second) & (first != root) & (second != root) & useful[first] & useful[second]
+        near = (total <= room) & np.isfinite(total)
+        return np.concatenate([np.argwhere(near & held) for held in (alone, once, twice)])
+
     def within(self, room: float, root: Table, readers: Sequence[Table]) -> Iterator[Numbers]:
         """The choices of layouts, produced and further ones, that cost at most `room`. Shape [choices, 3] each.
 
         Where fewer than two further ones are held the produced one is repeated; further ones are read by somebody.
         """
-        merged = _Merged.of(root, readers)
+        merged, useful = _Merged.of(root, readers), _useful(readers)
+        if self._few:
+            yield self._few_within(room, merged, useful)
+            return
         choices = merged.choices(self)
-        useful: Mask = np.asarray(np.isfinite(np.stack(readers)).any(axis=0))
         rows = np.flatnonzero((choices.rest + choices.served).min(axis=0) <= room)
         near: Mask = useful & (choices.nearest_pairs(rows.tolist()) <= room)
         step = max(1, _AT_ONCE // len(root) ** 2)
@@ -245,6 +257,16 @@ class _Choices:
             inside = (np.arange(1 << self.count) >> reader & 1).astype(bool)
             found.append(np.minimum(further[inside].min(axis=0), total[~inside].min(axis=0)))
         return found
+
+
+def _taken(reader: Table) -> Table:
+    """What a reader pays that takes the best of three layouts. Shape [layouts, layouts, layouts]."""
+    return np.asarray(np.minimum(np.minimum(reader[:, None], reader)[:, :, None], reader))
+
+
+def _useful(readers: Sequence[Table]) -> Mask:
+    """The layouts that somebody may take."""
+    return np.asarray(np.isfinite(np.stack(readers)).any(axis=0))
 
 
 def materialised_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
