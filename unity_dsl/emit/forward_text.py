@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, zip_longest
+from itertools import groupby
 
 from ..graph.graph import Graph, Segment, Value
 from ..graph.layout import Invariant, Layout, Mesh, Replicate
@@ -112,7 +112,8 @@ class ForwardText:
     def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
         """Operators one after the other; what those between two bodies gather comes before them."""
         stretches = [list(stretch) for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode))]
-        for stretch, following in zip_longest(stretches, stretches[1:], fillvalue=[]):
+        for number, stretch in enumerate(stretches, 1):
+            following = stretches[number] if number < len(stretches) else []
             self.gather(stretch)
             for step in stretch:
                 if isinstance(step, PlannedNode):
