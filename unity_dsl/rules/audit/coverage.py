@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...index.library import Library
-from ...prove.answer import Proved
 from ...prove.normal_form.form import Unsupported
-from ...prove.rule_proof import prove_rule
 from ...prove.translation.rule_forms import calls
 from ...syntax.parse_rules import RuleDecl
 from ..derivation.commutativity import commutative_operators
 from ..derivation.derivability import DEFAULT, Bound, Derivability
-from ..derivation.reversal import reverse_of
 from ..derivation.rule_terms import read_rule
 from ..derivation.terms import Terms
 
@@ -50,13 +47,12 @@ class RuleLibrary:
 
     @classmethod
     def of(cls, rules: Iterable[RuleDecl], library: Library) -> RuleLibrary:
-        """The library of rules that are proved; the reverse of each is proved here, where it can be."""
+        """The library of rules that are proved."""
         rules = tuple(rules)
         operators = frozenset(call.name for rule in rules for call in calls(rule))
         found = Derivability(library, commutative_operators(sorted(operators | {"add", "mul"}), library))
         for rule in rules:
-            reverse = prove_rule(reverse_of(rule), library, numbers=False)
-            found.add(rule, reversible=isinstance(reverse, Proved))
+            found.add(rule)
         return cls(found, operators)
 
 
