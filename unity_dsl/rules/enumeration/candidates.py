@@ -56,6 +56,8 @@ def candidates(context: Context, library: Library) -> Enumeration:
     wanted = context_totals(context.inputs)
     known = _known_pairs(context.signatures, library)
     for left, right in _pairs(pool):
+        if not _has_any((*left, *right), context.only):
+            continue
         pairs += 1
         key = _pair_key(left, right)
         if key not in known:
@@ -65,6 +67,17 @@ def candidates(context: Context, library: Library) -> Enumeration:
             found |= {rule.name: rule for rule in rules}
     counts = Counts(pool.counts.terms, pool.counts.undefined, pool.counts.classes, pairs, len(found))
     return Enumeration(tuple(found.values()), counts)
+
+
+def _has_any(roots: Sequence[Term], only: frozenset[str]) -> bool:
+    """Whether a graph has one of these operators; true where there are none."""
+    pending = list(roots)
+    while pending and only:
+        term = pending.pop()
+        if term.application is not None and not only.isdisjoint(term.application.signature.operators):
+            return True
+        pending += term.operands
+    return not only
 
 
 _Found = tuple[str, tuple[RuleDecl, ...]]
@@ -91,7 +104,10 @@ def _most_general(left: Sequence[Term], right: Sequence[Term], pool: Pool) -> _F
     """The rules of a pair at its most general types; none where it follows from others, or does not hold there."""
     degrees = pool.context.degrees
     made = equation_of(left, right, pool.context.inputs, degrees)
-    if made is None or not holds(made, pool.library, degrees) or is_instance(made, pool.library, degrees):
+    try:
+        if made is None or not holds(made, pool.library, degrees) or is_instance(made, pool.library, degrees):
+            return "", ()
+    except ValueError:  # no sizes of a few at which all tensors have elements
         return "", ()
     return context_totals(made.types), tuple(_rules(made))
 
@@ -100,7 +116,7 @@ def pool_of(context: Context, library: Library) -> Pool:
     """The graphs of a context, before any is made."""
     sizes = sizes_for(context.inputs, context.degrees)
     signatures = [read_signature(text, library) for text in context.signatures]
-    values = Values(library, {**sizes, **dict.fromkeys(context.degrees, 2)}, NUMBERS)
+    values = Values(library, sizes, NUMBERS)
     return Pool(context, library, signatures, [number_expr(text) for text in context.numbers], values)
 
 

@@ -156,7 +156,7 @@ def _ordered(roots: Sequence[Term]) -> list[Term]:
 
 
 def holds(equation: Equation, library: Library, degrees: frozenset[str]) -> bool:
-    """Whether both sides agree at other sizes, numbers and operands."""
+    """Whether both sides agree at other sizes, numbers and operands. Raises ValueError where no sizes are found."""
     return all(_agree(equation, check, library, degrees) for check in range(CHECKS))
 
 
