@@ -9,27 +9,23 @@ where a program is not equal to its model.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
-from importlib.metadata import version
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from measure import RESULTS, hardware
+from measure import COMPILER, RESULTS, ROOT, digest, rows_of, write_rows
 
-ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.program.example_cases import EXAMPLES, PLANS, RANKS, Checker, Finding, cases  # noqa: E402
-from unity_dsl.emit.rank_pool import RankPool  # noqa: E402
+from tests.program.example_cases import EXAMPLES, PLANS, RANKS, Checker, Finding, cases
+from unity_dsl.emit.rank_pool import RankPool
 
-COMPILER = ("unity_dsl", "grammar", "ops", "codegen", "rules", "tests/program/slow.toml")
+MADE_BY = (*COMPILER, ROOT / "tests" / "program" / "slow.toml")
 """What a program is made by, besides its model."""
+COMMAND = "python bench/check_examples.py"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,10 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=RESULTS / "check_examples.json")
     options = parser.parse_args(arguments)
 
-    compiler = digest(path for name in COMPILER for path in files(ROOT / name))
+    compiler = digest(MADE_BY)
     wanted = [case for name in options.examples for case in cases(name, options.ranks, options.plans, options.seed)]
     keys = {case: f"{digest([ROOT / 'examples' / f'{case.example}.udl'])[:16]} {compiler[:16]}" for case in wanted}
-    before = {} if options.again else earlier(options.output)
+    before = {} if options.again else rows_of(options.output)
     rows: dict[str, dict[str, Any]] = {}
     checked = 0
     begun = perf_counter()
@@ -65,28 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not finding.ok:
                 print(finding, flush=True)
             checked += 1
-            write(options.output, {**before, **rows})
-    write(options.output, rows)
+            write_rows(options.output, COMMAND, {**before, **rows})
+    write_rows(options.output, COMMAND, rows)
     done = list(rows.values())
     print(*table(done), sep="\n")
     missed = sum(not found["equal"] for found in done)
     print(f"{len(done)} cases, {missed} not equal; {checked} checked now in {perf_counter() - begun:.0f} s")
     return 1 if missed else 0
-
-
-def files(path: Path) -> Iterator[Path]:
-    """The texts below a folder, in a fixed order; a file stands for itself."""
-    if path.is_file():
-        yield path
-    else:
-        yield from sorted(found for found in path.rglob("*") if found.is_file() and found.suffix != ".pyc")
-
-
-def digest(paths: Iterable[Path]) -> str:
-    content = sha256()
-    for path in paths:
-        content.update(f"{path.relative_to(ROOT)}\n".encode() + sha256(path.read_bytes()).digest())
-    return content.hexdigest()
 
 
 def row(finding: Finding, key: str) -> dict[str, Any]:
@@ -107,29 +88,6 @@ def row(finding: Finding, key: str) -> dict[str, Any]:
         "seconds": round(finding.seconds, 3),
         "of": key,
     }
-
-
-def earlier(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a file of results by case; none where there is no such file, or it cannot be read."""
-    try:
-        document = json.loads(path.read_text())
-        return dict(document["cases"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def write(path: Path, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """All at once: whoever interrupts finds either the old file or the new one."""
-    document = {
-        "command": "python bench/check_examples.py",
-        "unity_dsl": version("unity-dsl"),
-        "hardware": hardware(),
-        "cases": rows,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    os.replace(new, path)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

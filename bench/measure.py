@@ -1,4 +1,4 @@
-"""What every benchmark shares: times of fresh processes, the name of the hardware, the file of results."""
+"""What benchmarks share: times of fresh processes, the name of the hardware, files of results."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "bench" / "results"
+COMPILER = tuple(ROOT / name for name in ("unity_dsl", "grammar", "ops", "codegen", "rules"))
+"""The texts that make a program of a model."""
 
 
 def hardware() -> dict[str, str | int]:
@@ -53,6 +57,37 @@ def write_results(name: str, command: str, results: Mapping[str, Any]) -> Path:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     return path
+
+
+# ------------------------------------------------------------------------------- rows that an interrupted run keeps
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """A hash of files, and of all texts below folders."""
+    content = sha256()
+    for path in paths:
+        below = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+        for found in below:
+            if found.suffix != ".pyc":
+                content.update(f"{found.relative_to(ROOT)}\n".encode() + sha256(found.read_bytes()).digest())
+    return content.hexdigest()
+
+
+def rows_of(path: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a file of results by case; none where there is no such file, or it cannot be read."""
+    try:
+        return dict(json.loads(path.read_text())["cases"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def write_rows(path: Path, command: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """All at once: whoever interrupts finds either the old file or the new one."""
+    document = {"command": command, "unity_dsl": version("unity-dsl"), "hardware": hardware(), "cases": rows}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    os.replace(new, path)
 
 
 def print_table(results: Mapping[str, Mapping[str, float | int]]) -> None:

@@ -122,12 +122,16 @@ def test_a_command_without_ranks_loads_no_torch(arguments: list[str]) -> None:
     assert not loaded_by(arguments) & {"torch", "z3", "triton", "sklearn", "scipy", "sympy"}
 
 
-def test_a_compile_loads_no_torch_and_without_rules_no_prover(tmp_path: Path) -> None:
-    model = str(ROOT / "examples" / "digits.udl")
-    loaded = loaded_by([model, "-o", str(tmp_path / "out"), "--devices", "2"], whole=True)
+@pytest.mark.parametrize(("example", "prover"), [("digits", True), ("digits --no-rules", False), ("xdl_unity", False)])
+def test_a_compile_loads_no_torch_and_without_rules_no_prover(example: str, prover: bool, tmp_path: Path) -> None:
+    """The shipped rules are proved: they need no z3, and are loaded for a model that one of them may fit."""
+    name, *options = example.split()
+    model = str(ROOT / "examples" / f"{name}.udl")
+    loaded = loaded_by([model, "-o", str(tmp_path / "out"), "--devices", "2", *options], whole=True)
     assert not {name.split(".")[0] for name in loaded} & {"torch", "z3", "triton", "sklearn", "scipy", "sympy"}
     assert "unity_dsl.rules.sharding_theorems" in loaded
-    assert not loaded & {"unity_dsl.prove.rule_proof", "unity_dsl.prove.normal_form.form", "unity_dsl.rules.rulebook"}
+    unused = {"unity_dsl.prove.rule_proof", "unity_dsl.prove.normal_form.form", "unity_dsl.rules.rulebook"}
+    assert bool(loaded & unused) == prover
 
 
 def test_help_loads_no_stage() -> None:

@@ -34,6 +34,7 @@ DOCUMENTS = (
     "docs/layouts.md",
     "docs/program.md",
     "docs/proofs.md",
+    "docs/rules.md",
     "docs/search.md",
     "docs/use.md",
     "bench/README.md",

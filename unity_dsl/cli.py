@@ -140,6 +140,7 @@ def unityc() -> None:
 @click.option(
     "--rules", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="Proved substitutions (repeatable)."
 )
+@click.option("--no-rules", is_flag=True, help="Fuse no operators by the shipped rules.")
 @click.option("--force", is_flag=True, help="Overwrite a program that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_command(
@@ -154,6 +155,7 @@ def compile_command(
     pins: tuple[str, ...],
     ops: tuple[Path, ...],
     rules: tuple[Path, ...],
+    no_rules: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -187,6 +189,7 @@ def compile_command(
         pins=pins,
         operators=ops,
         rules=rules,
+        shipped_rules=not no_rules,
     )
     compilation = compile_model(request)
     files = write_program(

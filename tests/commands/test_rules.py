@@ -251,6 +251,40 @@ def test_verify_finds_out_a_certificate_that_claims_more(capsys: pytest.CaptureF
     assert "has a certificate of `sliced`, a rule that is not there" in capsys.readouterr().err
 
 
+def test_verify_tells_every_certificate_that_is_not_right(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "prove", "laws.rules", "--write"]) == 0
+    text = LAWS.replace("matmul(v, w)", "1 * matmul(v, w)").replace("where m >= k + n", "where m >= k + n + 1")
+    Path("laws.rules").write_text(text + "\nrule relu_twice(x: [b..])\n  relu(relu(x)) => relu(x)\n")
+    capsys.readouterr()
+    assert run(["rules", "verify", "laws.rules"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "", "nothing is proved then"
+    for name in ("linear_of_linear", "sliced"):
+        assert f"the certificate of `{name}` is stale: the rule has changed since" in told.err
+    assert told.err.count("error[E54") == 2
+
+    Path("laws.rules").write_text(LAWS + "\n".join(f"\nrule {name}(x: [b..])\n  relu(x) => relu(x)\n" for name in "ab"))
+    assert run(["rules", "verify", "laws.rules"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("error[E543]: there is no certificate of the rule") == 2
+
+
+def test_verify_without_files_proves_the_shipped_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["rules", "prove", "laws.rules", "--write"]) == 0
+    monkeypatch.setattr("unity_dsl.commands.rules.shipped_files", lambda: [tmp_path / "laws.rules"])
+    capsys.readouterr()
+    assert run(["rules", "verify"]) == 0
+    assert re.fullmatch(
+        r"3 rules proved, 0 not proved, in [0-9.]+ s; median [0-9.]+ ms a proof\n", capsys.readouterr().out
+    )
+    Path("laws.rules").write_text(LAWS + FALSE)
+    assert run(["rules", "verify"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("refuted    relu_moves_out") and "3 rules proved, 1 not proved" in out
+
+
 # ---------------------------------------------------------------------------------------------- show
 
 

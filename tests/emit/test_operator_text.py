@@ -172,6 +172,7 @@ ALONG = ((0, 5, (6, 4, 3)), (1, 4, (5, 2, 3)), (2, 3, (5, 4, 4)))
 
 SHIPPED = [
     Case("linear", ((2, 3, 4), (5, 4)), {}),
+    Case("linear_bias", ((2, 3, 4), (5, 4), (5,)), {}),
     Case("matmul", ((2, 3, 4), (2, 4, 5)), {}),
     Case("project", ((2, 4), (3, 5, 4)), {}),
     Case("embedding", (ids(7, 2, 3), (7, 4)), {}),
@@ -198,6 +199,7 @@ SHIPPED = [
     Case("causal_attention", ((2, 6, 4, 3), (2, 2, 4, 3), (2, 2, 4, 2)), {}),
     Case("causal_attention", ((1, 2, 5, 3), (1, 2, 3, 3), (1, 2, 3, 2)), {}),
     Case("masked_attention", ((2, 6, 4, 3), (2, 2, 5, 3), (2, 2, 5, 2), ids(9, 2, 4, 5)), {}),
+    Case("padded_attention", ((2, 6, 4, 3), (2, 2, 5, 3), (2, 2, 5, 2), ids(9, 2, 5)), {}),
     Case("causal_mask", ((2, 4, 4),), {}),
     Case("dropout", ((4, 3),), {"p": 0.3}),
     Case("rearrange", ((2, 12, 3),), {}, pattern("b, h*k, c", "b, h, c, k", b=2, h=3, k=4, c=3)),

@@ -10,7 +10,7 @@ import pytest
 
 from unity_dsl.graph.collective_steps import StepKind
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
-from unity_dsl.graph.layout_codes import all_layouts, encode, find, layouts_in_order
+from unity_dsl.graph.layout_codes import all_layouts, encode, layouts_in_order
 from unity_dsl.graph.layout_conversion import divides, divisors
 from unity_dsl.graph.single_steps import STEP_KINDS, received_fraction, single_steps
 
@@ -57,7 +57,7 @@ def test_codes_are_those_of_their_layouts() -> None:
     again = encode(layouts, (1, 3))
     assert np.array_equal(again.kind, codes.kind)
     assert np.array_equal(again.place, codes.place)
-    assert np.array_equal(find(again, codes, 2), np.arange(len(codes)))
+    assert len(np.unique(codes.keys(2))) == len(codes)
     transposed = codes.transpose.layouts((1, 3))
     assert transposed == [layout.transpose for layout in layouts]
     assert codes.in_mesh_order.tolist() == [nest(layout.kinds) == layout for layout in layouts]

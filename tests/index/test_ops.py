@@ -24,6 +24,7 @@ from unity_dsl.syntax.ast import (
     NativeCall,
     NativeList,
     NativeSteps,
+    NativeString,
     Number,
     OperatorDecl,
     Read,
@@ -40,6 +41,11 @@ from .simple_cases import SIMPLE_CASES, WITHOUT_NATIVE_CALL
 def linear(random: Random) -> Case:
     i, o = sizes(random, 2)
     return Case([normal(random, *any_shape(random), i), normal(random, o, i)], F.linear)
+
+
+def linear_bias(random: Random) -> Case:
+    i, o = sizes(random, 2)
+    return Case([normal(random, *any_shape(random), i), normal(random, o, i), normal(random, o)], F.linear)
 
 
 def matmul(random: Random) -> Case:
@@ -181,18 +187,22 @@ def rope(random: Random) -> Case:
 
 
 def attention(kind: str) -> Callable[[Random], Case]:
-    """`causal`, `masked` or `full`, against matrix products and a softmax that are written out."""
+    """`causal`, `masked`, `padded` or `full`, against matrix products and a softmax that are written out."""
 
     def made(random: Random) -> Case:
         b, heads, groups, s, t, k, v = sizes(random, 7)
         seen = random.integers(0, 2, (b, s, t))
         seen[..., 0] = 1  # at least one key for every query
         mask = torch.as_tensor(seen)
-        keep = {"causal": torch.ones(s, t).tril(), "masked": mask[:, None], "full": torch.ones(s, t)}[kind]
+        padding = torch.as_tensor(random.integers(0, 2, (b, t)))  # all of it is allowed
+        everything = torch.ones(s, t)
+        keep = {"causal": everything.tril(), "masked": mask[:, None]}.get(kind, everything)
 
         def reference(q: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
             key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
             scores = (q @ key.transpose(-2, -1) / k**0.5).masked_fill(keep == 0, -torch.inf)
+            if kind == "padded":
+                scores = scores - 10_000 * (padding == 0)[:, None, None]
             return torch.softmax(scores, -1) @ value
 
         inputs = [
@@ -200,7 +210,8 @@ def attention(kind: str) -> Callable[[Random], Case]:
             normal(random, b, heads, t, k),
             normal(random, b, heads, t, v),
         ]
-        return Case([*inputs, mask], reference, ranges={3: 2}) if kind == "masked" else Case(inputs, reference)
+        integers = {"masked": [mask], "padded": [padding]}.get(kind, [])
+        return Case([*inputs, *integers], reference, ranges=dict.fromkeys(range(3, 3 + len(integers)), 2))
 
     return made
 
@@ -303,6 +314,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "exp": unary(torch.exp),
     "causal_mask": causal_mask,
     "linear": linear,
+    "linear_bias": linear_bias,
     "matmul": matmul,
     "embedding": embedding,
     "reciprocal": unary(torch.reciprocal),
@@ -320,6 +332,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "full_attention": attention("full"),
     "causal_attention": attention("causal"),
     "masked_attention": attention("masked"),
+    "padded_attention": attention("padded"),
     "mse": mse,
     "cross_entropy": cross_entropy,
     "conv1d": conv1d,
@@ -339,7 +352,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
 }
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
-    *("causal_mask", "dropout", "gelu_tanh", "masked_cross_entropy", "padding_mask", "project", "reciprocal"),
+    *("causal_mask", "dropout", "padding_mask", "project", "reciprocal"),
     *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend", "lstm_cell"),
     *("one_hot", "expert_places", "dispatch", "expert_linear", "combine_experts", "expert_balance"),
     *WITHOUT_NATIVE_CALL,
@@ -409,6 +422,8 @@ def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, 
             return sizes[name]
         case Number(value):
             return value
+        case NativeString(text):
+            return text
 
 
 # ---------------------------------------------------------------------------------------------- element functions

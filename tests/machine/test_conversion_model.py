@@ -128,7 +128,7 @@ def test_every_pair_has_the_price_of_its_steps(
     pairs = [(rng.randrange(len(every)), rng.randrange(len(every))) for _ in range(300)]
     pairs += [(i, len(every) - 1) for i in range(0, len(every), 7)]
     for count in COUNTS:
-        seconds = model.seconds(every, shape, count)
+        seconds = model.seconds(model.located(every, shape), count)
         for i, j in pairs:
             steps = model.steps(every[i], every[j], shape, count)
             told = price_steps(steps, mesh, machine, local_fraction(every[i], mesh)).seconds(count)
@@ -177,8 +177,8 @@ def test_windows_have_the_price_of_what_is_sent_and_keep_the_value() -> None:
     pairs = [(rng.randrange(len(every)), rng.choice(held)) for _ in range(80)]
     pairs += [(rng.choice(held), rng.randrange(len(every))) for _ in range(40)]
     for count in (0.0, 1e9):
-        there = model.seconds(every, shape, count)
-        back = model.seconds([layout.transpose for layout in every], shape, count)
+        there = model.seconds(model.located(every, shape), count)
+        back = model.seconds(model.located([layout.transpose for layout in every], shape), count)
         for seed, (i, j) in enumerate(pairs):
             conversion = model.conversion(every[i], every[j], shape, count)
             told = counted(conversion.forward, every[i], shape, mesh, DGX).seconds(count)
@@ -235,8 +235,9 @@ def test_a_refined_mesh_converts_for_no_more(
     pairs = np.array(list(product(range(len(every)), repeat=2)))
     if most is not None and len(pairs) > most:
         pairs = np.random.default_rng(3).choice(pairs, most, replace=False)
+    held = [model.located(found, shape) for model, found in zip(models, (every, finer), strict=True)]
     for count in COUNTS:
-        there, finer_there = models[0].seconds(every, shape, count), models[1].seconds(finer, shape, count)
+        there, finer_there = (model.seconds(found, count) for model, found in zip(models, held, strict=True))
         excess = finer_there - there * (1 + 1e-9) - 20 * TIE
         i, j = pairs[np.argmax(excess[pairs[:, 0], pairs[:, 1]])]
         assert excess[i, j] <= 0, (every[i], every[j], count, there[i, j], finer_there[i, j])
@@ -247,6 +248,7 @@ def test_no_path_of_conversions_is_cheaper(machine: Machine, degrees: tuple[int,
     mesh = build_mesh(machine, prod(degrees), degrees)
     every, shape = layouts(2, mesh), (mesh.size,) * 2
     for count in COUNTS:
-        seconds = ConversionModel(mesh, machine, LIBRARY).seconds(every, shape, count)
+        model = ConversionModel(mesh, machine, LIBRARY)
+        seconds = model.seconds(model.located(every, shape), count)
         for middle in range(len(every)):
             assert (seconds <= (seconds[:, middle, None] + seconds[middle]) * (1 + 1e-12) + 1e-15).all()

@@ -129,14 +129,16 @@ def order(rank: int, ranks: int, folder: str) -> tuple[list[tuple[str, int]], li
     return forward.counted, backward.counted
 
 
-def test_the_next_iteration_is_gathered_while_one_computes(compile_program: Compile, pool: RankPool) -> None:
-    out = compile_program(MODEL, devices=2, pins=PINS)
+def test_the_next_block_is_gathered_while_one_computes(compile_program: Compile, pool: RankPool) -> None:
+    last = "  weight last: f32[d, d] ~ normal(0.5)\n  z = linear(x, last)\n  loss mse(z, target)"
+    text = MODEL.replace("  loss mse(x, target)", last)
+    out = compile_program(text, devices=2, pins=(*PINS, "last=S0", "z=S0"))
     assert check(out, pool=pool).ok
     forward, backward = pool.run(order, str(out), ranks=2)[0]
-    # The first layer, which divides its input, is a class of its own; the loop over the others begins with two gathers.
-    assert forward == [("gather", 1), ("product", 2), ("gather", 2), ("product", 4)]
-    # Of each layer the products of two weights and of two gradients of weights; of the first one x has no gradient.
-    assert backward == [("gather", 2), ("product", 4), ("gather", 1), ("product", 4 + 3)]
+    # Of two layers before the first one computes, then of one more before each, at last of what comes after the loop.
+    assert forward == [("gather", 2), ("product", 2), ("gather", 1), ("product", 2), ("gather", 1), ("product", 3)]
+    # For each weight the product that is its gradient, and that of its input: the first layer's x has none.
+    assert backward == [("gather", 2), ("product", 2), ("gather", 1), ("product", 4), ("gather", 1), ("product", 7)]
 
 
 def test_they_are_freed_where_the_plan_fits_without_them_alone() -> None:

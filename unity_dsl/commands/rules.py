@@ -5,25 +5,33 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .audit import audit_command
 from .configurations import configurations_command
-from .console import replace_file
+from .console import replace_file, show_diagnostic
+from .generate import generate_command
+from .list_rules import list_rules_command, shipped_files
 
 if TYPE_CHECKING:
     from ..index.library import Library
     from ..prove.refutation.numeric_run import Difference
-    from ..rules.rulebook import Verdict
+    from ..rules.rulebook import Progress, Verdict
+    from ..syntax.diagnostic import InputError
     from ..syntax.parse_rules import RuleDecl
 
+PROCESSES = 2
+"""Processes of `verify` and `generate`."""
 COLOURS = {"proved": "green", "refuted": "red", "not_proved": "yellow"}
 
 
-@click.group("rules", short_help="Prove files of rules, show proofs, write and verify certificates.")
+@click.group("rules", short_help="Prove, list, show, generate and verify substitutions.")
 def rules_group() -> None:
     """Substitutions of graphs (`.rules`): prove them for all sizes, show a proof, keep certificates.
 
@@ -38,6 +46,8 @@ def rules_group() -> None:
 
 
 rules_group.add_command(configurations_command)
+rules_group.add_command(generate_command)
+rules_group.add_command(list_rules_command)
 rules_group.add_command(audit_command)
 
 
@@ -110,12 +120,22 @@ def prove_command(
         raise click.exceptions.Exit(1)
 
 
-def _answers(rules: Sequence[RuleDecl], library: Library, *, conditions: bool = False) -> Iterator[Verdict]:
-    """The answers as they come; on a terminal with a line that tells how far it is, gone before each."""
-    from ..rules.rulebook import answers
+def _answers(
+    rules: Sequence[RuleDecl], library: Library, *, conditions: bool = False, processes: int = 1
+) -> Iterator[Verdict]:
+    """The answers as they come; on a terminal with a line that tells how far it is, gone before each.
+
+    Conditions are looked for by one process.
+    """
+    from ..rules.rulebook import answers, answers_by
+
+    def answered(progress: Progress | None) -> Iterator[Verdict]:
+        if conditions:
+            return answers(rules, library, progress, conditions=True)
+        return answers_by(processes, rules, library, progress)
 
     if not sys.stderr.isatty():
-        yield from answers(rules, library, conditions=conditions)
+        yield from answered(None)
         return
 
     def tell(done: int, total: int, rule: RuleDecl, searching: bool) -> None:
@@ -123,7 +143,7 @@ def _answers(rules: Sequence[RuleDecl], library: Library, *, conditions: bool = 
         click.echo(f"\r{done}/{total} {rule.name[:50]}{what}\x1b[K", nl=False, err=True)
 
     try:
-        for verdict in answers(rules, library, tell, conditions=conditions):
+        for verdict in answered(tell):
             click.echo("\r\x1b[K", nl=False, err=True)
             yield verdict
     finally:
@@ -242,34 +262,58 @@ def write_certificates(path: Path, verdicts: Sequence[Verdict], library: Library
 # ---------------------------------------------------------------------------------------------- verify
 
 
-@rules_group.command("verify", short_help="Prove FILE... again and compare with the certificates.")
-@_files
+@rules_group.command("verify", short_help="Prove FILE..., or the shipped rules, again; compare with the certificates.")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE...]")
 @_ops
 def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
-    """Prove every rule of FILE... again, and compare each proof with its certificate.
+    """Prove every rule of FILE... again, and compare each proof with its certificate. Without FILE, all shipped rules.
+
+    All certificates that are stale are told, before anything is proved, and all that are not those of the new proofs.
+    Of the shipped rules only those that are not proved are listed.
 
     Exit code 0 where all rules are proved and each has the certificate of its proof, 1 where a rule is not proved,
     2 where a certificate is missing, damaged or stale or, after the answers to the others, a rule has no meaning.
     """
     from ..index.declarations.loading import load_library
-    from ..rules.certificate_check import check_certificates, check_proofs
+    from ..rules.certificate_check import certificate_faults, proof_faults
     from ..rules.wellformed import read_rules
     from ..syntax.read import read_source
 
     library = load_library(ops)
-    sources = [(path, read_source(path)) for path in files]
-    certificates = [check_certificates(path, source, library) for path, source in sources]
+    sources = [(path, read_source(path)) for path in files or shipped_files()]
+    certificates = [certificate_faults(path, source, library) for path, source in sources]
+    tell_all([fault for _, stale in certificates for fault in stale])
     loaded = [(path, *read_rules(source, library)) for path, source in sources]
-    failed = False
-    for (path, rules, _), known in zip(loaded, certificates, strict=True):
-        verdicts = list(_answers(rules, library))
-        check_proofs(verdicts, library, known)
-        show_verdicts(verdicts, library, heading=str(path) if len(files) > 1 else "")
-        failed |= any(status_of(verdict) != "proved" for verdict in verdicts)
-    for fault in (fault for _, _, faults in loaded for fault in faults):
-        raise fault
-    if failed:
+    begun = perf_counter()
+    verdicts = iter(_answers([rule for _, rules, _ in loaded for rule in rules], library, processes=PROCESSES))
+    answered = [(path, list(islice(verdicts, len(rules)))) for path, rules, _ in loaded]
+    pairs = zip(answered, certificates, strict=True)
+    tell_all([fault for (_, found), (known, _) in pairs for fault in proof_faults(found, library, known)])
+    for path, found in answered:
+        told = found if files else [one for one in found if status_of(one) != "proved"]
+        show_verdicts(told, library, heading=str(path) if told and len(sources) > 1 else "")
+    every = [verdict for _, found in answered for verdict in found]
+    if not files:
+        show_totals(every, perf_counter() - begun)
+    tell_all([fault for _, _, faults in loaded for fault in faults])
+    if any(status_of(verdict) != "proved" for verdict in every):
         raise click.exceptions.Exit(1)
+
+
+def tell_all(faults: Sequence[InputError]) -> None:
+    """Raises the last of these faults, if there is one, after the others have been shown."""
+    for fault in faults[:-1]:
+        show_diagnostic(fault.diagnostic)
+    if faults:
+        raise faults[-1]
+
+
+def show_totals(verdicts: Sequence[Verdict], seconds: float) -> None:
+    """How many rules are proved and how many are not, and how long it took."""
+    proved = sum(status_of(verdict) == "proved" for verdict in verdicts)
+    each = median(verdict.answer.seconds for verdict in verdicts) if verdicts else 0.0
+    text = f"{proved} rules proved, {len(verdicts) - proved} not proved, in {seconds:.1f} s"
+    click.echo(f"{text}; median {each * 1e3:.1f} ms a proof")
 
 
 # ---------------------------------------------------------------------------------------------- show
@@ -305,9 +349,8 @@ def show_command(name: str, rules: tuple[Path, ...], ops: tuple[Path, ...], smt:
 
 def _rules_of(paths: Sequence[Path]) -> Iterator[RuleDecl]:
     """The rules of these files, or the shipped ones, as they were parsed."""
-    from ..resources import folder
     from ..syntax.parse_rules import parse_rules
     from ..syntax.read import read_source
 
-    for path in paths or sorted(folder("rules").glob("*.rules")):
+    for path in paths or shipped_files():
         yield from parse_rules(read_source(path)).rules

@@ -18,6 +18,7 @@ from ..graph.declared_slices import cut_at, positions_of
 from ..graph.layout import PARTITION, Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Window
 from ..index.library import Library
 from .positions_text import PositionsFunction
+from .templates import tuple_text
 
 PositionsOf = Callable[[str], PositionsFunction]
 """Asking for the function of a declared cut has it written."""
@@ -71,7 +72,7 @@ class Permuted:
     def arguments(self, mesh: Mesh) -> tuple[str, str]:
         """What `Permutation` is given after the mesh and the group."""
         before, after = ([axis_tuple(pair[side], mesh) for pair in self.pairs] for side in (0, 1))
-        return f"before={_tuple(before)}", f"after={_tuple(after)}"
+        return f"before={tuple_text(before)}", f"after={tuple_text(after)}"
 
 
 def permuted(step: Step, shape: tuple[int, ...], mesh: Mesh) -> Permuted:
@@ -91,11 +92,7 @@ def permuted(step: Step, shape: tuple[int, ...], mesh: Mesh) -> Permuted:
 
 def axis_tuple(axes: Iterable[int], mesh: Mesh) -> str:
     """The names of mesh axes, as the text of a tuple."""
-    return _tuple([json.dumps(mesh.axes[axis].name) for axis in axes])
-
-
-def _tuple(parts: list[str]) -> str:
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    return tuple_text([json.dumps(mesh.axes[axis].name) for axis in axes])
 
 
 def _ends(step: Step) -> tuple[Layout, Layout]:
@@ -210,4 +207,4 @@ def _declared(cuts: _Cuts, extent: int, mesh: Mesh, library: Library, positions:
         index = f"partial({', '.join([function.name, *sizes])})" if sizes else function.name
         texts.append(f"Cut({axis_tuple(axes, mesh)}, {found.length}, {index})")
         extent = found.length
-    return _tuple(texts)
+    return tuple_text(texts)

@@ -16,54 +16,11 @@ from ..index.library import Library
 from ..syntax.ast import Initialiser
 from .comment_words import layout_word, loop_words, roles, where
 from .conversion_text import Collectives
+from .gathering_text import Gather, conversions, find_gathers, pairs, targets
+from .module_text import ModuleText, Repeat, Stored, name_constants
 from .operator_text import Place, operator_text
 from .program_names import Names, class_name, path
 from .source_lines import WIDTH, block, broken, statement
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A parameter or buffer that a module holds: its name there, dotted where blocks name it."""
-
-    name: str
-    value: Value
-    layout: Layout
-    initialiser: Initialiser
-    trained: bool
-
-
-@dataclass
-class ModuleText:
-    """A class of the program: what it stores, the modules it repeats, its forward. A function if it `stores` nothing.
-
-    `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
-    so that it must know which iteration it is. `gathers` are lines that return what is gathered before all else.
-    """
-
-    name: str
-    words: str
-    stored: list[Stored] = field(default_factory=list)
-    repeats: list[Repeat] = field(default_factory=list)
-    parameters: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    results: list[str] = field(default_factory=list)
-    gathers: list[str] = field(default_factory=list)
-    sites: bool = False
-    constants: tuple[str, str] = ("PARAMETERS", "BUFFERS")
-    stores: bool = True
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """A ModuleList: per run of iterations with one plan, the class, the first iteration and how many there are.
-
-    Of a cond, the module `alone`.
-    """
-
-    name: str
-    count: int
-    runs: tuple[tuple[ModuleText, int, int], ...]
-    alone: bool = False
 
 
 @dataclass
@@ -75,27 +32,6 @@ class Copies:
     variables: dict[Layout, str]
     sources: dict[Layout, Layout] = field(default_factory=dict)
     parameter: bool = False
-
-
-@dataclass(frozen=True)
-class Gather:
-    """A weight, stored in slices, that is gathered by a conversion of parallel.py."""
-
-    held: Copies
-    layout: Layout
-    conversion: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.held.value.name}_{layout_word(self.layout)}"
-
-    @property
-    def pair(self) -> str:
-        return f"(parallel.{self.conversion}, {self.held.variables[self.held.produced]})"
-
-    @property
-    def layouts(self) -> str:
-        return f"{self.held.produced} -> {self.layout}"
 
 
 @dataclass
@@ -131,6 +67,7 @@ class ForwardText:
         self.state = state
         self.detached = False
         self.written: set[int] = set()
+        self.announced: dict[str, str] = {}
         self.held: dict[str, Copies] = {}
         for name, held in outside.items():
             self.held[name] = held
@@ -173,15 +110,16 @@ class ForwardText:
         return [self.before_updates(value, layout) for value, layout in wanted]
 
     def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
-        """Operators one after the other; what several between two bodies gather comes before them."""
-        for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode)):
-            together = list(stretch)
-            self.gather(value for step in together if isinstance(step, PlannedNode) for value in step.node.arguments)
-            for step in together:
+        """Operators one after the other; what those between two bodies gather comes before them."""
+        stretches = [list(stretch) for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode))]
+        for number, stretch in enumerate(stretches, 1):
+            following = stretches[number] if number < len(stretches) else []
+            self.gather(stretch)
+            for step in stretch:
                 if isinstance(step, PlannedNode):
                     self.node(step)
                 else:
-                    self.segment(step)
+                    self.segment(step, following if step is stretch[-1] else [])
 
     # ------------------------------------------------------------------------------------------ updates
 
@@ -246,34 +184,32 @@ class ForwardText:
         self.module.lines += statement(f"{name} = parallel.{found.name}({given}, {handle})", comment)
         return name
 
-    def gather(self, values: Iterable[Value]) -> None:
-        """Those of these values that are weights which one operator reads gathered, all together."""
-        found: dict[str, list[Gather]] = {}
-        for value in values:
-            if (layout := self.gathered_once.get(value.name)) is not None and not self.detached:
-                held = self.held[value.name]
-                conversion = self.program.collectives.conversion(
-                    held.produced, layout, value.shape, value.bytes, gradient=True, parameter=True
-                )
-                assert conversion is not None, "its slices are gathered"
-                handle = f"{self.state}.{'sync' if conversion.deferred else 'groups'}"
-                found.setdefault(handle, []).append(Gather(held, layout, conversion.name))
-        for handle, gathers in found.items():
+    def gather(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """The weights that operators among these read gathered, all together."""
+        for over, gathers in self.gathers(steps).items():
             self.program.gathered = True
-            lines, names = self.module.lines, [self.names.fresh(gather.name) for gather in gathers]
-            pairs = f"[{', '.join(gather.pair for gather in gathers)}]"
-            targets = ", ".join(names) if 1 < len(names) < 4 else f"({', '.join(names)}{',' * (len(names) == 1)})"
-            if self.state != "self" and not self.module.gathers:
-                self.module.gathers = broken(f"return {pairs}")
-                pairs = "self.gathers()"
-            elif len(f"{targets} = {self.state}.gathered({pairs}, {handle})") > WIDTH:
-                variable = self.names.fresh("gathers")
-                lines += statement(f"{variable} = {pairs}")
-                pairs = variable
-            comment = ", ".join(dict.fromkeys(gather.layouts for gather in gathers))
-            lines += statement(f"{targets} = {self.state}.gathered({pairs}, {handle})", comment)
+            names = [self.names.fresh(gather.variable) for gather in gathers]
+            call, lines = f"{targets(names)} = {self.state}.gathered(", self.module.lines
+            given = self.announced.pop(over, "")
+            if not given and self.state != "self" and not self.module.gathers:
+                self.module.gathers, given = broken(f"return {pairs(gathers)}"), "self.gathers()"
+            elif not given:
+                given = pairs(gathers)
+                if len(f"{call}{given}, {self.state}.{over})") > WIDTH:
+                    given = self.announce(gathers)
+            lines += statement(f"{call}{given}, {self.state}.{over})", conversions(gathers))
             for gather, name in zip(gathers, names, strict=True):
-                gather.held.variables[gather.layout] = name
+                self.held[gather.name].variables[gather.layout] = name
+
+    def gathers(self, steps: Sequence[PlannedNode | PlannedSegment]) -> dict[str, list[Gather]]:
+        once = {} if self.detached else self.gathered_once
+        return find_gathers(steps, self.planned, once, self.program.collectives)
+
+    def announce(self, gathers: Sequence[Gather]) -> str:
+        """A variable that holds what is to be gathered."""
+        variable = self.names.fresh("gathers")
+        self.module.lines += statement(f"{variable} = {pairs(gathers)}")
+        return variable
 
     # ------------------------------------------------------------------------------------------ operators
 
@@ -314,7 +250,8 @@ class ForwardText:
 
     # ------------------------------------------------------------------------------------------ bodies
 
-    def segment(self, step: PlannedSegment) -> None:
+    def segment(self, step: PlannedSegment, following: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """A repeat, scan or cond. What the steps that follow gather is on its way in the last iteration of a loop."""
         segment, border = step.segment, step.border
         taken = [self.variable(value, layout) for value, layout in border.reads(segment)]
         captured, slices = taken[: len(segment.captured)], taken[len(segment.captured) :]
@@ -325,21 +262,37 @@ class ForwardText:
         parts = self.unbind(step, slices)
         stacks = [self.names.fresh(f"{series.whole.name}_parts") for series in segment.stacked]
         self.module.lines += [f"{stack} = []" for stack in stacks]
-        bodies = []
-        for number, run in enumerate(step.runs):
-            module = self.body(step, run, number)
-            bodies.append((module, run.first, run.count))
+        modules = [self.body(step, run, number) for number, run in enumerate(step.runs)]
+        for numbers in self.loops(step, modules):
+            first, last = numbers[0], numbers[-1]
+            run = replace(step.runs[first], count=sum(step.runs[number].count for number in numbers))
             layouts = [run.body.values[value.name].produced for value in segment.entry]
-            given = segment.initial if number == 0 else segment.results
+            given = segment.initial if first == 0 else segment.results
             current = [self.variable(value, layout) for value, layout in zip(given, layouts, strict=True)]
-            self.iterate(step, run, module, Passed(carried, current, parts, captured, stacks))
-            for value, name, layout in zip(segment.results, carried, self.left(step, number), strict=True):
+            ahead, then = run.count > 1 and all(modules[number].gathers for number in numbers), ""
+            if ahead and step.runs[last] is step.runs[-1] and (gathers := self.gathers(following).get("sync")):
+                then = self.announced["sync"] = self.announce(gathers)
+            self.iterate(step, run, modules[first], Passed(carried, current, parts, captured, stacks, ahead, then))
+            for value, name, layout in zip(segment.results, carried, self.left(step, last), strict=True):
                 self.add(value, name, layout)
+        bodies = [(module, run.first, run.count) for module, run in zip(modules, step.runs, strict=True)]
         self.keep(segment, bodies)
         for series, layout, stack in zip(segment.stacked, border.stacked, stacks, strict=True):
             name = self.names.fresh(series.whole.name)
             self.module.lines += statement(f"{name} = torch.stack({stack}, {series.dim})")
             self.add(series.whole, name, layout.inserted(series.dim))
+
+    def loops(self, step: PlannedSegment, modules: Sequence[ModuleText]) -> list[list[int]]:
+        """The numbers of runs that one loop executes: modules of which each takes what the one before leaves."""
+        found: list[list[int]] = []
+        for number, run in enumerate(step.runs):
+            layouts = [run.body.values[value.name].produced for value in step.segment.entry]
+            together = number > 0 and modules[number - 1].stores and modules[number].stores
+            if together and list(self.left(step, number - 1)) == layouts:
+                found[-1].append(number)
+            else:
+                found.append([number])
+        return found
 
     def unbind(self, step: PlannedSegment, slices: Sequence[str]) -> list[str]:
         """Variables that hold the slices of what a scan reads, by position."""
@@ -372,9 +325,9 @@ class ForwardText:
     def keep(self, segment: Segment, bodies: Sequence[tuple[ModuleText, int, int]]) -> None:
         """The modules of bodies that store something; others are functions."""
         if any(module.stores for module, _, _ in bodies):
-            self.module.repeats.append(
-                Repeat(segment.name, segment.count, tuple(bodies), alone=segment.predicate is not None)
-            )
+            repeat = Repeat(segment.name, segment.count, tuple(bodies), alone=segment.predicate is not None)
+            name_constants(repeat, self.program.modules, self.program.classes)
+            self.module.repeats.append(repeat)
         self.module.sites |= any(module.sites for module, _, _ in bodies)
 
     def body(self, step: PlannedSegment, run: Run, number: int) -> ModuleText:
@@ -385,10 +338,7 @@ class ForwardText:
         if segment.predicate is None:
             words += f".{run.first}" + (f" to {segment.name}.{last}" if run.count > 1 else "")
         stores = _stores(run.body.graph)
-        module = ModuleText(self.body_name(segment, stores), words, stores=stores)
-        if stores:
-            stem = module.name.upper()
-            module.constants = program.classes.fresh(f"{stem}_PARAMETERS"), program.classes.fresh(f"{stem}_BUFFERS")
+        module = ModuleText(self.body_name(step, number, stores), words, stores=stores)
         names = Names(("index",))
         parameters = [names.fresh(value.name) for value in segment.entry]
         parts = [names.fresh(series.part.name) for series in segment.sliced]
@@ -410,9 +360,11 @@ class ForwardText:
         program.modules.append(module)
         return module
 
-    def body_name(self, segment: Segment, stores: bool) -> str:
-        """A class's name, or that of a function, which no variable here may have."""
-        word, classes = segment.name.rpartition(".")[2], self.program.classes
+    def body_name(self, step: PlannedSegment, number: int, stores: bool) -> str:
+        """The name of a run's class, or that of a function, which no variable here may have."""
+        word, classes = step.segment.name.rpartition(".")[2], self.program.classes
+        if len(step.runs) > 1 and step.runs[number].count == 1:
+            word = {0: f"first_{word}", len(step.runs) - 1: f"last_{word}"}.get(number, word)
         if stores:
             return classes.fresh(class_name(word))
         name = classes.fresh(f"{word}_body")
@@ -431,7 +383,7 @@ class ForwardText:
         return [self.planned.values[value.name].produced for value in segment.results]
 
     def iterate(self, step: PlannedSegment, run: Run, module: ModuleText, passed: Passed) -> None:
-        """The iterations of a run: the only one, or a loop."""
+        """The iterations of a run, or of several that are one loop: the only one, or a loop."""
         segment, once = step.segment, run.count == 1
         lines = self.module.lines
         modules = path("self", segment.name, "_modules")
@@ -445,7 +397,8 @@ class ForwardText:
             first, last = ("" if run.first == 0 else f"{run.first}, "), run.first + run.count
             bounds = "" if run.count == segment.count else f"[{run.first}:{last}]"
             over = f"{modules}{bounds}" if module.stores else f"range({first}{last})"
-            over = f"{self.state}.gathered.ahead({over})" if module.gathers else over
+            if passed.ahead:
+                over = f"{self.state}.gathered.ahead({', '.join(filter(None, (over, passed.then)))})"
             lines += statement(f"for {variable if module.stores or counted else '_'} in {over}:", words)
         called = module.name if not module.stores else f"{modules}[{run.first}]" if once else variable
         given = [*(passed.current if once else passed.carried), *(f"{part}[{variable}]" for part in passed.parts)]
@@ -476,13 +429,18 @@ def computed_from(graph: Graph, wanted: Iterable[Value]) -> tuple[frozenset[str]
 
 @dataclass(frozen=True)
 class Passed:
-    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack."""
+    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack.
+
+    `ahead` says that its modules gather weights, which can be begun before; `then` is what is gathered after it.
+    """
 
     carried: Sequence[str]
     current: Sequence[str]
     parts: Sequence[str]
     captured: Sequence[str]
     stacks: Sequence[str]
+    ahead: bool = False
+    then: str = ""
 
 
 def _stores(graph: Graph) -> bool:

@@ -48,8 +48,14 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
 def _smaller_sizes(text: ProgramText, library: Library, sources: Sources, choices: Choices) -> SmallerSizes:
     file = parse_model(sources.model)
 
-    def again(name: str, size: int) -> Model:
-        return build_model(file, library, {**choices.settings, name: size}, choices.preset)
+    def again(name: str, size: int) -> Model | None:
+        model = build_model(file, library, {**choices.settings, name: size}, choices.preset)
+        if not text.plan.rules:
+            return model
+        # Only a plan with rules has to wait for what applies them, which is most of the prover.
+        from ..rules.replay import replayed
+
+        return replayed(model, text.plan.rules, (*sources.rules, *sources.fusions), library)
 
     def comparable(text: ProgramText) -> object:
         modules = [(part.name, part.parameters, part.lines) for part in (*text.program.modules, text.module)]

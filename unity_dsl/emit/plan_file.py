@@ -25,12 +25,15 @@ NAME = "plan.json"
 
 @dataclass(frozen=True)
 class Sources:
-    """Every text that a plan depends on, operators in the order in which the library read them, rules as given."""
+    """Every text that a plan depends on, operators in the order in which the library read them, rules as given, and the
+    shipped rules that fuse operators.
+    """
 
     model: Source
     operators: tuple[Source, ...]
     machine: Source
     rules: tuple[Source, ...] = ()
+    fusions: tuple[Source, ...] = ()
 
     @property
     def hash(self) -> str:
@@ -38,6 +41,7 @@ class Sources:
         digest = sha256(f"unity-dsl plan {FORMAT}".encode())
         texts = [("model", self.model), *(("ops", source) for source in self.operators), ("machine", self.machine)]
         texts += [("rules", source) for source in self.rules]
+        texts += [("fusions", source) for source in self.fusions]
         for role, source in texts:
             content = source.text.encode()
             digest.update(f"\n{role} {len(content)}\n".encode())
@@ -132,6 +136,7 @@ def render_plan_file(
             "ops": [{"name": next(names), "text": source.text} for source in sources.operators],
             "machine": {"name": next(names), "text": sources.machine.text},
             "rules": [{"name": next(names), "text": source.text} for source in sources.rules],
+            "fusions": [{"name": next(names), "text": source.text} for source in sources.fusions],
         },
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -194,7 +199,7 @@ def _public_names(sources: Sources) -> list[str]:
     """File names without their folders (which tell about the machine), made different from each other."""
     used: set[str] = set()
     names = []
-    for source in (sources.model, *sources.operators, sources.machine, *sources.rules):
+    for source in (sources.model, *sources.operators, sources.machine, *sources.rules, *sources.fusions):
         path = PurePath(source.name)
         name, count = path.name or "text", 2
         while name in used:
@@ -291,8 +296,9 @@ def _read(document: object) -> PlanFile:
             _source(sources.get("model"), "sources.model"),
             tuple(_source(item, "sources.ops") for item in _list(sources.get("ops"), "sources.ops")),
             _source(sources.get("machine"), "sources.machine"),
-            # Plans of models without rules, as they were written before there were any, have no such list.
+            # Plans that were written before there were any have no such lists.
             tuple(_source(item, "sources.rules") for item in _list(sources.get("rules", []), "sources.rules")),
+            tuple(_source(item, "sources.fusions") for item in _list(sources.get("fusions", []), "sources.fusions")),
         ),
         settings={name: _setting(value, name) for name, value in settings.items()},
         preset=None if preset is None else _text(preset, "request.preset"),

@@ -20,6 +20,7 @@ from ..index.library import Library
 from ..machine.machine import read_machine
 from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules
+from ..rules.shipped_fusions import fusions_for
 from ..search.layout_pins import parse_pins
 from ..search.plan_search import meshes_for, search
 from ..syntax.diagnostic import fail
@@ -154,4 +155,6 @@ def plan_again(record: PlanFile, devices: int, strategy: str, pins: tuple[str, .
     meshes = meshes_for(machine, devices, None, strategy)
     texts = () if strategy == "single" else record.sources.rules
     rules = [accepted.rule for source in texts for accepted in accept_rules(source, library)]
-    return search(model, meshes, machine, library, strategy, parse_pins(pins), rules), library
+    texts = () if strategy == "single" else record.sources.fusions
+    fusions = [accepted.rule for accepted in fusions_for(model, texts, library)]
+    return search(model, meshes, machine, library, strategy, parse_pins(pins), rules, fusions=fusions), library

@@ -6,12 +6,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import sha256
+from itertools import groupby
 from textwrap import wrap
 from typing import Any
-
-import jinja2
 
 from ..graph.graph import Model, Value
 from ..graph.layout import Layout, Shard, invariant
@@ -20,14 +18,15 @@ from ..graph.plan import Plan
 from ..index.library import Library
 from ..index.lowering.division import global_positions
 from ..index.lowering.torch_term import word
-from ..resources import folder
 from ..syntax.ast import Number
 from .conversion_text import Collectives
 from .exchange_text import axis_tuple
-from .forward_text import ForwardText, ModuleText, Program, Repeat, Stored, computed_from
+from .forward_text import ForwardText, Program, computed_from
+from .module_text import ModuleText, Repeat, Stored
 from .program_names import STATE, Names, docstring_text, is_plain_attribute, path
 from .smaller_sizes import NONE, SmallerSizes
 from .source_lines import broken, statement
+from .templates import template, tuple_text
 from .torch_text import term_text
 
 _DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64"}
@@ -56,13 +55,13 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
     modules = [*program.modules, text.module]
     containers = [part for module in modules for part in _containers(module)]
     guarded = any(part.rpartition(".")[2] == "training" for module in modules for part in _dotted(module))
-    return _template("model.py.j2").render(
+    return template("model.py.j2").render(
         title=docstring_text(plan.model.name),
         machine=docstring_text(plan.machine),
         facts=list(_facts(plan)),
         imports=imports,
         world=mesh.size,
-        mesh=_tuple(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
+        mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
         hash=_hash(plan),
         dtype=_DTYPES[_dtype(plan.model)],
         several=len(text.optional) > 1,
@@ -108,7 +107,7 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
         "from math import prod": {"Blocks", "Windows"} & {*dimensions},
         "from typing import NamedTuple": positions,
     }
-    text = _template("parallel.py.j2").render(
+    text = template("parallel.py.j2").render(
         title=docstring_text(title),
         mesh=" x ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes),
         degrees=f"{{{', '.join(f'{json.dumps(axis.name)}: {axis.degree}' for axis in mesh.axes)}}}",
@@ -299,7 +298,7 @@ def _constants(text: ProgramText) -> Iterator[str]:
     if text.plan.model.loss is not None and text.plan.model.outputs:
         yield _dict("OUTPUTS", list(_output_specs(text.plan)), "OutputSpec")
     for module in [*text.program.modules, text.module]:
-        for trained in (True, False):
+        for trained in (True, False) if module.base is None else ():
             own = list(_entries(module, trained))
             if own or module is text.module:
                 yield _dict(module.constants[not trained], own, "ParameterSpec")
@@ -316,34 +315,35 @@ def _tensor_spec(value: Value, text: ProgramText) -> str:
     limit += ", optional=True" if value.name in text.optional else ""
     if value.name in text.smaller:
         names = (json.dumps(name) if name is not None else "None" for name in text.smaller[value.name])
-        limit += f", sizes={_tuple(list(names))}"
-    return f'TensorSpec({_tuple(map(str, value.shape))}, "{_DTYPES[value.dtype]}"{limit})'
+        limit += f", sizes={tuple_text(list(names))}"
+    return f'TensorSpec({tuple_text(map(str, value.shape))}, "{_DTYPES[value.dtype]}"{limit})'
 
 
 def _output_specs(plan: Plan) -> Iterator[str]:
     for name, value in zip(plan.model.output_names, plan.model.outputs, strict=True):
-        kinds = _tuple(json.dumps(str(kind)) for kind in output_layout(plan, value).kinds)
-        yield f"{json.dumps(name)}: OutputSpec({_tuple(map(str, value.shape))}, {kinds})"
+        kinds = tuple_text(json.dumps(str(kind)) for kind in output_layout(plan, value).kinds)
+        yield f"{json.dumps(name)}: OutputSpec({tuple_text(map(str, value.shape))}, {kinds})"
 
 
 def _entries(module: ModuleText, trained: bool) -> Iterator[str]:
     for stored in module.stored:
         if stored.trained is trained:
-            shape = _tuple(map(str, stored.value.shape))
-            kinds = _tuple(json.dumps(kind) for kind in _kinds(stored.layout))
+            shape = tuple_text(map(str, stored.value.shape))
+            kinds = tuple_text(json.dumps(kind) for kind in _kinds(stored.layout))
             numbers = [repr(n.value) for n in stored.initialiser.arguments if isinstance(n, Number)]
-            start = _tuple([json.dumps(stored.initialiser.name), *numbers])
+            start = tuple_text([json.dumps(stored.initialiser.name), *numbers])
             yield f"{json.dumps(stored.name)}: ParameterSpec({shape}, {kinds}, {start})"
     for repeat in module.repeats:
-        for inner, first, count in repeat.runs:
-            if any(_has_stored(inner, trained)):
+        for constants, group in groupby(repeat.runs, key=lambda run: run[0].constants[not trained]):
+            runs = list(group)
+            if any(_has_stored(runs[0][0], trained)):
                 name = json.dumps(repeat.name)[1:-1]
                 if repeat.alone:
-                    loop = f"for name, spec in {inner.constants[not trained]}.items()"
-                    yield f'**{{f"{name}.{{name}}": spec {loop}}}'
+                    yield f'**{{f"{name}.{{name}}": spec for name, spec in {constants}.items()}}'
                     continue
-                span = f"{count}" if first == 0 else f"{first}, {first + count}"
-                loop = f"for i in range({span}) for name, spec in {inner.constants[not trained]}.items()"
+                first, last = runs[0][1], runs[-1][1] + runs[-1][2]
+                span = f"{last}" if first == 0 else f"{first}, {last}"
+                loop = f"for i in range({span}) for name, spec in {constants}.items()"
                 yield f'**{{f"{name}.{{i}}.{{name}}": spec {loop}}}'
 
 
@@ -394,6 +394,7 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
         head = f"def {module.name}({arguments}{index}) -> {kind}:"
     return {
         "name": module.name,
+        "base": module.base and module.base.name,
         "words": docstring_text(module.words),
         "stores": module.stores,
         "sites": module.sites,
@@ -440,12 +441,16 @@ def _module_list(repeat: Repeat, module: ModuleText) -> str:
     parts = []
     for inner, first, count in repeat.runs:
         outer = "" if module.name == "Model" else f"{repeat.count} * self.index + "
+        if count == 1 and len(repeat.runs) > 1:
+            parts.append(f"{inner.name}(factory{f', {outer}{first}' if inner.sites else ''})")
+            continue
         index = f", {outer}i" if inner.sites else ""
         span = f"{count}" if first == 0 else f"{first}, {first + count}"
-        parts.append(f"{inner.name}(factory{index}) for {'i' if index else '_'} in range({span})")
-    if len(parts) == 1:
-        return f"nn.ModuleList({parts[0]})"
-    return f"nn.ModuleList([{', '.join(f'*({part})' for part in parts)}])"
+        loop = f"{inner.name}(factory{index}) for {'i' if index else '_'} in range({span})"
+        if len(repeat.runs) == 1:
+            return f"nn.ModuleList({loop})"
+        parts.append(f"*({loop})")
+    return f"nn.ModuleList([{', '.join(parts)}])"
 
 
 def _make_containers(name: str, made: set[str]) -> Iterator[str]:
@@ -470,16 +475,4 @@ def _collisions(module: ModuleText) -> str:
     """Attributes that the module sets after a tensor of that name is stored, as the text of a tuple."""
     names = {name.split(".")[0] for name in (*(s.name for s in module.stored), *(r.name for r in module.repeats))}
     found = sorted(names & STATE)
-    return _tuple(map(json.dumps, found)) if found else ""
-
-
-def _tuple(parts: Iterator[str] | Sequence[str] | map[str]) -> str:
-    items = list(parts)
-    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-
-
-@cache
-def _template(name: str) -> jinja2.Template:
-    loader = jinja2.FileSystemLoader(folder("codegen"))
-    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    return environment.get_template(name)
+    return tuple_text(map(json.dumps, found)) if found else ""

@@ -10,12 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 
-import jinja2
-
 from ..graph.plan import Plan
 from ..index.evaluation.native_calls import LITERALS, native_names
 from ..index.library import Library
-from ..resources import folder
 from ..syntax.ast import (
     Apply,
     Expr,
@@ -31,6 +28,7 @@ from ..syntax.ast import (
     Size,
 )
 from .program_text import render_model, write_down
+from .templates import template
 
 MODULE = "declared"
 """What model.py calls the module of element functions and extern operators."""
@@ -76,11 +74,8 @@ def render_reference(plan: Plan, library: Library) -> dict[str, str]:
 
 def render_declared(library: Library) -> str:
     """Element functions and extern operators in NumPy, callable with tensors."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder("codegen")), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
-    )
     externs = [operator for operator in library.operators.values() if operator.extern]
-    return environment.get_template("declared.py.j2").render(
+    return template("declared.py.j2").render(
         functions=[_function_lines(function, library) for function in library.functions.values()],
         externs=[_extern_lines(operator) for operator in externs],
     )

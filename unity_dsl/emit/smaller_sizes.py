@@ -17,7 +17,7 @@ from ..index.library import Library
 from ..syntax.ast import ModelFile, Name, Storage, StorageDecl
 from ..syntax.diagnostic import InputError
 
-Again = Callable[[str, int], Model]
+Again = Callable[[str, int], Model | None]
 CONSIDERED = 3
 """So many parameters are tried, in the order in which the dimensions of inputs name them."""
 
@@ -33,11 +33,9 @@ def find_smaller_sizes(
 ) -> SmallerSizes:
     """The dimensions of inputs whose smaller values the text of a plan holds for.
 
-    `again` builds the model with another value of a parameter, `write` is a plan's text in a form that compares, `text`
-    that of this plan. Where rules have changed the model there are none.
+    `again` builds the model with another value of a parameter, if there is one, `write` is a plan's text in a form that
+    compares, `text` that of this plan.
     """
-    if plan.rules:
-        return NONE
     named = dict(_named_dimensions(file, plan.model.parameters))
     candidates = dict.fromkeys(name for names in named.values() for name in names if name is not None)
     for given, names in named.items():
@@ -94,6 +92,8 @@ def _planned_alike(plan: Plan, again: Again, name: str, library: Library) -> Pla
     """The plan of the model with a parameter of 1, under the same configurations; None if there is none."""
     try:
         model = again(name, 1)
+        if model is None:
+            return None
         graph = _graph(plan.graph, model.graph, {}, plan.mesh, library)
     except (InputError, _Differs):
         return None

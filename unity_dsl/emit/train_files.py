@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
-
-import jinja2
 
 from ..graph.layout import Layout, Shard
 from ..graph.plan import Plan, PlannedGraph, PlannedSegment
-from ..resources import folder
+from .templates import template
 
 STOPPED = 130
 """Exit code after SIGINT or SIGTERM: the shell's for an interrupt."""
@@ -20,20 +17,20 @@ def render_train(plan: Plan) -> str:
     """train.py of a plan. It imports model.py and names nothing of the model but its name."""
     name = plan.model.name
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
-    return _template("train.py.j2").render(
+    return template("train.py.j2").render(
         model=name, world=plan.mesh.size, stopped=STOPPED, description=json.dumps(description)
     )
 
 
 def render_data(plan: Plan) -> str:
     """data.py: the data functions that train.py offers. It is the same for every plan."""
-    return _template("data.py.j2").render()
+    return template("data.py.j2").render()
 
 
 def render_checkpoint(plan: Plan) -> str:
     """checkpoint.py: saving and loading under the model's own names."""
     gathered = sorted(name for name, layout in stored_layouts(plan.graph) if not _placeable(layout))
-    return _template("checkpoint.py.j2").render(gathered=repr(gathered) if gathered else "")
+    return template("checkpoint.py.j2").render(gathered=repr(gathered) if gathered else "")
 
 
 def stored_layouts(graph: PlannedGraph, prefix: str = "") -> Iterator[tuple[str, Layout]]:
@@ -52,10 +49,3 @@ def _placeable(layout: Layout) -> bool:
     shards = [kind for kind in layout.kinds if isinstance(kind, Shard)]
     ordered = all(list(layout.nesting(s.dim)) == sorted(layout.nesting(s.dim)) for s in shards)
     return ordered and all(shard.by == "partition" for shard in shards)
-
-
-@cache
-def _template(name: str) -> jinja2.Template:
-    loader = jinja2.FileSystemLoader(folder("codegen"))
-    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    return environment.get_template(name)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 
@@ -188,10 +188,10 @@ class Layout:
     def __str__(self) -> str:
         return ",".join(map(str, self.kinds))
 
-    @property
+    @cached_property
     def transpose(self) -> Layout:
         """The layout of the cotangent."""
-        return Layout(tuple(map(_transposed, self.kinds)))
+        return interned(tuple(map(_transposed, self.kinds)))
 
     def nesting(self, dim: int) -> tuple[int, ...]:
         """The mesh axes that cut a dimension, major first."""
@@ -241,6 +241,12 @@ class Layout:
     def local_shape(self, shape: tuple[int, ...], mesh: Mesh) -> tuple[int, ...]:
         """The shape each device holds, for kinds that cut evenly: not Window and Overlap, whose op says how much."""
         return tuple(size // mesh.degree(self.nesting(dim)) for dim, size in enumerate(shape))
+
+
+@lru_cache(maxsize=1 << 16)
+def interned(kinds: tuple[Kind, ...]) -> Layout:
+    """The layout of these kinds, the same object every time: in tables it is found quicker."""
+    return Layout(kinds)
 
 
 def invariant(mesh: Mesh) -> Layout:

@@ -10,7 +10,7 @@ from itertools import permutations, product
 import numpy as np
 import numpy.typing as npt
 
-from .layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
+from .layout import Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, interned
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -66,7 +66,7 @@ class LayoutCodes:
         plain: list[list[Kind]] = [[kind] * axes for kind in (Invariant(), Replicate(), Partial())]
         kinds = plain + [[Shard(dim, place) for place in range(axes)] for dim in dims]
         rows = zip(self.kind.tolist(), self.place.tolist(), strict=True)
-        return [Layout(tuple(kinds[k][p] for k, p in zip(*row, strict=True))) for row in rows]
+        return [interned(tuple(kinds[k][p] for k, p in zip(*row, strict=True))) for row in rows]
 
 
 def places_in_order(kind: Numbers) -> Numbers:
@@ -80,25 +80,52 @@ def places_in_order(kind: Numbers) -> Numbers:
 
 def all_layouts(extents: Sequence[int], mesh: Mesh) -> tuple[LayoutCodes, int]:
     """Every layout that divides a tensor of those extents, and how many are in mesh order: these come first."""
-    axes, kinds = len(mesh.axes), SHARD + len(extents)
-    kind = np.array(list(product(range(kinds), repeat=axes)), dtype=np.int64).reshape(kinds**axes, axes)
-    for dim, extent in enumerate(extents):
-        degree = np.where(kind == SHARD + dim, np.array(mesh.degrees, dtype=np.int64), 1).prod(axis=1)
-        kind = kind[extent % degree == 0]
+    every, ordered = layouts_of_any_extents(len(extents), len(mesh.axes))
+    fits = dividing(every, extents, mesh)
+    return every.at(fits), int(np.count_nonzero(fits[:ordered]))
+
+
+@lru_cache(maxsize=64)
+def layouts_of_any_extents(dims: int, axes: int) -> tuple[LayoutCodes, int]:
+    """Every layout of a tensor of which each dimension can be cut by all mesh axes, those in mesh order first."""
+    kind = np.array(list(product(range(SHARD + dims), repeat=axes)), dtype=np.int64).reshape(
+        (SHARD + dims) ** axes, axes
+    )
     ordered = LayoutCodes(kind, places_in_order(kind))
     nested = [_nested(kind, order) for order in permutations(range(axes))]
     every = LayoutCodes(np.tile(kind, (len(nested), 1)), np.concatenate(nested))
     every = every.at(~every.in_mesh_order)
-    others = every.at(np.unique(every.keys(len(extents)), return_index=True)[1])
+    others = every.at(np.unique(every.keys(dims), return_index=True)[1])
     return LayoutCodes(*map(np.concatenate, ((kind, others.kind), (ordered.place, others.place)))), len(kind)
+
+
+@lru_cache(maxsize=256)
+def _objects(dims: tuple[int, ...], axes: int) -> tuple[Layout, ...]:
+    """Those of `layouts_of_any_extents` in mesh order. `dims` are the dimensions that can be cut."""
+    every, ordered = layouts_of_any_extents(len(dims), axes)
+    return tuple(every.at(slice(ordered)).layouts(dims))
+
+
+def block_counts(layouts: LayoutCodes, dims: int, mesh: Mesh) -> Numbers:
+    """Into how many blocks each dimension is cut. Shape [layouts, dimensions]."""
+    cuts = layouts.kind[:, :, None] == SHARD + np.arange(dims)
+    return np.asarray(np.where(cuts, np.array(mesh.degrees, dtype=np.int64)[:, None], 1).prod(axis=1))
+
+
+def dividing(layouts: LayoutCodes, extents: Sequence[int], mesh: Mesh) -> Mask:
+    """Which of the layouts cut every dimension evenly."""
+    counts = block_counts(layouts, len(extents), mesh)
+    return np.asarray((np.array(extents, dtype=np.int64) % counts == 0).all(axis=1))
 
 
 @lru_cache(maxsize=256)
 def layouts_in_order(extents: tuple[int, ...], mesh: Mesh) -> tuple[Layout, ...]:
     """Every layout that divides a tensor of those extents, every dimension cut by mesh axes in their order."""
     dims = tuple(dim for dim, extent in enumerate(extents) if extent > 1)
-    layouts, count = all_layouts(tuple(extents[dim] for dim in dims), mesh)
-    return tuple(layouts.at(slice(count)).layouts(dims))
+    every, ordered = layouts_of_any_extents(len(dims), len(mesh.axes))
+    fits = dividing(every.at(slice(ordered)), [extents[dim] for dim in dims], mesh)
+    objects = _objects(dims, len(mesh.axes))
+    return tuple(objects[number] for number in np.flatnonzero(fits))
 
 
 def _nested(kind: Numbers, order: Sequence[int]) -> Numbers:
@@ -106,14 +133,6 @@ def _nested(kind: Numbers, order: Sequence[int]) -> Numbers:
     place = np.zeros_like(kind)
     place[:, order] = places_in_order(kind[:, order])
     return place
-
-
-def find(wanted: LayoutCodes, layouts: LayoutCodes, dims: int) -> Numbers:
-    """The numbers of layouts of a tensor with so many dimensions, among those given; -1 for others."""
-    keys, sought = layouts.keys(dims), wanted.keys(dims)
-    order = np.argsort(keys)
-    found = order[np.minimum(np.searchsorted(keys, sought, sorter=order), len(keys) - 1)]
-    return np.asarray(np.where(keys[found] == sought, found, -1))
 
 
 def encode(layouts: Iterable[Layout], dims: Sequence[int]) -> LayoutCodes:

@@ -247,8 +247,15 @@ class Typing:
 
     def type_unblocked(self, configuration: Configuration) -> TypedOperator | str:
         """As `type`, of roles that are known not to be blocked."""
-        effects = [self._effect(role) for role in configuration]
-        key = tuple(effect.along for effect in effects)
+        return self._type(configuration, [self._effect(role) for role in configuration])
+
+    def type_every(self, by_axis: Sequence[Sequence[Role]]) -> list[TypedOperator]:
+        """Every configuration of unblocked roles that can be, in the order of their product."""
+        every = map(self._type, product(*by_axis), product(*(map(self._effect, roles) for roles in by_axis)))
+        return [typed for typed in every if isinstance(typed, TypedOperator)]
+
+    def _type(self, configuration: Configuration, effects: Sequence[Effect]) -> TypedOperator | str:
+        key = tuple([effect.along for effect in effects])
         if (division := self._divisions.get(key)) is None:
             division = self._divisions[key] = self._divide(configuration)
         if isinstance(division, str):
@@ -475,8 +482,7 @@ class ProvedRoles:
 
     def typed(self, chosen: Iterable[Configuration]) -> list[TypedOperator]:
         """Those of the configurations that the sizes and the operands' dimensions allow, in their order."""
-        found = map(self.typing.type_unblocked, chosen)
-        return [typed for typed in found if isinstance(typed, TypedOperator)]
+        return [typed for typed in map(self.typing.type_unblocked, chosen) if isinstance(typed, TypedOperator)]
 
 
 def configurations(
@@ -490,4 +496,4 @@ def configurations(
 ) -> list[TypedOperator]:
     """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
     roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems, {} if known is None else known)
-    return roles.typed(product(*roles.by_axis))
+    return roles.typing.type_every(roles.by_axis)

@@ -8,6 +8,7 @@ conversion is one of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -25,8 +26,9 @@ from .layout_codes import (
     LayoutCodes,
     Mask,
     Numbers,
-    all_layouts,
+    block_counts,
     encode,
+    layouts_of_any_extents,
 )
 
 STEP_KINDS = tuple(StepKind)
@@ -77,29 +79,54 @@ class SingleSteps:
         return Step(kind, axes, dim, to_dim)
 
 
+@dataclass(frozen=True)
+class _Patterns:
+    """What of single steps does not depend on how long mesh axes are. `copies` are the pairs that a permutation or an
+    exchange converts, `kind` has an exchange for all of these.
+    """
+
+    layouts: LayoutCodes
+    kind: Numbers
+    group: Numbers
+    copies: tuple[Numbers, Numbers]
+
+
 @lru_cache(maxsize=64)
-def single_steps(dims: int, mesh: Mesh) -> SingleSteps:
-    """Those of a tensor with so many dimensions, each of which can be cut by all mesh axes."""
-    every, _ = all_layouts((mesh.size,) * dims, mesh)
+def _patterns(dims: int, axes: int) -> _Patterns:
+    every = layouts_of_any_extents(dims, axes)[0]
     layouts = every.at((every.kind != REPLICATE).all(axis=1))
     before, after = layouts.kind[:, None, :], layouts.kind[None, :, :]
     moved = layouts.place[:, None, :] != layouts.place[None, :, :]
     changed = (before != after) | moved
-    group = changed @ (1 << np.arange(len(mesh.axes), dtype=np.int64))
+    group = changed @ (1 << np.arange(axes, dtype=np.int64))
     kind = np.where(_alike(changed, before) & _alike(changed, after), _by_class(changed, before, after), UNKNOWN)
     swaps = kind == _NUMBER[StepKind.ALL_TO_ALL]
     shift = layouts.place[:, None, :] - layouts.place[None, :, :]
     kind[swaps & ~_alike(changed, shift)] = UNKNOWN
     kind[group == 0] = NOTHING
-
     copies = (((before != PARTIAL) & (after != PARTIAL)) | ~changed).all(axis=2) & (kind == UNKNOWN)
-    degrees = _degrees(layouts, dims, mesh)
-    same_blocks = (degrees[:, None, :] == degrees[None, :, :]).all(axis=2)
-    kind[copies] = np.where(same_blocks, _NUMBER[StepKind.PERMUTE], _NUMBER[StepKind.EXCHANGE])[copies]
-    received = np.zeros(kind.shape)
+    kind[copies] = _NUMBER[StepKind.EXCHANGE]
     rows, columns = np.nonzero(copies)
-    received[rows, columns] = received_fractions(layouts.at(rows), layouts.at(columns), mesh)
-    return SingleSteps(layouts, kind, group, received, layouts.local_fractions(mesh))
+    return _Patterns(layouts, kind, group, (rows, columns))
+
+
+@lru_cache(maxsize=64)
+def single_steps(dims: int, mesh: Mesh) -> SingleSteps:
+    """Those of a tensor with so many dimensions, each of which can be cut by all mesh axes."""
+    found = _patterns(dims, len(mesh.axes))
+    layouts, kind, (rows, columns) = found.layouts, found.kind.copy(), found.copies
+    counts = block_counts(layouts, dims, mesh)
+    same = (counts[rows] == counts[columns]).all(axis=1)
+    kind[rows[same], columns[same]] = _NUMBER[StepKind.PERMUTE]
+    received = np.zeros(kind.shape)
+    received[rows, columns] = _received(_cuts(layouts, dims, mesh), rows, columns)
+    return SingleSteps(layouts, kind, found.group, received, layouts.local_fractions(mesh))
+
+
+@lru_cache(maxsize=256)
+def step_layouts(dims: tuple[int, ...], axes: int) -> tuple[Layout, ...]:
+    """The layouts that single steps are between, as objects. `dims` are the tensor's dimensions that can be cut."""
+    return tuple(_patterns(len(dims), axes).layouts.layouts(dims))
 
 
 def _alike(changed: Mask, numbers: Numbers) -> Mask:
@@ -116,35 +143,55 @@ def _by_class(changed: Mask, before: Numbers, after: Numbers) -> Numbers:
     return np.where((here == there) & (here >= SHARD), UNKNOWN, _BY_CLASS[tuple(classes)])
 
 
-def _degrees(layouts: LayoutCodes, dims: int, mesh: Mesh) -> Numbers:
-    """Into how many blocks each dimension is cut. Shape [layouts, dimensions]."""
-    cuts = layouts.kind[:, :, None] == SHARD + np.arange(dims)
-    return np.asarray(np.where(cuts, np.array(mesh.degrees, dtype=np.int64)[:, None], 1).prod(axis=1))
-
-
 # --------------------------------------------------------------------------------------------- what is received
 
 
 def received_fraction(source: Layout, target: Layout, mesh: Mesh, dims: tuple[int, ...]) -> float:
     """The most that any device receives from others between layouts of partition shards, of the whole tensor."""
-    return float(received_fractions(encode([source], dims), encode([target], dims), mesh)[0])
+    cuts = _cuts(encode([source, target], dims), len(dims), mesh)
+    return float(_received(cuts, np.array([0]), np.array([1]))[0])
 
 
-def received_fractions(source: LayoutCodes, target: LayoutCodes, mesh: Mesh) -> Fractions:
+@dataclass(frozen=True)
+class _Cuts:
+    """The different ways in which layouts cut one dimension; `number` is that of each layout.
+
+    `own[i, j]` is what every corner of the mesh holds of its slice of cut i where it has the one of cut j, and
+    `length[i]` how long a slice is, as fractions of the dimension.
+    """
+
+    number: Numbers
+    own: Fractions
+    length: Fractions
+
+
+def _cuts(layouts: LayoutCodes, dims: int, mesh: Mesh) -> list[_Cuts]:
+    """By dimension."""
+    axes = len(mesh.axes)
+    corners = np.array(list(product(*({0, axis.degree - 1} for axis in mesh.axes))), dtype=np.int64)
+    found = []
+    for dim in range(dims):
+        places = np.where(layouts.kind == SHARD + dim, layouts.place + 1, 0)
+        keys = places @ (axes + 1) ** np.arange(axes, dtype=np.int64)
+        _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+        start, end = _blocks(layouts.at(first), dim, mesh, corners)
+        own = np.minimum(end[:, None], end) - np.maximum(start[:, None], start)
+        found.append(_Cuts(number, np.maximum(own, 0.0), (end - start)[:, 0]))
+    return found
+
+
+def _received(cuts: Sequence[_Cuts], sources: Numbers, targets: Numbers) -> Fractions:
     """What it lacks of the target's slice, of each source and the target beside it; sums do not change between them.
 
     Along each dimension the overlap of the two slices is a concave function of the device's coordinates, cut off at 0,
     so that their product is least at a corner of the mesh: only corners are looked at.
     """
-    corners = np.array(list(product(*({0, axis.degree - 1} for axis in mesh.axes))), dtype=np.int64)
-    wanted, own = np.ones((len(source), 1)), np.ones((len(source), len(corners)))
-    for dim in range(max(int(codes.kind.max(initial=0)) for codes in (source, target)) + 1 - SHARD):
-        low, high = _blocks(target, dim, mesh, corners)
-        first, last = _blocks(source, dim, mesh, corners)
-        wanted = wanted * (high - low)[:, :1]
-        own = own * np.maximum(np.minimum(high, last) - np.maximum(low, first), 0.0)
-    lacking = wanted[:, 0] - own.min(axis=1)
-    return np.asarray(np.where(lacking > 1e-12 * wanted[:, 0], lacking, 0.0))
+    wanted, own = np.ones(len(sources)), np.ones((len(sources), 1))
+    for cut in cuts:
+        wanted *= cut.length[cut.number[targets]]
+        own = own * cut.own[cut.number[targets], cut.number[sources]]
+    lacking = wanted - own.min(axis=1)
+    return np.asarray(np.where(lacking > 1e-12 * wanted, lacking, 0.0))
 
 
 def _blocks(layouts: LayoutCodes, dim: int, mesh: Mesh, coordinates: Numbers) -> tuple[Fractions, Fractions]:

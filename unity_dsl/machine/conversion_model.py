@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
 from ..graph.collective_steps import LOCAL_STEPS, Step, StepKind
-from ..graph.layout import Cut, Invariant, Layout, Mesh, Replicate
-from ..graph.layout_codes import Numbers
-from ..graph.layout_conversion import Conversion, beside, declared, divides, divisors
+from ..graph.layout import Cut, Invariant, Layout, Mesh, Replicate, interned
+from ..graph.layout_codes import Numbers, dividing
+from ..graph.layout_conversion import Conversion, beside, declared, divisors
 from ..graph.layout_exchange import Received
-from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps
+from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps, step_layouts
 from ..index.library import Library
 from .machine import Machine
-from .price import Price, local_fraction, price_exchange, price_permutation, price_step, price_steps
+from .price import Price, local_fraction, price_exchange, price_exchanges, price_permutation, price_step, price_steps
 
 Table = npt.NDArray[np.float64]
 
@@ -30,6 +30,7 @@ _LOCAL = 0.1
 """Of a collective: what a local step counts then."""
 
 
+_EXCHANGE, _PERMUTE = STEP_KINDS.index(StepKind.EXCHANGE), STEP_KINDS.index(StepKind.PERMUTE)
 _FREE = Price()
 
 
@@ -69,6 +70,21 @@ class _End:
         return self.price.seconds(count) + (TIE if self.step is not None else 0.0)
 
 
+@dataclass(frozen=True)
+class Located:
+    """Layouts of tensors of a shape in the network: `numbers` there, -1 for others, and a number that equal ones share.
+
+    Of the others, where paths from and to each begin and end, and the single exchange between every two, if it is one.
+    """
+
+    shape: tuple[int, ...]
+    numbers: Numbers
+    same: Numbers
+    leaving: tuple[tuple[_End, ...], ...]
+    entering: tuple[tuple[_End, ...], ...]
+    direct: tuple[tuple[_End | None, ...], ...]
+
+
 class ConversionModel:
     """Conversions of any tensor on a mesh of a machine, found when first asked for.
 
@@ -86,26 +102,37 @@ class ConversionModel:
 
     # ------------------------------------------------------------------------------------------------- asked for
 
-    def seconds(self, layouts: Sequence[Layout], shape: tuple[int, ...], count: float) -> Table:
-        """One way between every ordered pair of layouts of a tensor of so many bytes. `TIE`s are included."""
-        network, cheapest = self._network(shape), self._paths(shape, count).cheapest
+    def located(self, layouts: Sequence[Layout], shape: tuple[int, ...]) -> Located:
+        """Where layouts of a tensor of that shape are in the network."""
+        network = self._network(shape)
         layouts = [_copied(layout) for layout in layouts]
         numbers = np.array([network.number.get(layout, -1) for layout in layouts], dtype=np.int64)
+        others = [layouts[i] for i in np.flatnonzero(numbers < 0)]
+        first = {layout: number for number, layout in enumerate(layouts)}
+        return Located(
+            shape,
+            numbers,
+            np.array([first[layout] for layout in layouts], dtype=np.int64),
+            tuple(self._ends_of(layout, False, shape) for layout in others),
+            tuple(self._ends_of(layout, True, shape) for layout in others),
+            tuple(tuple(self._directly(a, b, shape) for b in others) for a in others),
+        )
+
+    def seconds(self, located: Located, count: float) -> Table:
+        """One way between every ordered pair of layouts of a tensor of so many bytes. `TIE`s are included."""
+        cheapest, numbers = self._paths(located.shape, count).cheapest, located.numbers
         others = np.flatnonzero(numbers < 0).tolist()
         from_all = cheapest[numbers]
-        for i in others:
-            ends = self._ends_of(layouts[i], False, shape)
+        for i, ends in zip(others, located.leaving, strict=True):
             from_all[i] = np.min([end.seconds(count) + cheapest[end.number] for end in ends], axis=0)
         found = from_all[:, numbers]
-        for j in others:
-            ends = self._ends_of(layouts[j], True, shape)
+        for j, ends in zip(others, located.entering, strict=True):
             found[:, j] = np.min([from_all[:, end.number] + end.seconds(count) for end in ends], axis=0)
-        for i in others:
-            for j in others:
-                if (direct := self._directly(layouts[i], layouts[j], shape)) is not None:
+        for i, row in zip(others, located.direct, strict=True):
+            for j, direct in zip(others, row, strict=True):
+                if direct is not None:
                     found[i, j] = min(found[i, j], direct.seconds(count))
-        same = {layout: number for number, layout in enumerate(layouts)}
-        found[np.equal.outer(*(2 * [[same[layout] for layout in layouts]]))] = 0.0
+        found[located.same[:, None] == located.same] = 0.0
         return found
 
     def conversion(self, source: Layout, target: Layout, shape: tuple[int, ...], count: float) -> Conversion:
@@ -148,12 +175,12 @@ class ConversionModel:
         if extents not in self._networks:
             dims = tuple(dim for dim, extent in enumerate(extents) if extent > 1)
             steps = single_steps(len(dims), self.mesh)
-            every = steps.layouts.layouts(dims)
-            rows = [row for row, layout in enumerate(every) if divides(layout, extents, self.mesh)]
+            rows = np.flatnonzero(dividing(steps.layouts, [extents[dim] for dim in dims], self.mesh))
+            every = step_layouts(dims, len(self.mesh.axes))
             number = {every[row]: number for number, row in enumerate(rows)}
             chosen = np.ix_(rows, rows)
             latency, per_byte = (table[chosen] for table in self._tariff.of(steps))
-            self._networks[extents] = _Network(dims, number, np.array(rows), steps, latency, per_byte)
+            self._networks[extents] = _Network(dims, number, rows, steps, latency, per_byte)
         return self._networks[extents]
 
     def _paths(self, shape: tuple[int, ...], count: float) -> _Paths:
@@ -223,7 +250,7 @@ class ConversionModel:
 @lru_cache(maxsize=65536)
 def _copied(layout: Layout) -> Layout:
     """Copies of a value are copies, whatever becomes of their gradients."""
-    return Layout(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds))
+    return interned(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds))
 
 
 def _has_declared(*layouts: Layout) -> bool:
@@ -257,37 +284,35 @@ class _Tariff:
     def _prices(self, steps: SingleSteps) -> tuple[Table, Table]:
         latency, per_byte = np.zeros((2, *steps.kind.shape))
         latency[steps.kind == UNKNOWN] = np.inf
-        for number, kind in enumerate(STEP_KINDS):
-            at = np.nonzero(steps.kind == number)
-            group, fraction = steps.group[at], steps.local[at[0]]
-            if kind in (StepKind.PERMUTE, StepKind.EXCHANGE):
-                found = self._moved(kind, group, np.stack([steps.received[at], fraction, steps.local[at[1]]]))
-            else:
-                found = self._of_groups(kind)[:, group] * np.stack([np.ones(len(group)), fraction])
-            latency[at], per_byte[at] = found
-            latency[at] += TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0)
+        at = np.nonzero(steps.kind >= 0)
+        kind, group, before = steps.kind[at], steps.group[at], steps.local[at[0]]
+        named = np.stack([self._of_groups(kind) for kind in STEP_KINDS], axis=1)
+        received = steps.received[at]
+        found = named[:, kind, group]
+        found[1] *= np.where(kind == _PERMUTE, received, before)
+        exchanges = np.flatnonzero(kind == _EXCHANGE)
+        for number in np.unique(group[exchanges]).tolist():
+            some = exchanges[group[exchanges] == number]
+            moved = received[some], before[some], steps.local[at[1][some]]
+            found[:, some] = price_exchanges(_axes(number), self.mesh, self.machine, *moved)
+        ties = np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS])
+        latency[at], per_byte[at] = found[0] + ties[kind], found[1]
         return latency, per_byte
 
     def _of_groups(self, kind: StepKind) -> Table:
-        """Latency and price per byte held of a collective, by group as a bit set. Shape [2, groups]."""
+        """Latency and price per byte held, or received in a permutation, of a step, by group as a bit set. Shape
+        [2, groups]; 0 for exchanges, of which this is not all that matters.
+        """
+        if kind is StepKind.EXCHANGE:
+            return np.zeros((2, 1 << len(self.mesh.axes)))
         groups = [_axes(group) for group in range(1, 1 << len(self.mesh.axes))]
-        prices = [Price(), *(price_steps((Step(kind, axes),), self.mesh, self.machine, 1.0) for axes in groups)]
+        prices = [Price(), *map(partial(self._of_group, kind), groups)]
         return np.array([(price.latency, price.per_byte) for price in prices]).T
 
-    def _moved(self, kind: StepKind, group: Numbers, fractions: Table) -> Table:
-        """Latency and price per byte of permutations or exchanges, by what is received, held before and after, shape
-        [3, steps]. Shape [2, steps].
-        """
-        each, which = np.unique(np.vstack([group, fractions]), axis=1, return_inverse=True)
-        prices = []
-        for number, received, before, after in each.T.tolist():
-            axes = _axes(int(number))
-            if kind is StepKind.PERMUTE:
-                prices.append(price_permutation(axes, received, self.mesh, self.machine))
-            else:
-                prices.append(price_exchange(axes, received, self.mesh, self.machine, before, after))
-        found = np.array([(price.latency, price.per_byte) for price in prices]).reshape(-1, 2)
-        return found.T[:, which.reshape(-1)]
+    def _of_group(self, kind: StepKind, axes: tuple[int, ...]) -> Price:
+        if kind is StepKind.PERMUTE:
+            return price_permutation(axes, 1.0, self.mesh, self.machine)
+        return price_steps((Step(kind, axes),), self.mesh, self.machine, 1.0)
 
 
 def _axes(group: int) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
+from ..graph.layout_codes import Fractions
 from ..graph.layout_typing import TypedOperator
 from ..graph.single_steps import received_fraction
 from ..index.cost.work import Work, backward_work, work
@@ -148,10 +149,20 @@ def price_exchange(
     """Slices packed, sent and put in place: a device receives one part of the tensor, and copies what it has before
     and after. Where nothing is sent, what it keeps is copied once.
     """
-    local = local_price(machine, 2)
-    if received == 0:
-        return local.scaled(after)
-    return direct_price(axes, mesh, machine).scaled(received) + local.scaled(before + after)
+    amounts = (np.array([amount]) for amount in (received, before, after))
+    latency, per_byte = price_exchanges(axes, mesh, machine, *amounts)[:, 0].tolist()
+    return Price(latency, per_byte)
+
+
+def price_exchanges(
+    axes: tuple[int, ...], mesh: Mesh, machine: Machine, received: Fractions, before: Fractions, after: Fractions
+) -> Fractions:
+    """Latency and price per byte of exchanges over one group of mesh axes. Shape [2, exchanges]."""
+    direct, local = direct_price(axes, mesh, machine), local_price(machine, 2)
+    sent = received != 0
+    latency = np.where(sent, direct.latency, 0.0) + local.latency
+    copied = np.where(sent, before + after, after)
+    return np.stack([latency, direct.per_byte * received + local.per_byte * copied])
 
 
 def price_permutation(axes: tuple[int, ...], received: float, mesh: Mesh, machine: Machine) -> Price:

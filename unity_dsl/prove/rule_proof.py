@@ -333,7 +333,11 @@ class Prover:
         return None
 
     def _trials(self) -> Iterator[tuple[Mapping[str, int], int]]:
-        """Sizes with seeds of inputs: small sizes first, one long size last."""
+        """Sizes with seeds of inputs: small sizes first, one long size last. Of many sizes, ones as small as can be."""
+        usual = witness_sizes(self.claim, self.names, 0)
+        if usual is not None and prod(usual.values()) > MAX_WITNESS:
+            smallest = small_sizes(self.claim, self.names) or usual
+            yield from ((smallest, seed) for seed in WITNESSES)
         for turn, seed in enumerate(TRIALS):
             sizes = witness_sizes(self.claim, self.names, seed, least=2 if turn < len(TRIALS) // 2 else 1)
             if sizes is not None:

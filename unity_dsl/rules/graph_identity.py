@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Weight
 from ..index.equations.instance import Instance
+from ..syntax.ast import Name, Read
 
 Identity = tuple[object, ...]
 
@@ -83,6 +84,16 @@ def is_same(instance: Instance) -> bool:
         return False
     places = [place for _, place in _pattern(instance)]
     return instance.shape(instance.inputs[0]) == instance.shape(instance.outputs[0]) and places == sorted(places)
+
+
+def leaves_as_is(instance: Instance) -> bool:
+    """Whether an operator's result is its operand, element by element, in training and outside: dropout at p = 0."""
+    if len(instance.inputs) != 1 or len(instance.outputs) != 1 or len(instance.equations) != 1 or instance.evaluation:
+        return False
+    (operand,), (equation,) = instance.inputs, instance.equations
+    index = tuple(map(Name, equation.target.axes))
+    same = operand.dims == equation.target.dims and operand.integer_range == equation.target.integer_range
+    return same and equation.kind is None and equation.value == Read(operand.name, index)
 
 
 def _pattern(instance: Instance) -> tuple[tuple[int, int], ...]:

@@ -6,7 +6,7 @@ y`) are matched in both operand orders.
 
 An operator matches if its declaration, attributes and pattern equal the rule's at the sizes that the match determines.
 These follow from the shapes of the bound values, from attributes and from the axes of patterns, and must meet the
-rule's conditions. Intermediate values may have other readers.
+rule's conditions. Intermediate values may have other readers, and operators between that leave them as they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..syntax.ast import Apply, Name, OperatorDecl, Read
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
 from ..syntax.rational import exact_number, plain_number
-from .graph_identity import operation
+from .graph_identity import leaves_as_is, operation
 from .match_numbers import Numbers, attribute_number, solve_numbers
 from .match_sizes import Equation, solve_sizes
 from .substitution import Substitution
@@ -170,7 +170,7 @@ class _Matcher:
 
     def _call(self, call: GraphCall, value: Value, found: _Found) -> Iterator[_Found]:
         self._count(1)
-        node = self.makers.get(value.name)
+        value, node = self._made_by(value, call.name)
         if node is None or node.instance.name != call.name or len(node.arguments) != len(call.arguments):
             return
         if node.results[call.result].name != value.name:
@@ -188,6 +188,14 @@ class _Matcher:
                 orders.append(node.arguments[::-1])
             for operands in orders:
                 yield from self._operands(call.arguments, Site(call, None, node, operands), found)
+
+    def _made_by(self, value: Value, operator: str) -> tuple[Value, Node | None]:
+        """The operator of that name that makes a value; what leaves it as it is, dropout at p = 0, is passed over."""
+        node = self.makers.get(value.name)
+        while node is not None and node.instance.name != operator and leaves_as_is(node.instance):
+            (value,) = node.arguments
+            node = self.makers.get(value.name)
+        return value, node
 
     def _operands(self, exprs: Sequence[GraphExpr], site: Site, found: _Found) -> Iterator[_Found]:
         ways: Iterator[_Found] = iter((replace(found, sites=(*found.sites, site)),))
@@ -284,9 +292,9 @@ class _Matcher:
             return None
 
     def _fits(self, site: Site, ranks: Ranks, sizes: Mapping[str, int], numbers: Numbers) -> bool:
-        """Whether the rule's call at these sizes equals the model's operator."""
+        """Whether the rule's call at these sizes equals the model's operator, operands in its order."""
         try:
-            wanted = instance_of(self.substitution, site.call, site.view, site.operands, ranks, sizes, numbers)
+            wanted = instance_of(self.substitution, site.call, site.view, site.node.arguments, ranks, sizes, numbers)
         except (InputError, Unsupported):
             return False
         return operation(wanted) == operation(site.node.instance)

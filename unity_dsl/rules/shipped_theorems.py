@@ -20,9 +20,12 @@ from ..prove.version import solver_version
 from ..resources import folder
 from ..syntax.parse_model import parse_model
 from ..syntax.read import read_source
+from .fusing import fused
 from .sharding_table import claims_of, instances, roles_of
 from .sharding_theorems import Claim, ShardingTheorems
+from .shipped_fusions import shipped_fusions
 from .theorem_file import StoredTheorem, TheoremFile
+from .wellformed import load_rules
 
 PRESETS = (None, "small")
 """Sizes at which every example is taken."""
@@ -45,12 +48,16 @@ class Attempt:
 
 
 def shipped_instances(library: Library) -> Iterator[Instance]:
-    """Every shipped operator at the ranks that matter, then every node of every example, at full and at small size."""
+    """Every shipped operator at the ranks that matter, then every node of every example, at full and at small size, as
+    it is written and with all fusions.
+    """
     yield from instances(library.operators.values())
+    fusions = load_rules(read_source(shipped_fusions()), library)
     for path in sorted(folder("examples").glob("*.udl")):
         for preset in PRESETS:
             model = build_model(parse_model(read_source(path)), library, {}, preset)
-            yield from (node.instance for node in model.graph.nodes())
+            changed, _ = fused(model, fusions, library, lambda *_: True)
+            yield from (node.instance for each in (model, changed) for node in each.graph.nodes())
 
 
 def asked_claims(found: Iterable[Instance], library: Library) -> list[AskedClaim]:

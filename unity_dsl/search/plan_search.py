@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from random import Random
+from typing import TYPE_CHECKING
 
 from ..graph.axis_names import named_axes
 from ..graph.graph import Graph, Model, Node, Segment
@@ -33,16 +35,22 @@ from .layout_problem.plan_assembly import assemble
 from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
 from .meshes.mesh_joining import joined_mesh
 from .meshes.mesh_search import Outcome, Task, search_meshes
+from .model_variants.layouts_of_a_plan import Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
 from .plan_notes import describe_outcome, describe_unused
 from .strategies import AUTO, RANDOM, STRATEGIES, random
+
+if TYPE_CHECKING:
+    from ..rules.graph_match import Match
 
 __all__ = ["RANDOM", "STRATEGIES", "meshes_for", "random", "search"]
 
 
 SEARCHED = 8
 """Of the models that rules make, those whose layouts are searched: the best on one device."""
+FUSED = 0.5
+"""Of the plans drawn by chance, those of models in which operators are fused wherever they can be."""
 _SEED = re.compile(r"[0-9]{1,18}")
 _GAIN = 1e-9
 """Of the cost: by so much a changed model must be cheaper than the given one."""
@@ -66,14 +74,16 @@ def search(
     pins: Mapping[str, Pin] = {},
     rules: Sequence[RuleDecl] = (),
     theorems: Theorems | None = None,
+    fusions: Sequence[RuleDecl] = (),
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
 
     Pins are globs of weights and values with a kind for each mesh axis, or one for all: a pin of several kinds leaves
     the meshes with as many axes.
     The rules, which must be proved, make other models of the same meaning, and the plan is that of the cheapest on the
-    mesh of the given model's plan; one that lacks a pinned value is not considered. `single` is what programs are
-    compared with, and uses no rules; `random:SEED` draws a plan, of a model drawn from those that the rules make.
+    mesh of the given model's plan; one that lacks a pinned value is not considered. The `fusions`, proved as well, are
+    then applied wherever that costs less in the layouts of this plan. `single` is what programs are compared with, and
+    uses no rules; `random:SEED` draws a plan, of a model drawn from those that rules and fusions make.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
@@ -89,12 +99,20 @@ def search(
     notes = (*notes, *describe_unused(every[0], machine))
     wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins)
     if seed is not None:
-        drawn = _drawn(model, every[0], wanted, seed, rules)
+        drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
         return _finished(replace(drawn, notes=(*notes, *drawn.notes)), wanted)
     given = _plan(model, every, wanted)
     assert given is not None, "any cost is of use"
-    if not rules or strategy == "single":
+    if strategy == "single":
         return _finished(replace(given, notes=(*given.notes, *notes)), wanted)
+    best = _changed(given, every, rules, wanted) if rules else given
+    best = _fused(best, every, fusions, wanted)
+    return _finished(replace(best, notes=(*best.notes, *notes)), wanted)
+
+
+def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], wanted: _Wanted) -> Plan:
+    """The cheapest plan of the models that rules make, on the mesh of the given model's plan."""
+    machine, library, model = wanted.machine, wanted.library, given.model
     found = variants(model, rules, library, SingleDevice(machine, library).seconds)
     best = given
     for variant in found.found[:SEARCHED]:
@@ -102,8 +120,31 @@ def search(
     told = [*_describe_rules(best, found, model)]
     if found.found and len(every) > 1:
         told.append(f"layouts of models made by rules were searched on {describe_mesh(given.mesh)} only")
-    best = replace(best, notes=(*best.notes, *told, *notes), considered=1 + len(found.found))
-    return _finished(best, wanted)
+    return replace(best, notes=(*best.notes, *told), considered=1 + len(found.found))
+
+
+def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], wanted: _Wanted) -> Plan:
+    """The plan with every fusion that costs less in its layouts, searched again on its mesh."""
+    if not fusions:
+        return given
+    from ..rules.fusing import fused
+
+    layouts = Layouts(given, wanted.priced(given.mesh).options, wanted.machine)
+
+    def accepts(match: Match, before: Model, after: Model) -> bool:
+        return _keeps(after, wanted.pins, given.model) and layouts.accept(match, before, after)
+
+    model, applied = fused(given.model, fusions, wanted.library, accepts)
+    best = _better(Variant(model, (*given.rules, *applied)), given, given, wanted) if applied else given
+    if best is given:
+        return given
+    times = Counter(used.rule for used in applied)
+    named = ", ".join(f"`{rule}`" + (f" {count} times" if count > 1 else "") for rule, count in times.items())
+    note = f"operators fused by rules: {named}"
+    if len(every) == 1:
+        return replace(best, notes=(*best.notes, note), considered=given.considered + 1)
+    note += "; what is said above of meshes is of the model before"
+    return replace(best, notes=(*given.notes, note), considered=given.considered + 1)
 
 
 @dataclass(frozen=True)
@@ -176,12 +217,24 @@ def _seed(strategy: str) -> int | None:
     return int(digits) if colon else 0
 
 
-def _drawn(model: Model, mesh: Mesh, wanted: _Wanted, seed: int, rules: Sequence[RuleDecl]) -> Plan:
+def _drawn(
+    model: Model,
+    mesh: Mesh,
+    wanted: _Wanted,
+    seed: int,
+    rules: Sequence[RuleDecl],
+    fusions: Sequence[RuleDecl],
+) -> Plan:
     """A plan drawn by chance, the same for the same seed, of the model or one that rules make and that keeps pins."""
     machine, library, pins = wanted.machine, wanted.library, wanted.pins
     rng = Random(seed)
     found = variants(model, rules, library, SingleDevice(machine, library).seconds).found if rules else ()
-    chosen = rng.choice([Variant(model), *(variant for variant in found if _keeps(variant, pins, model))])
+    chosen = rng.choice([Variant(model), *(variant for variant in found if _keeps(variant.model, pins, model))])
+    if fusions and rng.random() < FUSED:
+        from ..rules.fusing import fused
+
+        made, applied = fused(chosen.model, fusions, library, lambda _, before, after: _keeps(after, pins, before))
+        chosen = Variant(made, (*chosen.rules, *applied))
     made = chosen.model
     restriction = apply_pins(Restriction(), pins, made, mesh, library)
     try:
@@ -195,9 +248,10 @@ def _drawn(model: Model, mesh: Mesh, wanted: _Wanted, seed: int, rules: Sequence
     return Plan(made, mesh, machine.name, strategy, graph, cost, conversions, (note,), chosen.rules, 1 + len(found))
 
 
-def _keeps(variant: Variant, pins: Mapping[str, Pin], given: Model) -> bool:
+def _keeps(changed: Model, pins: Mapping[str, Pin], given: Model) -> bool:
+    """Whether a changed model has what is pinned in the given one."""
     try:
-        return not _pinned(pins, given) - _pinned(pins, variant.model)
+        return not _pinned(pins, given) - _pinned(pins, changed)
     except InputError:
         return False
 

@@ -27,7 +27,7 @@ from ..cases import library
 SEED = 2
 SLOW_ADJOINTS = {
     *("layer_norm", "masked_cross_entropy", "cross_entropy"),
-    *("full_attention", "causal_attention", "masked_attention"),
+    *("full_attention", "causal_attention", "masked_attention", "padded_attention"),
 }
 """Their adjoints take seconds at rank 2 and 3; `test_the_adjoint_of_layer_norm` does one at rank 1."""
 

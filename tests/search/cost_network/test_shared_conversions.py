@@ -62,16 +62,19 @@ def test_the_least_with_each_layout_at_each_end(seed: int, count: int) -> None:
             rest = totals(cost, root, others)[held] if np.isfinite(total) or others else float(root[held[0]])
             for layout in held:
                 expected[number, layout] = min(expected[number, layout], rest + float(reader[layout]))
-    found = cost.least(root, readers)
-    for number in range(count + 1):
-        assert found[number] == pytest.approx(expected[number]), number
-    assert cost.least_produced(root, readers) == pytest.approx(expected[0])
+    for few in (LAYOUTS, 0):
+        alike = SharedCost(cost.prices, few)
+        found = alike.least(root, readers)
+        for number in range(count + 1):
+            assert found[number] == pytest.approx(expected[number]), number
+        assert alike.least_produced(root, readers) == pytest.approx(expected[0])
 
 
-@given(st.integers(0, 10**6), st.integers(1, 3))
-def test_every_choice_within_a_price_is_found(seed: int, count: int) -> None:
+@given(st.integers(0, 10**6), st.integers(1, 3), st.sampled_from([0, LAYOUTS]))
+def test_every_choice_within_a_price_is_found(seed: int, count: int, few: int) -> None:
     rng = np.random.default_rng(seed)
     cost, root, readers = random_cost(rng), random_end(rng), [random_end(rng) for _ in range(count)]
+    cost = SharedCost(cost.prices, few)
     every = totals(cost, root, readers)
     least = min(every.values())
     room = least + float(rng.integers(0, 25))

@@ -448,10 +448,12 @@ def witness_sizes(claim: Claim, names: Sequence[str], seed: int, least: int = 2)
 
 
 def small_sizes(claim: Claim, names: Sequence[str], least: int = 2) -> dict[str, int] | None:
-    """Sizes that meet the conditions, from a range that grows slowly from `least`; None if none are found."""
-    random = Random(0)
-    for attempt in range(600):
-        sizes = {name: random.randint(least, least + 1 + attempt // 50) for name in names}
-        if claim.holds(sizes):
-            return sizes
-    return None
+    """Sizes that meet the conditions, each as small as the others let it be; None if none are found."""
+    sizes = witness_sizes(claim, names, 0, least)
+    if sizes is None:
+        return None
+    for name in names:
+        found = sizes
+        smaller = ({**found, name: value} for value in range(least, found[name]))
+        sizes = next(filter(claim.holds, smaller), found)
+    return sizes

@@ -85,7 +85,7 @@ def rest_groups(rule: RuleDecl) -> tuple[str, ...]:
 
 @dataclass
 class Graph:
-    """A rule at given ranks: tensors by name, built on demand. `witness` assigns a number to every size."""
+    """A rule at given ranks: tensors by name, calls by node (`made`). `witness` assigns a number to every size."""
 
     rule: RuleDecl
     claim: Claim
@@ -95,6 +95,7 @@ class Graph:
     arithmetic: Arithmetic
     tensors: dict[str, Tensor] = field(default_factory=dict)
     views: dict[int, Mapping[str, Factors]] = field(default_factory=dict)
+    made: dict[int, Call] = field(default_factory=dict)
     divisions: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -168,7 +169,7 @@ class Graph:
         self.divisions |= dict.fromkeys(sizes.divisions)
         mapped = tuple((name, fresh(self.claim.degree(name))) for name in devices)
         named = {operand.name: tensor for operand, tensor in zip(instance.inputs, operands, strict=True)}
-        made = Call(instance, named, sizes, mapped, self.functions)
+        made = self.made[id(pattern or call)] = Call(instance, named, sizes, mapped, self.functions)
         outputs = [self.externs.result(made)] if instance.extern else made.run()
         return _hidden(
             outputs[call.result], instance.outputs[call.result], {f"@{name}": p for name, p in degrees.items()}

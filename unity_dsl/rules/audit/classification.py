@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 from multiprocessing import get_context
 
 from ...index.library import Library
 from ...prove.answer import Proved, Refuted
 from ...prove.conditions.condition_evidence import Undefined
 from ...prove.conditions.condition_search import Found
+from ...prove.normal_form.step_limit import OutOfSteps
 from ...prove.refutation.counterexample import counterexample_table
 from ...prove.refutation.numeric_run import Difference
 from ...syntax.diagnostic import InputError
-from ...syntax.parse_rules import RuleDecl
+from ...syntax.parse_rules import RuleDecl, parse_rules
+from ...syntax.span import Source
 from ..rulebook import Verdict, answers, difference_text, reason_text
 from ..wellformed import check_rule
 from .file_rules import FileRule, RuleFile
@@ -65,22 +66,39 @@ class Finding:
 
 def classify(rule: FileRule, reading: Reading, library: Library) -> Finding:
     """The finding for one rule."""
+    prepared = _prepared(rule, reading, library)
+    if isinstance(prepared, Finding):
+        return prepared
+    return _named(_judged(prepared, library), rule, prepared)
+
+
+def _prepared(rule: FileRule, reading: Reading, library: Library) -> Finding | Translated:
+    """The rule in our language, or the finding for one that has no meaning there."""
     if rule.unbound:
         read = ", ".join(f"`x{-number}`" for number in rule.unbound)
         return Finding(rule.name, Status.UNBOUND, (), f"the target reads {read}, which the source does not bind")
     try:
         translated = translate(rule, reading)
-        checked = check_rule(translated.rule, library)
+        return replace(translated, rule=check_rule(translated.rule, library))
     except NoReading as reason:
         return Finding(rule.name, Status.UNSUPPORTED, (), str(reason))
+    except OutOfSteps as reason:
+        return Finding(rule.name, Status.UNSUPPORTED, (), f"its sizes are not solved: given up after {reason}")
     except Contradiction as reason:
         return Finding(rule.name, Status.REFUTED, (), f"at no sizes do both sides have shapes: {reason}")
     except InputError as error:
         return Finding(rule.name, Status.UNSUPPORTED, (), error.diagnostic.message)
-    (verdict,) = answers((checked,), library, conditions=True)
+
+
+def _judged(translated: Translated, library: Library) -> Finding:
+    (verdict,) = answers((translated.rule,), library, conditions=True)
     found = _finding(verdict, library)
     if translated.conditions and found.status is Status.PROVED:
-        found = _outside(translated, library)
+        return _outside(translated, library)
+    return found
+
+
+def _named(found: Finding, rule: FileRule, translated: Translated) -> Finding:
     return replace(found, name=rule.name, text=translated.text)
 
 
@@ -122,6 +140,19 @@ def _table(answer: object, rule: RuleDecl, library: Library) -> str:
     return "" if found is None else counterexample_table(found, rule, library)
 
 
+def true_rules(found: Iterable[Finding]) -> Iterator[RuleDecl]:
+    """The rules that are proved, with the conditions that they need; one for each alternative of a condition."""
+    for finding in found:
+        if finding.status in (Status.PROVED, Status.PROVED_WITH_CONDITIONS):
+            alternatives: tuple[tuple[str, ...], ...] = (finding.conditions,)
+            if len(finding.conditions) == 1:
+                alternatives = tuple(tuple(one.split(" and ")) for one in finding.conditions[0].split(" or "))
+            for conditions in alternatives:
+                head, _, rest = finding.text.partition("\n")
+                where = f"  where {', '.join(conditions)}\n" if conditions else ""
+                yield from parse_rules(Source(finding.name, f"{head}\n{where}{rest}")).rules
+
+
 # ---------------------------------------------------------------------------------------------- a file
 
 
@@ -132,21 +163,40 @@ def findings(
 
     The processes end when the iterator is closed, at once.
     """
-    if processes == 1 or len(file.rules) < 2:
-        library = reading.library()
-        for number, rule in enumerate(file.rules):
-            if tell is not None:
-                tell(number)
-            yield classify(rule, reading, library)
-        return
-    reading.library()  # read and checked once, before the processes are made
-    context = get_context("fork")
-    pool = ProcessPoolExecutor(processes, context, _begin, (file, reading))
+    library = reading.library()
+    prepared = [_prepared(rule, reading, library) for rule in file.rules]
+    # Rules of one text, which have one answer, are proved once.
+    first: dict[str, Translated] = {}
+    for one in prepared:
+        if isinstance(one, Translated):
+            first.setdefault(one.claim, one)
+    answered = _answered(first, reading, processes)
+    known: dict[str, Finding] = {}
     try:
-        tasks: list[Future[Finding]] = [pool.submit(_classified, number) for number in range(len(file.rules))]
-        for number, task in enumerate(tasks):
+        for number, (rule, one) in enumerate(zip(file.rules, prepared, strict=True)):
             if tell is not None:
                 tell(number)
+            if isinstance(one, Finding):
+                yield one
+                continue
+            if one.claim not in known:
+                known[one.claim] = next(answered)
+            yield _named(known[one.claim], rule, one)
+    finally:
+        answered.close()
+
+
+def _answered(translated: Mapping[str, Translated], reading: Reading, processes: int) -> Generator[Finding, None, None]:
+    """The findings for these rules, in order."""
+    if processes == 1 or len(translated) < 2:
+        library = reading.library()
+        yield from (_judged(one, library) for one in translated.values())
+        return
+    # Forked processes inherit the rules; only their claims and findings are sent.
+    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (translated, reading))
+    try:
+        tasks: list[Future[Finding]] = [pool.submit(_judged_by_claim, claim) for claim in translated]
+        for task in tasks:
             yield task.result()
     finally:
         for process in list((pool._processes or {}).values()):
@@ -154,20 +204,15 @@ def findings(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-_work: list[tuple[RuleFile, Reading]] = []
-"""The file and the reading of a worker process, inherited by fork."""
+_work: list[tuple[Mapping[str, Translated], Library]] = []
+"""The rules of a worker process, and the declarations that they call."""
 
 
-def _begin(file: RuleFile, reading: Reading) -> None:
+def _begin(translated: Mapping[str, Translated], reading: Reading) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
-    _work.append((file, reading))
+    _work.append((translated, reading.library()))
 
 
-def _classified(number: int) -> Finding:
-    file, reading = _work[0]
-    return classify(file.rules[number], reading, _library(0))
-
-
-@lru_cache(maxsize=1)
-def _library(_: int) -> Library:
-    return _work[0][1].library()
+def _judged_by_claim(claim: str) -> Finding:
+    translated, library = _work[0]
+    return _judged(translated[claim], library)

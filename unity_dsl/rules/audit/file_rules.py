@@ -10,8 +10,8 @@ from graphlib import CycleError, TopologicalSorter
 from ...syntax.diagnostic import InputError, fail
 
 MAX_RULES = 20_000
-MAX_OPERATORS = 64
-MAX_EXTERNALS = 64
+MAX_OPERATORS = 16
+MAX_EXTERNALS = 32
 MAX_INPUTS = 8
 """Limits of a file, of one side of a rule, and of the operands of one operator."""
 

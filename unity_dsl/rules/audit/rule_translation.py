@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...prove.normal_form.polynomial import Monomial, Poly, of
+from ...prove.normal_form.step_limit import limited
 from ...syntax.parse_rules import RuleDecl, parse_rules
 from ...syntax.span import Source
 from .external_ranks import external_ranks
@@ -18,6 +19,8 @@ from .typed_terms import Call, Dim, Input, Term, Typed, Typing, calls_of
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = ("rule", "where", "int")
+SOLVING_STEPS = 20_000
+"""Step limit of the equations between sizes of one rule."""
 INFIX = {"add": "+", "mul": "*"}
 
 
@@ -29,19 +32,26 @@ class Translated:
     text: str
     conditions: tuple[str, ...]
 
+    @property
+    def claim(self) -> str:
+        """The text without the rule's name."""
+        return self.text.partition("(")[2]
+
 
 def translate(rule: FileRule, reading: Reading) -> Translated:
     """The rule under a reading, or under its more general one where that admits no sizes.
 
-    Raises NoReading, and Contradiction where no sizes fit an operator of either side.
+    Raises NoReading, Contradiction where no sizes fit an operator of either side, OutOfSteps where there are too many
+    equations to solve, and InputError where the rule is too large to be written.
     """
-    try:
-        return _translated(rule, reading)
-    except Contradiction:
-        general = {**reading.choices, **_general(reading)}
-        if general == reading.choices:
-            raise
-        return _translated(rule, replace(reading, choices=general))
+    with limited(SOLVING_STEPS):
+        try:
+            return _translated(rule, reading)
+        except Contradiction:
+            general = {**reading.choices, **_general(reading)}
+            if general == reading.choices:
+                raise
+            return _translated(rule, replace(reading, choices=general))
 
 
 def _general(reading: Reading) -> Mapping[str, str]:

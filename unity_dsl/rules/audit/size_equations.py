@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import gcd
 
 from ...prove.normal_form.polynomial import ONE, Poly, is_plainly_not_negative, of
+from ...prove.normal_form.step_limit import spend
 
 
 class Contradiction(Exception):
@@ -42,7 +43,7 @@ class Sizes:
         return size
 
     def equal(self, left: Poly, right: Poly) -> None:
-        """Adds an equation and substitutes what follows. Raises Contradiction."""
+        """Adds an equation and substitutes what follows. Raises Contradiction, and OutOfSteps."""
         self.open.append(left - right)
         self._settle()
 
@@ -67,6 +68,7 @@ class Sizes:
 
     def _solved(self, poly: Poly) -> tuple[str, Poly] | None:
         """A variable with a value whose coefficients are positive; the variable made last, if there are several."""
+        spend()
         return next((found for found in self._linear(poly) if all(c > 0 for _, c in found[1].terms)), None)
 
     def _eliminated(self) -> tuple[str, Poly] | None:
@@ -74,6 +76,7 @@ class Sizes:
         for place, poly in enumerate(self.open):
             for name, value in self._linear(poly):
                 for other in (*self.open[:place], *self.open[place + 1 :]):
+                    spend()
                     rest = _primitive(other.with_size(name, value))
                     found = self._solved(rest) if rest.terms else None
                     if found is not None:

@@ -65,9 +65,20 @@ class Typing:
         return left if self._same_parts(left, right) else Dim(left.size)
 
     def _same_parts(self, left: Dim, right: Dim) -> bool:
-        if self.sizes.value(left.size - right.size).terms or len(left.parts) != len(right.parts):
-            return False
-        return all(map(self._same_parts, left.parts, right.parts))
+        """Whether both are concatenations of parts of equal sizes, down to the last."""
+        compared: set[tuple[int, int]] = (
+            set()
+        )  # parts may be shared, so that there are exponentially many paths to them
+        pending = [(left, right)]
+        while pending:
+            one, other = pending.pop()
+            if one is other or (id(one), id(other)) in compared:
+                continue
+            compared.add((id(one), id(other)))
+            if len(one.parts) != len(other.parts) or self.sizes.value(one.size - other.size).terms:
+                return False
+            pending += zip(one.parts, other.parts, strict=True)
+        return True
 
     def all_equal(self, left: Sequence[Dim], right: Sequence[Dim]) -> tuple[Dim, ...]:
         """Dimension by dimension. Raises Contradiction, and NoReading where the ranks differ."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ...index.library import Library
 from ...prove.answer import Proved
@@ -21,7 +21,7 @@ def commutative_operators(names: Iterable[str], library: Library) -> frozenset[s
         for name in names
         if name in library.operators
         and _may_commute(library.operators[name])
-        and all(isinstance(prove_rule(rule, library, numbers=False), Proved) for rule in exchange_rules(name))
+        and isinstance(prove_rule(exchange_rule(name), library, numbers=False), Proved)
     )
 
 
@@ -33,11 +33,9 @@ def _may_commute(operator: OperatorDecl) -> bool:
     return first.dims == second.dims and len(first.dims) == 1 and first.dims[0].rest and not first.integer_range
 
 
-def exchange_rules(name: str) -> Iterator[RuleDecl]:
-    """`add(x, y) => add(y, x)` for operands of one shape, and of `[a.., b..]` and `[b..]`."""
-    group, leading = (RuleDim(Name(letter), rest=True) for letter in ("b", "a"))
+def exchange_rule(name: str) -> RuleDecl:
+    """`add(x, y) => add(y, x)` for operands of shapes `[a.., b..]` and `[b..]`: `a..` may be no dimensions at all."""
+    leading, group = (RuleDim(Name(letter), rest=True) for letter in ("a", "b"))
     x, y = Name("x"), Name("y")
-    for dims in ((group,), (leading, group)):
-        inputs = (RuleInput("x", dims), RuleInput("y", (group,)))
-        exchanged = (GraphCall(name, (x, y)),), (GraphCall(name, (y, x)),)
-        yield RuleDecl(f"exchanged_{name}", inputs, (), (), *exchanged)
+    inputs = (RuleInput("x", (leading, group)), RuleInput("y", (group,)))
+    return RuleDecl(f"exchanged_{name}", inputs, (), (), (GraphCall(name, (x, y)),), (GraphCall(name, (y, x)),))

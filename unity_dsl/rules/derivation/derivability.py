@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from ...index.library import Library
+from ...prove.answer import Proved
 from ...prove.normal_form.form import Unsupported
+from ...prove.rule_proof import prove_rule
 from ...syntax.parse_rules import RuleDecl
 from .finiteness import Finiteness
 from .patterns import Pattern, PatternIndex, matched
+from .reversal import reverse_of
 from .rule_terms import RuleTerms, read_rule
 from .terms import Term, Terms
 
@@ -38,10 +41,11 @@ Outputs = tuple[Term, ...]
 
 @dataclass(frozen=True)
 class Step:
-    """A rewrite by a rule, read from left to right or from right to left."""
+    """A rewrite by a rule, read from left to right or from right to left; `number` is that of `add`."""
 
     rule: str
     forward: bool
+    number: int
 
 
 @dataclass
@@ -59,8 +63,8 @@ class Derivability:
     def __post_init__(self) -> None:
         self.finiteness = Finiteness(self.library)
 
-    def add(self, rule: RuleDecl, *, reversible: bool) -> int:
-        """Lets a proved rule be used and returns its number; `reversible` says that its reverse is proved as well.
+    def add(self, rule: RuleDecl) -> int:
+        """Lets a proved rule be used and returns its number.
 
         A rule that cannot be read as terms is counted and never used.
         """
@@ -70,16 +74,21 @@ class Derivability:
             terms = read_rule(rule, self.library, Terms(self.commutative))
         except Unsupported:
             return number
-        if reversible:
+        if self._holds_both_ways(rule, terms):
             self.both.add(number)
-        sides = [(terms.left, terms.right), (terms.right, terms.left)]
-        for source, target in sides:
+        for source, target in ((terms.left, terms.right), (terms.right, terms.left)):
             pattern = Pattern(terms, number, source, target)
             if len(source) > 1:
                 self.joint.append(pattern)
             else:
                 self.single.add(pattern, (source[0].kind or ("",))[0] in self.commutative)
         return number
+
+    def _holds_both_ways(self, rule: RuleDecl, terms: RuleTerms) -> bool:
+        """Whether both sides have values at the same places: everywhere, or because the reverse is proved as well."""
+        if all(self.finiteness.of(term, terms) for term in (*terms.left, *terms.right)):
+            return True
+        return isinstance(prove_rule(reverse_of(rule), self.library, shrink=False, numbers=False), Proved)
 
     def derive(self, rule: RuleDecl, bound: Bound = DEFAULT, without: Collection[int] = ()) -> tuple[Step, ...] | None:
         """The steps that derive a rule, output by output or all outputs at once; None where none are found.
@@ -209,7 +218,7 @@ class _Search:
         return (pattern.source is pattern.rule.left) == ahead
 
     def _step(self, pattern: Pattern, ahead: bool) -> Step:
-        return Step(pattern.rule.name, self._is_forward(pattern, ahead))
+        return Step(pattern.rule.name, self._is_forward(pattern, ahead), pattern.number)
 
     def _joint(self, outputs: Outputs, ahead: bool) -> Iterator[tuple[Outputs, Step]]:
         """Steps by rules of several outputs, all of which are outputs here, in any order."""

@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import TypeAlias
 
 from ...index.equations.term import substitute
+from ...index.equations.where_conditions import keys, mentions_rank
 from ...index.library import Library
 from ...prove.decision.integer_arithmetic import Arithmetic
 from ...prove.normal_form.form import Unsupported
 from ...prove.normal_form.guard import Guard
-from ...prove.normal_form.polynomial import ONE, Poly, product
+from ...prove.normal_form.polynomial import ONE, Poly, number, product
 from ...prove.translation.real_attributes import real_names, with_reals
 from ...prove.translation.rule_forms import call_pattern, claim_of, declaration, draws
 from ...prove.translation.rule_results import by_results
@@ -121,11 +122,12 @@ class _Reader:
         if view is None:
             assert isinstance(other, GraphCall)
             children = tuple(self.term(own, part) for own, part in zip(call.arguments, other.arguments, strict=False))
-            return self.bank.call(self._head(call, (), (), ()), children, shape)
+            return self.bank.call(self._head(call, children, (), (), ()), children, shape)
         same = other if isinstance(other, GraphView) else other.arguments[0]
         assert isinstance(same, GraphView)
         source, target, sizes = self._pattern(view, self.shapes.value(same.operand))
-        return self.bank.call(self._head(call, source, target, sizes), (self.term(view.operand, same.operand),), shape)
+        operand = (self.term(view.operand, same.operand),)
+        return self.bank.call(self._head(call, operand, source, target, sizes), operand, shape)
 
     def _pattern_of(self, call: GraphCall) -> GraphView | None:
         """The view that names a call's axes. Where all axes are one group, it is an operand like any other."""
@@ -133,7 +135,10 @@ class _Reader:
         found = call_pattern(call, decl)
         return None if call.name != "rearrange" and len(decl.inputs[0].dims) == 1 else found
 
-    def _head(self, call: GraphCall, source: Axes, target: Axes, sizes: tuple[Poly, ...]) -> Head:
+    def _head(
+        self, call: GraphCall, children: tuple[Term, ...], source: Axes, target: Axes, sizes: tuple[Poly, ...]
+    ) -> Head:
+        """The head of a call. A dimension that is addressed by its number is -1 where it is the last."""
         decl = declaration(call, self.library)
         if draws(decl):
             raise Unsupported("a random operator: every call draws numbers of its own")
@@ -142,7 +147,12 @@ class _Reader:
         }
         given |= dict(call.attributes)
         names = tuple(sorted(given))
-        values = tuple(self._value(given[name]) for name in names)
+        counting = {key for condition in decl.conditions if mentions_rank(condition) for key in keys(condition)}
+        last = number(len(children[0].shape.dims) - 1) if children else None
+        values = tuple(
+            number(-1) if name in counting and value == last else value
+            for name, value in ((name, self._value(given[name])) for name in names)
+        )
         degrees = -1 if call.degrees is None else len(call.degrees)
         kind = (call.name, degrees, call.result, names, source, target)
         return Head(kind, call.degrees or (), values + sizes)

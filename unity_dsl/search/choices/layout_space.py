@@ -11,9 +11,10 @@ from ...graph.graph import Value
 from ...graph.layout import Layout, invariant
 from ...graph.layout_codes import layouts_in_order
 from ...graph.layout_conversion import divisors
-from ...machine.conversion_model import ConversionModel
+from ...machine.conversion_model import ConversionModel, Located
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
+from .axis_choices import AxisChoices, axis_choices, kinds_along
 from .restriction import storable
 
 
@@ -48,11 +49,21 @@ class Space:
 
     def seconds(self, count: int, needs_gradient: bool) -> Table:
         """Of conversions of a tensor of so many bytes, there and back, for every pair of layouts."""
-        there = self.prices.seconds(self.layouts, self.shape, count)
-        if not needs_gradient:
-            return there
-        transposed = [layout.transpose for layout in self.layouts]
-        return there + self.prices.seconds(transposed, self.shape, count).T
+        there = self.prices.seconds(self._located, count)
+        return there + self.prices.seconds(self._transposed, count).T if needs_gradient else there
+
+    @cached_property
+    def _located(self) -> Located:
+        return self.prices.located(self.layouts, self.shape)
+
+    @cached_property
+    def _transposed(self) -> Located:
+        return self.prices.located([layout.transpose for layout in self.layouts], self.shape)
+
+    @cached_property
+    def along(self) -> AxisChoices:
+        """What tensors in the layouts are along every mesh axis."""
+        return axis_choices(map(kinds_along, self.layouts))
 
     @cached_property
     def invariant(self) -> int:

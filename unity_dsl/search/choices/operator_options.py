@@ -16,6 +16,7 @@ from ...index.library import Library
 from ...machine.machine import Machine
 from ...machine.price import price_operators
 from ..cost_network.bucket_elimination import Table
+from .axis_choices import AxisChoices, axis_choices
 
 _TIE = 1e-14
 """Seconds by which a Replicate is worse than an Invariant of equal price."""
@@ -50,6 +51,11 @@ class Options:
     def results(self) -> tuple[LayoutColumn, ...]:
         """Per result the layouts that the configurations make."""
         return tuple(map(_column, zip(*(found.results for found in self.typed), strict=True)))
+
+    @cached_property
+    def along(self) -> AxisChoices:
+        """What the configurations do along every mesh axis."""
+        return axis_choices(found.configuration for found in self.typed)
 
     def chosen(self, mask: Sequence[bool]) -> Options:
         if all(mask):

@@ -53,14 +53,19 @@ def _sets(readers: int) -> _Sets:
 class SharedCost:
     """The cost of making what is asked of one tensor. All layouts are numbers of rows of the table.
 
-    `prices[i, j]` is the price of a conversion; none is more than by way of a layout between.
+    `prices[i, j]` is the price of a conversion; none is more than by way of a layout between. Of at most `few` layouts
+    every choice of a produced one and two others is looked at: that is quicker.
     """
 
     prices: Table
+    few: int = 16
 
     def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
         """The least total with each produced layout. Shape [layouts]."""
-        choices = _Merged.of(root, readers).choices(self)
+        merged = _Merged.of(root, readers)
+        if self._few:
+            return self._least_of_few(merged)[0]
+        choices = merged.choices(self)
         return np.asarray((choices.rest + choices.served).min(axis=0))
 
     def least(self, root: Table, readers: Sequence[Table]) -> list[Table]:
@@ -69,16 +74,53 @@ class SharedCost:
         `root` and `readers` are what a layout costs there besides. An infinite one is excluded.
         """
         merged = _Merged.of(root, readers)
-        return merged.told_apart(merged.choices(self).least())
+        return merged.told_apart(self._least_of_few(merged) if self._few else merged.choices(self).least())
+
+    @property
+    def _few(self) -> bool:
+        return len(self.prices) <= self.few
+
+    @cached_property
+    def _every_choice(self) -> Table:
+        """The price of making two layouts of a produced one. Shape [layouts, layouts, layouts]."""
+        prices = self.prices
+        making = prices[:, :, None] + np.minimum(prices[:, None, :], prices)
+        return np.asarray(np.minimum(making, making.transpose(0, 2, 1)))
+
+    def _least_of_few(self, merged: _Merged) -> list[Table]:
+        taken = [_taken(reader) for reader in merged.readers]
+        before = [self._every_choice + merged.root[:, None, None]]
+        for reader in taken:
+            before.append(before[-1] + reader)
+        found = [before[-1].min(axis=(1, 2))]
+        after: Table | float = 0.0
+        for number in reversed(range(len(taken))):
+            others = before[number] + after  # the two layouts that are made are alike
+            found.insert(1, merged.readers[number] + np.minimum(others.min(axis=(1, 2)), others.min(axis=(0, 2))))
+            after = after + taken[number]
+        return found
+
+    def _few_within(self, room: float, merged: _Merged, useful: Mask) -> Numbers:
+        total = self._every_choice + merged.root[:, None, None]
+        for reader in merged.readers:
+            total = total + _taken(reader)
+        root, first, second = np.ix_(*[np.arange(len(useful))] * 3)
+        alone = (first == root) & (second == root)
+        once = (first != root) & (second == root) & useful[first]
+        twice = (first < second) & (first != root) & (second != root) & useful[first] & useful[second]
+        near = (total <= room) & np.isfinite(total)
+        return np.concatenate([np.argwhere(near & held) for held in (alone, once, twice)])
 
     def within(self, room: float, root: Table, readers: Sequence[Table]) -> Iterator[Numbers]:
         """The choices of layouts, produced and further ones, that cost at most `room`. Shape [choices, 3] each.
 
         Where fewer than two further ones are held the produced one is repeated; further ones are read by somebody.
         """
-        merged = _Merged.of(root, readers)
+        merged, useful = _Merged.of(root, readers), _useful(readers)
+        if self._few:
+            yield self._few_within(room, merged, useful)
+            return
         choices = merged.choices(self)
-        useful: Mask = np.asarray(np.isfinite(np.stack(readers)).any(axis=0))
         rows = np.flatnonzero((choices.rest + choices.served).min(axis=0) <= room)
         near: Mask = useful & (choices.nearest_pairs(rows.tolist()) <= room)
         step = max(1, _AT_ONCE // len(root) ** 2)
@@ -166,10 +208,9 @@ class _Choices:
     @cached_property
     def served(self) -> Table:
         """What serving a set costs by further layouts, by the produced one."""
-        once = min_plus(self.taken, self.cost.prices.T)
         after = min_plus(self._joined(self.taken, self.made), self.cost.prices.T)
         beside = self._joined(self.made, self.made)
-        served = np.minimum(np.minimum(once, after), beside)
+        served = np.minimum(np.minimum(self.made, after), beside)
         served[0] = 0.0
         return served
 
@@ -205,7 +246,7 @@ class _Choices:
         before = min_plus(self.rest, self.cost.prices)
         # A further layout: the only one, beside another, or the first of two in a row; then the second in a row.
         options = [
-            min_plus(self.rest, self.cost.prices),
+            before,
             min_plus(self._completed(self.rest, self.made), self.cost.prices),
             self._completed(before, self.made),
             min_plus(self._completed(before, self.taken), self.cost.prices),
@@ -216,6 +257,16 @@ class _Choices:
             inside = (np.arange(1 << self.count) >> reader & 1).astype(bool)
             found.append(np.minimum(further[inside].min(axis=0), total[~inside].min(axis=0)))
         return found
+
+
+def _taken(reader: Table) -> Table:
+    """What a reader pays that takes the best of three layouts. Shape [layouts, layouts, layouts]."""
+    return np.asarray(np.minimum(np.minimum(reader[:, None], reader)[:, :, None], reader))
+
+
+def _useful(readers: Sequence[Table]) -> Mask:
+    """The layouts that somebody may take."""
+    return np.asarray(np.isfinite(np.stack(readers)).any(axis=0))
 
 
 def materialised_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:

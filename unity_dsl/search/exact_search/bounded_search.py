@@ -26,6 +26,8 @@ _LAST = _STEP**-6
 be possible; so many times more or less after that; and at least. A plan that is found within a part of the gap is the
 best one, and found for less than in all of it.
 """
+_FINE_STEP = _STEP**0.5
+"""The same where so many times more was too much."""
 _SURE = 400
 """Choices of a domain that is eliminated for sure, as far as is known before any is."""
 _LIKELY = 24
@@ -179,7 +181,7 @@ def _raise(now: Bounded, best: _Best, rounds: int) -> tuple[float, bool]:
     proved, before = -np.inf, -np.inf
     for number in range(1, rounds + 1):
         raised = now.bound.least - before > WORTHWHILE * now.gap(best.cost)
-        before, proved = now.bound.least, max(proved, _descend(now, best))
+        before, proved = now.bound.least, max(proved, _descend(now, best, rounds > 1))
         if best.cost <= proved:
             return proved, True
         left = now.left(best.cost)
@@ -191,8 +193,9 @@ def _raise(now: Bounded, best: _Best, rounds: int) -> tuple[float, bool]:
     return proved, False
 
 
-def _descend(now: Bounded, best: _Best) -> float:
-    """Eliminates as much as can be of the gap between the bound and the best plan. Returns a better bound.
+def _descend(now: Bounded, best: _Best, finely: bool) -> float:
+    """Eliminates as much as can be of the gap between the bound and the best plan, `finely` in smaller steps at the
+    end. Returns a better bound.
 
     Domains that are likely to be too large are left out; nothing but time depends on that.
     """
@@ -208,11 +211,15 @@ def _descend(now: Bounded, best: _Best) -> float:
         room /= _STEP
         if room < gap * _LAST:
             return least
+    step = _STEP
     while least + room < best.cost:
-        wider = min(room * _STEP, now.gap(best.cost))
-        if not _eliminate(now, wider, best):
+        wider = min(room * step, now.gap(best.cost))
+        if _eliminate(now, wider, best):
+            room = wider
+        elif finely and step > _FINE_STEP:
+            step = _FINE_STEP
+        else:
             break
-        room = wider
     return least + room
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -133,5 +134,10 @@ def _add_materialised(
 
 def _membership(variable: int, held: Layouts, port: Port) -> Link:
     """The port's layout is one of those held."""
-    same = np.where(np.eye(port.count, dtype=bool), 0.0, np.inf)
-    return Link(variable, port.variable, held, port.layouts[:, None], same).restricted(None, None)
+    return Link(variable, port.variable, held, port.layouts[:, None], _same(port.count)).restricted(None, None)
+
+
+@lru_cache(maxsize=256)
+def _same(count: int) -> Table:
+    """0 where two of so many layouts are one, infinite elsewhere."""
+    return np.where(np.eye(count, dtype=bool), 0.0, np.inf)

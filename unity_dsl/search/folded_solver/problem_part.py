@@ -111,12 +111,12 @@ class Domains:
 
     @property
     def count(self) -> int:
-        return sum(int(mask.sum()) for mask in self.masks) + sum(body.count for body in self.bodies)
+        return sum(int(np.count_nonzero(mask)) for mask in self.masks) + sum(body.count for body in self.bodies)
 
     @property
     def open(self) -> int:
         """How many variables have a choice."""
-        return sum(int(mask.sum() > 1) for mask in self.masks) + sum(body.open for body in self.bodies)
+        return sum(int(np.count_nonzero(mask) > 1) for mask in self.masks) + sum(body.open for body in self.bodies)
 
     @property
     def variables(self) -> int:

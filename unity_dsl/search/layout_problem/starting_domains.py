@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, reduce
+from functools import reduce
 
 import numpy as np
 
 from ...graph.graph import Segment
-from ...graph.layout import Cut, Layout
 from ...machine.mesh import Blocks, refined
+from ..choices.axis_choices import AxisChoices
 from ..choices.operator_options import all_invariant
 from ..cost_network.message_passing import Mask
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Domains, Layouts, Part, Port, Repeat, left
 from .model_problem import Problem
 from .variable_meaning import Meaning
-
-Along = tuple[Hashable, ...]
-"""What an operator or a value does along every mesh axis."""
 
 
 def even_domain(problem: Problem) -> Domains:
@@ -35,7 +32,7 @@ def undivided_domain(problem: Problem) -> Domains:
 def _even(problem: Problem, part: Part, meaning: Meaning) -> Domains:
     masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
     for _, variable, found in _choices(problem, meaning):
-        masks[variable] = np.array([all(one == every[0] for one in every) for every in found])
+        masks[variable] = (found == found[:, :1]).all(axis=1)
     bodies = [_even(problem, repeat.body, body) for repeat, body in zip(part.repeats, meaning.bodies, strict=True)]
     return Domains(masks, bodies)
 
@@ -98,9 +95,9 @@ def axis_domains(problem: Problem, plan: Solved) -> Iterator[Domains]:
 
 @dataclass(frozen=True)
 class Held:
-    """What some plans do along every mesh axis: configurations by path of operator, kinds by path of value."""
+    """What some plans do along every mesh axis, as `AxisChoices`, by path of operator or value."""
 
-    chosen: dict[str, set[Along]] = field(default_factory=dict)
+    chosen: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)
 
     def add(self, problem: Problem, plan: Solved, blocks: Blocks | None = None) -> None:
         """Adds a plan. With `blocks` it is one of a coarser mesh: an axis does what the one that it is part of does."""
@@ -110,7 +107,7 @@ class Held:
         self, problem: Problem, meaning: Meaning, plans: Sequence[Solved], prefix: str, blocks: Blocks | None
     ) -> None:
         for name, variable, found in _choices(problem, meaning):
-            chosen = {found[plan.values[variable]] for plan in plans}
+            chosen: set[tuple[int, ...]] = {tuple(found[plan.values[variable]].tolist()) for plan in plans}
             if blocks is not None:
                 chosen = {refined(one, blocks) for one in chosen}
             self.chosen.setdefault(prefix + name, set()).update(chosen)
@@ -121,28 +118,27 @@ class Held:
 
 def held_domain(problem: Problem, held: Held) -> Domains:
     """What some plans have."""
-    return _limited(problem, problem.part, problem.meaning, "", lambda path, one: one in held.chosen[path])
+    return near_domain(problem, held, ())
 
 
-def near_domain(problem: Problem, held: Held, axes: Iterable[int]) -> Domains:
+def near_domain(problem: Problem, held: Held, axes: Sequence[int]) -> Domains:
     """What differs from one of some plans along one of the mesh `axes` at most, for every operator and value."""
-    near = {path: {(axis, _others(one, axis)) for one in known for axis in axes} for path, known in held.chosen.items()}
-    return _limited(
-        problem,
-        problem.part,
-        problem.meaning,
-        "",
-        lambda path, one: any((axis, _others(one, axis)) in near[path] for axis in axes),
-    )
+    others = [axis for axis in range(len(problem.spaces.mesh.axes)) if axis not in axes]
+
+    def near(path: str, found: AxisChoices) -> Mask:
+        known = np.array(sorted(held.chosen[path]), dtype=np.intp).reshape(len(held.chosen[path]), -1)
+        differs = found[:, None, :] != known
+        return np.asarray(((differs.sum(axis=2) <= bool(axes)) & ~differs[:, :, others].any(axis=2)).any(axis=1))
+
+    return _limited(problem, problem.part, problem.meaning, "", near)
 
 
 def _limited(
-    problem: Problem, part: Part, meaning: Meaning, prefix: str, holds: Callable[[str, Along], bool]
+    problem: Problem, part: Part, meaning: Meaning, prefix: str, holds: Callable[[str, AxisChoices], Mask]
 ) -> Domains:
     masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
     for name, variable, found in _choices(problem, meaning):
-        path = prefix + name
-        masks[variable] = _preferred([holds(path, one) for one in found])
+        masks[variable] = _preferred(holds(prefix + name, found))
     bodies = [
         _limited(problem, repeat.body, body, f"{prefix}{segment.name}.", holds)
         for repeat, body, segment in zip(part.repeats, meaning.bodies, _segments(meaning), strict=True)
@@ -150,32 +146,17 @@ def _limited(
     return Domains(masks, bodies)
 
 
-def _others(chosen: Along, axis: int) -> Along:
-    """What the axes other than one do."""
-    return (*chosen[:axis], *chosen[axis + 1 :])
-
-
 def _segments(meaning: Meaning) -> Iterator[Segment]:
     return (step for step in meaning.graph.steps if isinstance(step, Segment))
 
 
-def _choices(problem: Problem, meaning: Meaning) -> Iterator[tuple[str, int, list[Along]]]:
+def _choices(problem: Problem, meaning: Meaning) -> Iterator[tuple[str, int, AxisChoices]]:
     """Per operator or value that has a variable, what each of its choices does along every mesh axis."""
     for name, (variable, options) in meaning.nodes.items():
-        yield name, variable, [found.configuration for found in options.typed]
+        yield name, variable, options.along
     for name, variable in meaning.kept.items():
         value, layouts = meaning.layouts[variable]
-        space = problem.spaces.of(value)
-        yield name, variable, [without_places(space.layouts[i]) for i in layouts]
-
-
-@lru_cache(maxsize=65536)
-def without_places(layout: Layout) -> Along:
-    """The kinds without the nesting, which differs between axes that cut the same dimension."""
-    return tuple(
-        (type(kind).__name__, kind.dim, kind.by, kind.attributes) if isinstance(kind, Cut) else (type(kind).__name__,)
-        for kind in layout.kinds
-    )
+        yield name, variable, problem.spaces.of(value).along[layouts]
 
 
 def _preferred(mask: Sequence[bool] | Mask) -> Mask:

@@ -37,9 +37,10 @@ from ..layout_problem.variable_meaning import Crowded, Impossible
 COARSE = 2
 """Axes of the meshes that are searched first."""
 EFFORT_COARSE = 24_000
-EFFORT_FINE = 26_000
+EFFORT_FINE = 48_000
 """Configurations of operators on the meshes of two axes, and on finer ones, that are searched. Where there are more,
 those that come first in the order are searched: one of either kind in any case, two fine ones that are not large.
+Those of fine meshes that a bound does not rule out count twice.
 """
 EFFORT_MESH = 1_200
 """What a mesh takes besides, in configurations."""
@@ -121,7 +122,8 @@ def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: T
         enough = number >= (2 if effort <= LARGE else 1)
         if (enough and left < 0) or (number and _least(above)[0] > outcome.cost * HOPELESS):
             break
-        _search_fine(task, mesh, above, outcome)
+        if _search_fine(task, mesh, above, outcome):
+            left -= effort
     return outcome
 
 
@@ -141,15 +143,19 @@ def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None
         outcome.coarse.append(found)
 
 
-def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outcome) -> None:
+def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outcome) -> bool:
+    """Searches a mesh for a cheaper plan; whether it was not ruled out before."""
     if (problem := _problem(task, mesh, outcome)) is None:
-        return
+        return False
     if sum(_counts(problem.part)) <= LARGE:
         least = least_cost(problem.part, everything(problem.part))
         if least >= outcome.cost:
             outcome.bounds[mesh] = least
-            return
+            return False
+    if outcome.found is not None:
+        starts = [*starts, outcome.found]
     _take(Found(problem, _best(problem, _survey(problem), starts, outcome.cost)), outcome)
+    return True
 
 
 def _take(found: Found, outcome: Outcome) -> None:
@@ -191,11 +197,11 @@ def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float
 
 
 def _start(problem: Problem, starts: Sequence[Found], below: float) -> Optimum:
-    """A good plan: near those of coarser meshes, or else one with all mesh axes doing the same, or nothing divided."""
+    """A good plan: near those of other meshes, or else one with all mesh axes doing the same, or nothing divided."""
     part, whole = problem.part, everything(problem.part)
     held, axes = Held(), range(len(problem.spaces.mesh.axes))
     for found in starts:
-        blocks = refined_blocks(problem.spaces.mesh, found.mesh)
+        blocks = _parts(problem.spaces.mesh, found.mesh)
         if blocks is not None and found.best.plan is not None:
             held.add(found.problem, found.best.plan, blocks)
     if held.chosen:
@@ -209,6 +215,13 @@ def _start(problem: Problem, starts: Sequence[Found], below: float) -> Optimum:
         return Optimum(None, below, -inf, False)
     first = optimise(part, whole.intersected(even_domain(problem)))
     return first if first.plan is not None else optimise(part, whole.intersected(undivided_domain(problem)))
+
+
+def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
+    """The axes that do what each axis of another mesh does: those that split it, or the one in its place."""
+    if len(mesh.axes) == len(other.axes):
+        return tuple((axis,) for axis in range(len(mesh.axes)))
+    return refined_blocks(mesh, other)
 
 
 def _coarsenings(meshes: Iterable[Mesh]) -> Iterator[Mesh]:

@@ -1,0 +1,222 @@
+"""Seconds of a training step of emitted programs against modules written by hand: `python bench/program.py`.
+
+Forward and backward pass on one device, on the same weights and data, both by the best native calls that PyTorch has.
+Steps of both take turns in one process; the ratio is the median of the ratios of neighbouring steps. Without dropout
+both have the same loss, which is checked; with it the numbers drawn differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+
+import torch
+import torch.nn.functional as F
+from measure import write_results
+from torch import Tensor, nn
+
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.output_folder import write_program
+
+ROOT = Path(__file__).parent.parent
+SIZES = {"b": 2, "s": 256, "d": 256, "heads": 4, "layers": 2, "vocabulary": 2048}
+"""Of both models: small enough for two cores, large enough that kernels and not Python take the time."""
+
+Weights = Mapping[str, Tensor]
+Batch = Mapping[str, Tensor]
+
+
+# ---------------------------------------------------------------------------------------------- by hand
+
+
+def heads_of(x: Tensor, heads: int) -> Tensor:
+    """[b, s, d] as [b, heads, s, d / heads]."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def dense(fan_in: int, w: Tensor, bias: Tensor) -> nn.Linear:
+    """`nn.Linear` with these weights, of which `w` may be declared by factors."""
+    made = nn.Linear(fan_in, bias.numel())
+    made.weight.data.copy_(w.reshape(-1, fan_in))
+    made.bias.data.copy_(bias.reshape(-1))
+    return made
+
+
+def norm(weights: Weights, name: str, eps: float) -> nn.LayerNorm:
+    made = nn.LayerNorm(weights[f"{name}.gain"].numel(), eps=eps)
+    made.weight.data.copy_(weights[f"{name}.gain"])
+    made.bias.data.copy_(weights[f"{name}.bias"])
+    return made
+
+
+class Gpt2Layer(nn.Module):
+    def __init__(self, weights: Weights, at: str, d: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.ln_1, self.ln_2 = norm(weights, f"{at}.ln_1", 1e-5), norm(weights, f"{at}.ln_2", 1e-5)
+        self.qkv = dense(d, weights[f"{at}.attn.qkv"], weights[f"{at}.attn.qkv_bias"])
+        self.out = dense(d, weights[f"{at}.attn.out"], weights[f"{at}.attn.out_bias"])
+        self.up = dense(d, weights[f"{at}.mlp.up"], weights[f"{at}.mlp.up_bias"])
+        self.down = dense(4 * d, weights[f"{at}.mlp.down"], weights[f"{at}.mlp.down_bias"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (heads_of(part, self.heads) for part in self.qkv(self.ln_1(x)).chunk(3, -1))
+        p = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)
+        x = x + F.dropout(self.out(mixed.transpose(1, 2).flatten(2)), self.dropout, self.training)
+        h = F.gelu(self.up(self.ln_2(x)), approximate="tanh")
+        return x + F.dropout(self.down(h), self.dropout, self.training)
+
+
+class Gpt2(nn.Module):
+    def __init__(self, weights: Weights, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.wte = nn.Parameter(weights["wte"].clone())
+        self.wpe = nn.Parameter(weights["wpe"].clone())
+        d, heads = SIZES["d"], SIZES["heads"]
+        made = (Gpt2Layer(weights, f"layer.{i}", d, heads, dropout) for i in range(SIZES["layers"]))
+        self.layers = nn.Sequential(*made)
+        self.ln_f = norm(weights, "ln_f", 1e-5)
+
+    def forward(self, tokens: Tensor, target: Tensor) -> Tensor:
+        x = F.dropout(F.embedding(tokens, self.wte) + self.wpe, self.dropout, self.training)
+        logits = F.linear(self.ln_f(self.layers(x)), self.wte)
+        return F.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+
+class BertLayer(nn.Module):
+    def __init__(self, weights: Weights, at: str, d: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        parts = {name: f"{at}.attn.{name}" for name in ("query", "key", "value", "out")}
+        for name, path in {**parts, "up": f"{at}.ff.up", "down": f"{at}.ff.down"}.items():
+            setattr(self, name, dense(4 * d if name == "down" else d, weights[f"{path}.w"], weights[f"{path}.bias"]))
+        self.ln_1, self.ln_2 = norm(weights, f"{at}.ln_1", 1e-12), norm(weights, f"{at}.ln_2", 1e-12)
+
+    def forward(self, x: Tensor, kept: Tensor) -> Tensor:
+        q, k, v = (heads_of(made(x), self.heads) for made in (self.query, self.key, self.value))
+        p = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, kept, dropout_p=p)
+        attended = F.dropout(self.out(mixed.transpose(1, 2).flatten(2)), self.dropout, self.training)
+        x = self.ln_1(x + attended)
+        return self.ln_2(x + F.dropout(self.down(F.gelu(self.up(x))), self.dropout, self.training))
+
+
+class Bert(nn.Module):
+    def __init__(self, weights: Weights, dropout: float) -> None:
+        super().__init__()
+        self.dropout, d = dropout, SIZES["d"]
+        for name in ("token", "position", "segment", "token_bias"):
+            setattr(self, name, nn.Parameter(weights[name].clone()))
+        self.embedded, self.transformed = norm(weights, "embedded", 1e-12), norm(weights, "transformed", 1e-12)
+        for name in ("transform", "pooler", "order"):
+            setattr(self, name, dense(d, weights[f"{name}.w"], weights[f"{name}.bias"]))
+        made = (BertLayer(weights, f"layer.{i}", d, SIZES["heads"], dropout) for i in range(SIZES["layers"]))
+        self.layers = nn.ModuleList(made)
+
+    def forward(
+        self, tokens: Tensor, types: Tensor, mask: Tensor, target: Tensor, chosen: Tensor, follows: Tensor
+    ) -> Tensor:
+        x = F.embedding(tokens, self.token) + self.position + F.embedding(types, self.segment)
+        x = F.dropout(self.embedded(x), self.dropout, self.training)
+        kept = ((mask == 0) * -10000.0)[:, None, None, :]
+        for layer in self.layers:
+            x = layer(x, kept)
+        transformed = self.transformed(F.gelu(self.transform(x)))
+        logits = F.linear(transformed, self.token, self.token_bias)
+        losses = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
+        told = (losses * chosen.flatten()).sum() / chosen.sum().clamp(min=1)
+        return told + F.cross_entropy(self.order(torch.tanh(self.pooler(x[:, 0]))), follows)
+
+
+BY_HAND: Mapping[str, Callable[[Weights, float], nn.Module]] = {"gpt2": Gpt2, "bert_large": Bert}
+
+
+# ---------------------------------------------------------------------------------------------- measured
+
+
+def emitted(example: str, dropout: float, folder: Path, fused: bool) -> ModuleType:
+    """The module `model.py` of an example at `SIZES`, compiled for one device."""
+    settings = {**SIZES, "dropout": dropout}
+    request = Request(ROOT / "examples" / f"{example}.udl", settings=settings, shipped_rules=fused)
+    compilation = compile_model(request)
+    write_program(compilation.plan, compilation.library, compilation.sources, request, folder)
+    spec = importlib.util.spec_from_file_location(folder.name, folder / "model.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[folder.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def batch_of(module: ModuleType) -> Batch:
+    """Integers for every input of a program."""
+    source = torch.Generator().manual_seed(0)
+    return {
+        name: torch.randint(spec.integer_range, spec.shape, generator=source) for name, spec in module.INPUTS.items()
+    }
+
+
+def step(model: nn.Module, loss_of: Callable[[], Tensor]) -> tuple[float, float]:
+    """Loss, and seconds of a forward and backward pass."""
+    model.zero_grad()
+    start = time.perf_counter()
+    loss = loss_of()
+    loss.backward()
+    seconds = time.perf_counter() - start
+    return float(loss.detach()), seconds
+
+
+def compare(example: str, dropout: float, repetitions: int, folder: Path, fused: bool) -> dict[str, float | int]:
+    """Median seconds of a step of both, and the median of the ratios of neighbouring steps."""
+    module = emitted(example, dropout, folder, fused)
+    program = module.Model()
+    program.initialise(0)
+    hand = BY_HAND[example](program.global_tensors(), dropout)
+    batch = batch_of(module)
+    times: list[tuple[float, float]] = []
+    for number in range(2 + repetitions):
+        own, own_seconds = step(program, lambda: program(**batch)[0])
+        other, other_seconds = step(hand, lambda: hand(**batch))
+        if not dropout and abs(own - other) > 1e-4 * abs(other):
+            raise SystemExit(f"{example}: the loss is {own}, by hand {other}")
+        if number >= 2:  # the first two warm up
+            times.append((own_seconds, other_seconds))
+    return {
+        "emitted": round(median(own for own, _ in times), 4),
+        "by_hand": round(median(other for _, other in times), 4),
+        "ratio": round(median(own / other for own, other in times), 3),
+        "repetitions": repetitions,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--no-rules", action="store_true", help="without the shipped fusions")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for example in BY_HAND:
+            for dropout in (0, 0.1):
+                name = f"{example}, dropout {dropout}"
+                path = Path(folder) / f"{example}_{len(results)}"
+                results[name] = compare(example, dropout, options.repetitions, path, not options.no_rules)
+                print(f"{name:<24} {results[name]}")
+    if not options.no_rules:
+        write_results("program", "python bench/program.py", results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""`unityc rules list` and `unityc rules generate`. What else is refused stands in tests/cases/cli_error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.cli import run
+from unity_dsl.rules.certificate import called_names
+from unity_dsl.syntax.parse_rules import parse_rules
+from unity_dsl.syntax.read import read_source
+
+from .test_rules import LAWS, files
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("laws.rules").write_text(LAWS)
+
+
+def test_list_prints_a_line_a_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "list", "laws.rules"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split(maxsplit=2) == [
+        "linear_of_linear",
+        "laws",
+        "linear(linear(x, w), v) => linear(x, matmul(v, w))",
+    ]
+    assert len(lines) == 3
+    assert run(["rules", "list", "laws.rules", "--json"]) == 0
+    sliced = json.loads(capsys.readouterr().out)["rules"][2]
+    assert (sliced["name"], sliced["theme"], sliced["conditions"]) == ("sliced", "laws", ["m >= k + n"])
+    assert sliced["inputs"] == ["x: [m]"]
+    assert run(["rules", "list"]) == 0
+    assert "transpose_twice" in capsys.readouterr().out
+
+
+HINGE = """\
+op hinge_gate(x: [b..], g: [b..]; slope) -> y: [b..]
+  y[b..] = relu(x[b..]) * g[b..] * slope
+"""
+
+
+def test_generate_writes_the_rules_of_an_operator_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ops").mkdir()
+    Path("ops/hinge.uop").write_text(HINGE)
+    table = ["[gates]", "operators = 2", 'about = "Gates"', "signatures = ["]
+    table += ['  "(x: [m, n], g: [m, n]) hinge_gate(x, g; slope=c)",', '  "(x: [m, n]) relu(x)",', "]"]
+    Path("table.toml").write_text("\n".join(table))
+    command = ["rules", "generate", "--ops", "ops", "--only", "hinge_gate", "--table", "table.toml", "-o", "made"]
+    assert run([*command, "--json", "--processes", "1"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(told) == {"counts", "median_ms", "files", "not_proved", "refuted"}
+    assert told["files"]["gates"] > 0 and not told["not_proved"]
+    made = parse_rules(read_source(Path("made/gates.rules"))).rules
+    assert all("hinge_gate" in called_names(rule) for rule in made) and len(made) == told["files"]["gates"]
+    assert run(["rules", "verify", "made/gates.rules", "--ops", "ops"]) == 0
+    before = files()
+    Path("made/gates.rules").write_text(LAWS)
+    assert run([*command, "--processes", "1"]) == 2
+    assert "was not written by `unityc rules generate`" in capsys.readouterr().err
+    assert files() == before and Path("made/gates.rules").read_text() == LAWS
+
+
+def test_generate_refuses_what_no_signature_follows_from(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("partition", "E509"), ("max_pool2d", "E509"), ("hinge_gat", "E210")):
+        assert run(["rules", "generate", "--only", name, "-o", "made"]) == 2
+        assert f"error[{text}]" in capsys.readouterr().err
+    assert not Path("made").exists()

@@ -1,0 +1,122 @@
+"""Programs in which the shipped rules fused operators: equal to the model as it was written, fused where that pays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unity_dsl.emit.program_check import check
+from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.resources import folder
+
+from .conftest import Compile
+
+TWO_LAYERS = """model two_layers[b = 32, d = 64, h = 128]
+  input x: f32[b, d]
+  input target: f32[b, d]
+  weight up: f32[h, d] ~ normal(0.1)
+  weight up_bias: f32[h] ~ normal(0.1)
+  weight down: f32[d, h] ~ normal(0.1)
+  weight down_bias: f32[d] ~ normal(0.1)
+  a = relu(linear(x, up) + up_bias)
+  y = down_bias + linear(a, down)
+  loss mse(y, target)
+  output y
+"""
+
+ATTENTION = """model attention[b = 2, heads = 4, s = 8, width = 8, p = 0]
+  input x: f32[b, s, heads * width]
+  input target: f32[b, s, heads * width]
+  weight qkv: f32[3, heads, width, heads * width] ~ normal(0.3)
+  q, k, v = split(project(x, qkv); dim=2, parts=3)
+  scores = matmul(root_scale(q[b, s, 1, h, e] -> [b, h, s, e]), k[b, t, 1, h, e] -> [b, h, e, t])
+  mixed = matmul(dropout(softmax(MASKED); p=p), v[b, t, 1, h, e] -> [b, h, t, e])
+  y = mixed[b, h, s, e] -> [b, s, (h e)]
+  loss mse(y, target)
+  output y
+"""
+
+
+def applied(out: Path) -> list[tuple[str, str]]:
+    return [(used["rule"], used["place"]) for used in json.loads((out / "plan.json").read_text())["rules"]]
+
+
+def seconds(out: Path) -> float:
+    found: dict[str, Any] = json.loads((out / "plan.json").read_text())
+    return float(found["cost"]["seconds"])
+
+
+@pytest.mark.parametrize(("ranks", "strategy"), [(1, "auto"), (2, "data_parallel")])
+def test_a_bias_is_added_by_linear(ranks: int, strategy: str, compile_program: Compile, pool: RankPool) -> None:
+    """In both orders of the sum, and cheaper than without."""
+    out = compile_program(TWO_LAYERS, devices=ranks, strategy=strategy)
+    assert [rule for rule, _ in applied(out)] == ["linear_with_bias"] * 2
+    assert (out / "model.py").read_text().count("by rule linear_with_bias") == 2
+    without = compile_program(TWO_LAYERS, devices=ranks, strategy=strategy, shipped_rules=False)
+    assert seconds(out) < seconds(without) and applied(without) == []
+    report = check(out, pool=pool)
+    assert report.ok, report
+
+
+def test_a_bias_behind_a_sum_over_the_devices_is_added_there(compile_program: Compile, pool: RankPool) -> None:
+    """Divided by columns, then by rows: of the second `linear` each device has a term of the sum alone."""
+    out = compile_program(TWO_LAYERS, devices=2, pins=["up=S0", "down=S1", "a=S1"])
+    assert applied(out) == [("linear_with_bias", "add_1")]
+    report = check(out, pool=pool)
+    assert report.ok, report
+
+
+def test_what_is_pinned_is_not_fused_away(compile_program: Compile) -> None:
+    out = compile_program(TWO_LAYERS, devices=2, pins=["linear_1=S0"])
+    assert [place for _, place in applied(out)] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("masked", "rule", "call"),
+    [
+        ("scores", "attention_of_products", "F.scaled_dot_product_attention("),
+        ("causal_mask(scores)", "causal_attention_of_products", "is_causal=True"),
+        ("padding_mask(scores, mask)", "padded_attention_of_products", "penalty"),
+    ],
+)
+@pytest.mark.parametrize(("ranks", "strategy"), [(1, "auto"), (2, "auto"), (4, "random:3"), (4, "random:5")])
+def test_attention_that_is_written_out(
+    masked: str, rule: str, call: str, ranks: int, strategy: str, compile_program: Compile, pool: RankPool
+) -> None:
+    text = ATTENTION.replace("MASKED", masked)
+    if ", mask" in masked:
+        text = text.replace("  weight", "  input mask: int<2>[b, s]\n  weight", 1)
+    out = compile_program(text, devices=ranks, strategy=strategy)
+    assert strategy != "auto" or [name for name, _ in applied(out)] == [rule]
+    assert strategy != "auto" or call in (out / "model.py").read_text()
+    report = check(out, pool=pool)
+    assert report.ok, report
+
+
+def test_attention_with_dropout_is_not_fused(compile_program: Compile) -> None:
+    """The native call draws other numbers, which no rule may replace."""
+    out = compile_program(ATTENTION.replace("MASKED", "causal_mask(scores)"), settings={"p": 0.1})
+    assert applied(out) == []
+
+
+def test_another_number_of_ranks_fuses_again(compile_program: Compile, pool: RankPool) -> None:
+    for shipped in (True, False):
+        report = check(compile_program(TWO_LAYERS, shipped_rules=shipped), ranks=2, pool=pool)
+        assert report.ok and report.recompiled, report
+
+
+def test_a_repeat_is_fused_in_all_its_iterations_and_takes_fewer_sizes(compile_program: Compile) -> None:
+    """A program whose operators were fused takes smaller batches outside training, as it does without."""
+    gpt2 = folder("examples") / "gpt2.udl"
+    out = compile_program(gpt2, preset="small", settings={"dropout": 0})
+    assert applied(out) == [
+        ("causal_attention_of_products", "layer.attn.mixed"),
+        ("linear_with_bias", "layer.attn"),
+        ("linear_with_bias", "layer.mlp.add_1"),
+        ("linear_with_bias", "layer.mlp"),
+    ]
+    text = (out / "model.py").read_text()
+    assert "torch.softmax" not in text and 'sizes=("b", None)' in text

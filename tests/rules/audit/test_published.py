@@ -1,0 +1,54 @@
+"""The published files: a sample of their rules every day, and what docs/audit.md says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.prove.evaluator.truth import Truth, judge
+from tests.published import TASO, UNITY, published
+from tests.rules.audit.readings import library_of_format, reading_of
+from tests.sampling import SAMPLE, of_the_day
+from unity_dsl.report.audit_page import USUAL, audit_page, load_audits
+from unity_dsl.rules.audit.classification import Status, classify, true_rules
+from unity_dsl.rules.audit.rule_file import read_rule_file
+
+ROOT = Path(__file__).parent.parent.parent.parent
+RESULTS = ROOT / "bench" / "results"
+UNSOUND = ("rule_99", "rule_100", "rule_130", "rule_131")
+INSTANCES = 8
+
+
+def test_the_page_is_what_the_results_say(golden: Callable[[Path, str], None]) -> None:
+    golden(ROOT / "docs" / "audit.md", audit_page(load_audits(RESULTS)))
+
+
+def test_the_results_have_the_known_counts() -> None:
+    audits = load_audits(RESULTS)
+    taso, unity = audits["TASO"][USUAL], audits["Unity"][USUAL]
+    assert sum(taso["counts"].values()) == 133 and sum(unity["counts"].values()) == 640
+    assert taso["counts"]["not_proved"] == taso["counts"]["unsupported"] == unity["counts"]["not_proved"] == 0
+    assert [rule["name"] for rule in taso["rules"]] == [*UNSOUND]
+    assert all(rule["status"] == "proved_with_conditions" for rule in taso["rules"])
+    assert unity["counts"]["unbound"] == 112 and unity["counts"]["unsupported"] == 0
+
+
+@pytest.mark.parametrize(("name", "results"), [(TASO, "audit_taso"), (UNITY, "audit_unity")])
+def test_rules_of_the_day_are_answered_as_recorded(name: str, results: str) -> None:
+    """And what is proved of them is equal at random sizes, those of 1 and unequal parts among them."""
+    file = read_rule_file(published(name))
+    recorded = json.loads((RESULTS / f"{results}.json").read_text())["seconds"][USUAL]["rules"]
+    known = {rule["name"]: rule["status"] for rule in recorded}
+    library, reading = library_of_format(file.format), reading_of(file)
+    interesting = [rule for rule in file.rules if known.get(rule.name, "") not in ("", "unbound")]
+    plain = [rule for rule in file.rules if rule.name not in known]
+    found = [classify(rule, reading, library) for rule in (*of_the_day(interesting, 1), *of_the_day(plain, 14))]
+    assert {one.name: str(one.status) for one in found} == {
+        one.name: known.get(one.name, str(Status.PROVED)) for one in found
+    }, f"UNITY_SAMPLE={SAMPLE}"
+    for rule in true_rules(found):
+        judged = judge(rule, library, INSTANCES, SAMPLE)
+        assert judged.truth is Truth.EQUAL, f"UNITY_SAMPLE={SAMPLE} {rule.name}: {judged}"

@@ -1,0 +1,233 @@
+"""From candidates to a library: what is kept follows from nothing else there, and what is left out follows from it."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.prove.answer import Proved
+from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.rules.certificate import certified, read_certificates
+from unity_dsl.rules.derivation.derivability import Derivability
+from unity_dsl.rules.enumeration.signature_table import read_table
+from unity_dsl.rules.generation.canonical_rule import canonical_rule, rule_digest
+from unity_dsl.rules.generation.examination import examine
+from unity_dsl.rules.generation.library_files import write_library
+from unity_dsl.rules.generation.pipeline import Generation, Generator
+from unity_dsl.rules.generation.proof_cache import Examiner
+from unity_dsl.rules.generation.rule_names import rule_names, telling_name
+from unity_dsl.rules.generation.rule_text import rule_text, rules_text
+from unity_dsl.rules.generation.selection import Selection
+from unity_dsl.rules.wellformed import load_rules
+from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
+from unity_dsl.syntax.span import Source
+
+from ...prove.cases import library, rules_of, shipped_rules
+
+COMMUTATIVE = frozenset({"add", "mul"})
+TABLE = """\
+[small]
+about = "Sums, factors and relu"
+operators = 2
+numbers = ["c", "d", "c * d"]
+signatures = [
+  "(x: [m, n], y: [m, n]) add(x, y)",
+  "(x: [m, n]) scale(x; factor=c)",
+  "(x: [m, n]) relu(x)",
+  "(x: [m, n]) x[m, n] -> [n, m]",
+]
+"""
+
+
+def rules(text: str) -> tuple[RuleDecl, ...]:
+    return parse_rules(Source("laws.rules", text)).rules
+
+
+def rule(text: str) -> RuleDecl:
+    (found,) = rules(text)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- texts and names
+
+
+def test_a_rule_as_text_is_the_same_rule() -> None:
+    count = 0
+    for one in (*rules_of("proved"), *shipped_rules()):
+        canonical = canonical_rule(one, library())
+        read = rule(rule_text(canonical))
+        assert rule_digest(read, library()) == rule_digest(one, library()), rule_text(canonical)
+        assert rules_text([read]) == rules_text([canonical]), "in the one layout"
+        count += 1
+    assert count > 200
+
+
+def test_renamed_rules_are_one_rule() -> None:
+    first = rule(
+        "rule a(x: [m, k], w: [n, k]) where c > 0\n  linear(scale(x; factor=c), w) => scale(linear(x, w); factor=c)\n"
+    )
+    second = rule(
+        "rule b(w: [o, i], t: [b, i]) where s > 0\n  linear(scale(t; factor=s), w) => scale(linear(t, w); factor=s)\n"
+    )
+    other = rule(
+        "rule a(x: [m, k], w: [n, k]) where c < 0\n  linear(scale(x; factor=c), w) => scale(linear(x, w); factor=c)\n"
+    )
+    assert rule_digest(first, library()) == rule_digest(second, library())
+    assert rule_digest(first, library()) != rule_digest(other, library())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "law", "name"),
+    [
+        ("x: [m, k], y: [k, n], z: [n, l]", "matmul(matmul(x, y), z) => matmul(x, matmul(y, z))",
+         "matmul_of_matmul_regrouped"),
+        ("x: [m, n]", "relu(x[m, n] -> [n, m]) => relu(x)[m, n] -> [n, m]", "relu_of_transpose_exchanged"),
+        ("x: [m, n]", "(x[m, n] -> [n, m])[n, m] -> [m, n] => x", "transpose_of_transpose_undone"),
+        ("x: [m, n], y: [m, n]", "relu(concat(x, y; dim=0)) => concat(relu(x), relu(y); dim=0)",
+         "relu_of_concat_distributed"),
+        ("x: [m, n]", "relu(relu(x)) => relu(x)", "relu_of_relu_into_relu"),
+        ("x: [m, k], w: [n, k]", "linear(x, w) => matmul(x, w[n, k] -> [k, n])", "linear_as_matmul_of_transpose"),
+        ("x: [h * k, n]", "relu(x[(h k), n] -> [h, k, n]) => relu(x)[(h k), n] -> [h, k, n]",
+         "relu_of_split_exchanged"),
+        ("x: [m, n]", "reduce_sum(relu(relu(x))[m, n] -> [m]) => reduce_sum(relu(x)[m, n] -> [m])",
+         "reduce_sum_of_relu_of_relu_into_reduce_sum_of_relu"),
+    ],
+)  # fmt: skip
+def test_a_name_tells_operators_and_the_kind_of_law(inputs: str, law: str, name: str) -> None:
+    assert telling_name(canonical_rule(rule(f"rule law({inputs})\n  {law}\n"), library())) == name
+
+
+def test_names_that_collide_have_a_hash_whatever_the_order() -> None:
+    both = rules(
+        "rule a(x: [m, n], y: [m, k])\n  slice(concat(x, y; dim=1); dim=1, start=0, stop=n) => x\n\n"
+        "rule b(x: [m, n], y: [m, k])\n  slice(concat(x, y; dim=1); dim=1, start=n, stop=n + k) => y\n\n"
+        "rule c(x: [m, n])\n  relu(relu(x)) => relu(x)\n"
+    )
+    names = rule_names(both, (), library())
+    assert len(set(names)) == 3 and names[2] == "relu_of_relu_into_relu"
+    assert all(name.startswith("slice_of_concat_undone_") for name in names[:2])
+    assert rule_names(both[::-1], (), library()) == names[::-1]
+    assert rule_names(both[2:], {"relu_of_relu_into_relu"}, library())[0].startswith("relu_of_relu_into_relu_")
+
+
+# ---------------------------------------------------------------------------------------------- one candidate
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        ("rule a(x: [m, n])\n  relu(relu(x)) => relu(x)\n", "x: [m..]"),
+        ("rule a(x: [m, k], w: [n, k])\n  relu(relu(linear(x, w))) => relu(linear(x, w))\n", "x: [m.., n], y: [k, n]"),
+        ("rule a(x: [m, a], y: [m, b])\n  relu(concat(x, y; dim=1)) => concat(relu(x), relu(y); dim=1)\n",
+         "x: [m.., n], y: [m.., k]"),
+        ("rule a(x: [a, n], y: [b, n])\n  relu(concat(x, y; dim=0)) => concat(relu(x), relu(y); dim=0)\n",
+         "x: [m, n..], y: [k, n..]"),
+        ("rule a(x: [m, n])\n  (x[m, n] -> [n, m])[n, m] -> [m, n] => x\n", "x: [m, n]"),
+        ("rule a(x: [m, n])\n  softmax(scale(x; factor=0)) => scale(softmax(0 * x); factor=1)\n", "x: [m.., n]"),
+    ],
+)  # fmt: skip
+def test_a_rule_is_written_for_any_rank_where_it_holds(text: str, inputs: str) -> None:
+    found = examine(rule(text), library())
+    assert found.rule is not None and f"({inputs})" in rule_text(found.rule)
+    answer = prove_rule(found.rule, library())
+    assert isinstance(answer, Proved)
+    assert found.obligations == tuple((one.name, one.statement) for one in answer.obligations)
+
+
+def test_a_wrong_candidate_is_kept_under_the_condition_that_is_found() -> None:
+    found = examine(rule("rule a(x: [m, n])\n  relu(scale(x; factor=c)) => scale(relu(x); factor=c)\n"), library())
+    assert found.status == "proved_with_conditions" and found.rule is not None
+    assert "where c >= 0" in rule_text(found.rule)
+    wrong = examine(rule("rule a(x: [m, n])\n  relu(x) => x\n"), library())
+    assert (wrong.rule, wrong.status) == (None, "refuted")
+
+
+# ---------------------------------------------------------------------------------------------- selection
+
+
+CANDIDATES = """\
+rule a(x: [m, n])
+  relu(relu(x)) => relu(x)
+
+rule b(x: [m, n, k])
+  relu(relu(x)) => relu(x)
+
+rule c(x: [m, n])
+  relu(relu(relu(x))) => relu(x)
+
+rule d(x: [m, n], y: [m, n])
+  relu(x + y) => relu(x) + relu(y)
+
+rule e(x: [m, n], y: [m, n])
+  (x + y)[m, n] -> [n, m] => (x[m, n] -> [n, m]) + (y[m, n] -> [n, m])
+
+rule f(x: [m, n])
+  (x + x)[m, n] -> [n, m] => (x[m, n] -> [n, m]) + (x[m, n] -> [n, m])
+
+rule g(a: [u, v])
+  relu(relu(a)) => relu(a)
+"""
+
+
+def test_what_is_derived_is_left_out_and_what_is_wrong_is_told() -> None:
+    selection = Selection(library(), COMMUTATIVE, Examiner(library()), lambda *_: None)
+    kept = selection.run({"some": rules(CANDIDATES)})
+    assert [rule_text(one.rule).splitlines()[1].strip() for one in kept] == [
+        "relu(relu(x)) => relu(x)",
+        "(x + y)[m, n] -> [n, m] => (x[m, n] -> [n, m]) + (y[m, n] -> [n, m])",
+    ]
+    assert [one.name for one in selection.refuted] == ["d"] and not selection.open
+    counts = selection.counts
+    assert (counts["candidates"], counts["distinct"], counts["minimal"]) == (7, 6, 2)
+    assert counts["refuted"] + counts["derived"] + counts["kept"] == counts["distinct"]
+
+
+# ---------------------------------------------------------------------------------------------- the whole way
+
+
+@cache
+def generated(processes: int = 1) -> Generation:
+    return Generator(library(), processes).run(read_table(Source("table", TABLE)))
+
+
+def test_no_rule_of_a_library_is_derived_from_the_others_and_all_are_proved(tmp_path: Path) -> None:
+    write_library(generated().files, tmp_path)
+    path = tmp_path / "small.rules"
+    found = load_rules(Source(str(path), path.read_text()), library())
+    certificates = read_certificates(tmp_path / "small.certificates.json")
+    known = Derivability(library(), COMMUTATIVE)
+    for one in found:
+        known.add(one)
+    assert len(found) == generated().files[0].count > 5
+    for place, one in enumerate(found):
+        assert certified(one, library(), certificates)
+        if "add" not in one.name or "regrouped" not in one.name:
+            assert known.derive(one, without={place}) is None, one.name
+
+
+def test_interrupted_generation_goes_on_and_ends_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run proves nothing again; two processes, and a folder, make no difference."""
+    table = read_table(Source("table", TABLE))
+
+    class Stop(Exception):
+        pass
+
+    def stop(what: str, done: int, whole: int) -> None:
+        if what == "minimised":
+            raise Stop
+
+    with pytest.raises(Stop):
+        Generator(library(), 2, tmp_path, progress=stop).run(table)
+    assert list(tmp_path.glob("context-small-*.json")) and list(tmp_path.glob("proofs-*.json"))
+    (tmp_path / "proofs-0.json").write_text("{")
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("examined again")
+
+    monkeypatch.setattr("unity_dsl.rules.generation.proof_cache.examine", fail)
+    again = Generator(library(), 1, tmp_path).run(table)
+    assert again.files == generated().files and again.counts == generated().counts
+    assert json.loads(again.files[0].certificates)["rules"]

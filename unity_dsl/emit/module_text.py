@@ -1,0 +1,84 @@
+"""Classes of an emitted program: what they store, which one is a subclass of which, and how their tables are named."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ..graph.graph import Value
+from ..graph.layout import Layout
+from ..syntax.ast import Initialiser
+from .program_names import Names
+
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A parameter or buffer that a module holds: its name there, dotted where blocks name it."""
+
+    name: str
+    value: Value
+    layout: Layout
+    initialiser: Initialiser
+    trained: bool
+
+
+@dataclass
+class ModuleText:
+    """A class of the program: what it stores, the modules it repeats, its forward. A function if it `stores` nothing.
+
+    `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
+    so that it must know which iteration it is. `gathers` are lines that return what is gathered before all else. Of a
+    class with a `base` only the forward differs from that one.
+    """
+
+    name: str
+    words: str
+    stored: list[Stored] = field(default_factory=list)
+    repeats: list[Repeat] = field(default_factory=list)
+    parameters: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    gathers: list[str] = field(default_factory=list)
+    sites: bool = False
+    constants: tuple[str, str] = ("PARAMETERS", "BUFFERS")
+    stores: bool = True
+    base: ModuleText | None = None
+
+    def stores_as(self, other: ModuleText) -> bool:
+        """Whether both store and gather the same, and neither in a module of its own."""
+        same = self.stored == other.stored and self.gathers == other.gathers and self.sites == other.sites
+        return same and not self.repeats and not other.repeats
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A ModuleList: per run of iterations with one plan, the class, the first iteration and how many there are.
+
+    Of a cond, the module `alone`.
+    """
+
+    name: str
+    count: int
+    runs: tuple[tuple[ModuleText, int, int], ...]
+    alone: bool = False
+
+
+def name_constants(repeat: Repeat, modules: list[ModuleText], names: Names) -> None:
+    """Name the tables of a repeat's classes. Those that store what another stores become its subclasses and share them.
+
+    The base is the class of the most iterations; it is moved before its subclasses in `modules`.
+    """
+    base = max(repeat.runs, key=lambda run: run[2])[0]
+    heirs = [module for module, _, _ in repeat.runs if module is not base and module.stores_as(base)]
+    for module, _, _ in repeat.runs:
+        if all(module is not heir for heir in heirs):
+            stem = _WORD.sub("_", module.name).upper()
+            module.constants = names.fresh(f"{stem}_PARAMETERS"), names.fresh(f"{stem}_BUFFERS")
+    for heir in heirs:
+        heir.base, heir.constants = base, base.constants
+    places = [place for place, module in enumerate(modules) if any(module is one for one in (base, *heirs))]
+    if modules[places[0]] is not base:
+        modules.remove(base)
+        modules.insert(places[0], base)

@@ -1,0 +1,110 @@
+"""docs/audit.md: which published rules are true, from the results of bench/audit.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+SYSTEMS = {"audit_taso": "TASO", "audit_unity": "Unity"}
+FILES = {"TASO": "`graph_subst.pb`, 133 rules", "Unity": "`graph_subst_3_v2.json`, 640 rules"}
+USUAL = "usual"
+"""The name of the reading that is taken if no other is asked for."""
+NOTES = {
+    "TASO": "x7 is external tensor -7 of the file, and so on. Below, g and g2 are the numbers of groups of two "
+    "convolutions, p and p2 the outputs per group. Side by side they are one grouped convolution where p == p2, "
+    "whatever the numbers of groups are; at all other small shapes, of which a test tries each, the sides differ.",
+    "Unity": "x1 is external tensor -1 of the file, and so on; activations are [r, n, c] and weights [r, o, c], r "
+    "replicas. Of partitions and combinations, which leave values as they are, nothing is seen below.",
+}
+"""What a reader has to know of the rules shown."""
+HEAD = """\
+<!-- Written by `python bench/audit.py` from bench/results/audit_*.json; do not edit. -->
+
+# Published rules, audited
+
+TASO and Unity publish the substitutions that their searches use. `unityc rules audit FILE` translates each of them into
+a rule of ours and proves it for all sizes, or finds out when it is wrong:
+
+```text
+unityc rules audit graph_subst.pb
+unityc rules audit graph_subst_3_v2.json
+```
+
+- *proved*: wherever the source has values the target has the same, at all sizes at which both sides have shapes.
+- *proved with conditions*: not always, but under the condition given, which is the weakest one found.
+- *refuted*: there are sizes and inputs at which both sides were run and differ, and no condition was found.
+- *unbound*: the target reads a tensor that the source does not have, so that no program can apply the rule.
+- *not proved*, *unsupported*: neither a proof nor a counterexample; an operator without a reading.
+"""
+
+
+def load_audits(results: Path) -> dict[str, Mapping[str, Any]]:
+    """By system the audits by reading, the usual one first. Raises OSError where a file of results is missing."""
+    return {
+        system: json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["seconds"]
+        for name, system in SYSTEMS.items()
+    }
+
+
+def audit_page(audits: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page as Markdown; `audits` are those of `load_audits`."""
+    parts = [HEAD, _counts_table({system: readings[USUAL] for system, readings in audits.items()})]
+    for system, readings in audits.items():
+        usual = readings[USUAL]
+        parts += [f"## {system}\n\n{FILES[system]}.\n", _reading_table(usual["reading"])]
+        parts.append(fill(NOTES[system], 120) + "\n")
+        parts += [_wrong(rule) for rule in usual["rules"] if rule["status"] in ("proved_with_conditions", "refuted")]
+        parts += _unbound([rule for rule in usual["rules"] if rule["status"] == "unbound"])
+        parts += [_other_readings(readings, usual["reading"])]
+    return "\n".join(parts)
+
+
+def _counts_table(audits: Mapping[str, Mapping[str, Any]]) -> str:
+    statuses = list(next(iter(audits.values()))["counts"])
+    lines = [
+        f"| file of | {' | '.join(status.replace('_', ' ') for status in statuses)} |",
+        f"| -- |{' --: |' * len(statuses)}",
+    ]
+    for system, audit in audits.items():
+        lines.append(f"| {system} | {' | '.join(str(audit['counts'][status]) for status in statuses)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _reading_table(reading: Mapping[str, str]) -> str:
+    lines = ["What its operators are taken to mean:\n", "| operator | meaning |", "| -- | -- |"]
+    return "\n".join([*lines, *(f"| {kind} | {text} |" for kind, text in reading.items())]) + "\n"
+
+
+def _wrong(rule: Mapping[str, Any]) -> str:
+    conditions = ", ".join(f"`{condition}`" for condition in rule["conditions"])
+    verdict = f"Proved where {conditions}; not always:" if conditions else "Refuted:"
+    body = [f"### {rule['name']}", "", "```text", rule["text"].rstrip(), "```", "", verdict, "", "```text"]
+    return "\n".join([*body, (rule["counterexample"] or rule["reason"]).rstrip(), "```"]) + "\n"
+
+
+def _unbound(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if rules:
+        names = ", ".join(rule["name"].rsplit("_", 1)[-1] for rule in rules)
+        text = fill(f"{len(rules)} rules, whose targets read what the sources do not bind: {names}.", 120)
+        yield f"### Unbound\n\n{text}\n"
+
+
+def _other_readings(readings: Mapping[str, Any], usual: Mapping[str, str]) -> str:
+    """Counts under every reading, and which rules are not proved."""
+    lines = ["### Other readings\n", "| reading | proved | proved with conditions | refuted | not proved |"]
+    lines.append("| -- | --: | --: | --: | --: |")
+    for name, audit in readings.items():
+        counts = [audit["counts"][one] for one in ("proved", "proved_with_conditions", "refuted", "not_proved")]
+        label = "as above" if name == USUAL else " ".join(f"`--reading {one}`" for one in name.split())
+        lines.append(f"| {label} | {' | '.join(map(str, counts))} |")
+    meanings = {
+        f"`{kind}`": audit["reading"][kind]
+        for name, audit in readings.items()
+        for kind in (one.partition("=")[0] for one in name.split() if name != USUAL)
+        if audit["reading"][kind] != usual[kind]
+    }
+    lines += ["", *(f"- {kind}: {text}." for kind, text in meanings.items())]
+    return "\n".join(lines) + "\n"

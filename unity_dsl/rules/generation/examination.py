@@ -1,0 +1,79 @@
+"""What becomes of one candidate: proved as it is or under a condition that is found, and lifted to any rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import process_time
+
+from ...index.library import Library
+from ...prove.answer import Proved, Refuted
+from ...prove.conditions.condition_search import find_condition
+from ...prove.rule_proof import prove_rule
+from ...syntax.ast import Name
+from ...syntax.parse_rules import RuleDecl
+from ...syntax.rule_names import subgraphs
+from ..rulebook import prove_one
+from .canonical_rule import canonical_rule
+from .lifting import lifted_forms
+
+MOST_OPERATORS = 4
+"""Operators of both sides together of a candidate for which a condition is looked for."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The outcome for a candidate. `rule` is what was proved; None where it was `refuted` or `not_proved`.
+
+    `seconds` are of the processor.
+    """
+
+    rule: RuleDecl | None
+    status: str
+    obligations: tuple[tuple[str, str], ...] = ()
+    seconds: float = 0.0
+
+
+def examine(rule: RuleDecl, library: Library, *, conditions: bool = True) -> Examined:
+    """Proves a candidate, under a condition if need be, and then in its most general form that is proved.
+
+    The rule of the outcome is canonical, and its obligations are those of its own text.
+    """
+    begun = process_time()
+    rule = canonical_rule(rule, library)
+    answer = prove_one(rule, library).answer
+    status = "proved"
+    if isinstance(answer, Refuted) and conditions and operators(rule) <= MOST_OPERATORS:
+        found = find_condition(rule, library)
+        if found is not None and not found.others:
+            rule, status = canonical_rule(found.rule, library), "proved_with_conditions"
+            answer = prove_one(rule, library).answer
+    if not isinstance(answer, Proved):
+        status = "refuted" if isinstance(answer, Refuted) else "not_proved"
+        return Examined(None, status, seconds=process_time() - begun)
+    rule, answer = _lifted(rule, answer, library)
+    met = tuple((one.name, one.statement) for one in answer.obligations)
+    return Examined(rule, status, met, process_time() - begun)
+
+
+def operators(rule: RuleDecl) -> int:
+    """The calls and views of both sides, one that is repeated counted once."""
+    found = {expr for side in (rule.left, rule.right) for expr in subgraphs(side) if not isinstance(expr, Name)}
+    return len(found)
+
+
+def _lifted(rule: RuleDecl, answer: Proved, library: Library) -> tuple[RuleDecl, Proved]:
+    """The first lifted form that is proved, with its proof; the rule itself where none is."""
+    for form in lifted_forms(rule, library):
+        lifted = canonical_rule(form, library)
+        found = prove_one(lifted, library).answer if _holds(lifted, library) else None
+        if isinstance(found, Proved) and len(found.assumed) <= len(answer.assumed):
+            return lifted, found
+    return rule, answer
+
+
+def _holds(rule: RuleDecl, library: Library) -> bool:
+    """Whether a rule is proved, without a search for what contradicts it. No fault of the prover is one of the rule."""
+    try:
+        return isinstance(prove_rule(rule, library, shrink=False, numbers=False), Proved)
+    except Exception:
+        return False

@@ -1,0 +1,86 @@
+"""The signature table of one operator, from its declaration: the operator at its least ranks, beside common ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...index.instantiation.view_call import takes_pattern
+from ...index.library import Library
+from ...prove.translation.real_attributes import real_attributes
+from ...syntax.ast import OperatorDecl, TensorDecl
+from ...syntax.diagnostic import fail
+from ...syntax.span import Source
+from ..enumeration.signature_table import SignatureTable, read_table
+
+LETTERS = ("m", "n", "k", "h", "i", "j", "l", "o", *(f"m{number}" for number in range(64)))
+NUMBERS = ("c", "d", *(f"c{number}" for number in range(16)))
+OPERATORS = 2
+MOST_RANK = 4
+
+
+def operator_table(name: str, library: Library) -> SignatureTable:
+    """A theme of the operator's own name: its signature, and sums, products, factors and concatenations of its rank.
+
+    A group of dimensions stands for one, or for two where a tensor has no others. Raises E509 for a parallel op, and
+    for an operator with an attribute that has no default and is not any number.
+    """
+    help = "write a table of signatures: `unityc rules generate --table FILE`"
+    if name not in library.operators:
+        raise fail("E509", f"no signature follows from the declaration of `{name}`", help=help)
+    decl = library.operators[name]
+    real = real_attributes(decl)
+    for attribute in decl.attributes:
+        if attribute.name not in real and attribute.default is None:
+            raise fail("E509", f"nothing says what the attribute `{attribute.name}` of `{name}` is", help=help)
+    own, rank = _signature(decl, [one.name for one in decl.attributes if one.name in real])
+    signatures = [own, *(text for text in _partners(rank) if f" {name}(" not in text)]
+    listed = "".join(f"  '{text}',\n" for text in signatures)
+    about = f"`{name}` with sums, products, factors and concatenations"
+    text = f"[{name}]\nabout = '{about}'\noperators = {OPERATORS}\nsignatures = [\n{listed}]\n"
+    return read_table(Source(f"signatures of {name}", text))
+
+
+def _signature(decl: OperatorDecl, real: Sequence[str]) -> tuple[str, int]:
+    """The text of the operator's signature, and the rank of its first operand."""
+    letters: dict[str, tuple[str, ...]] = {}
+    taken: list[str] = []
+    lone = all(len(tensor.dims) == 1 and tensor.dims[0].rest for tensor in decl.inputs if tensor.dims)
+    for dim in (dim for tensor in decl.inputs for dim in tensor.dims):
+        if dim.name not in letters:
+            count = 2 if dim.rest and lone else 1
+            letters[dim.name] = LETTERS[len(taken) : len(taken) + count]
+            taken += letters[dim.name]
+    operands = []
+    for place, tensor in enumerate(decl.inputs):
+        bound = "" if tensor.integer_range is None else f"int<{letters.get(tensor.integer_range, ('v',))[0]}>"
+        operands.append(f"x{place}: {bound}[{', '.join(_dims(tensor, letters))}]")
+    numbers = ", ".join(f"{name}={number}" for name, number in zip(real, NUMBERS, strict=False))
+    arguments = ", ".join(f"x{place}" for place in range(len(decl.inputs)))
+    first = _dims(decl.inputs[0], letters) if decl.inputs else []
+    if takes_pattern(decl) is not None and len(decl.inputs[0].dims) > 1:
+        arguments = f"x0[{', '.join(first)}] -> [{', '.join(first[:-1])}]"
+    return f"({', '.join(operands)}) {decl.name}({arguments}{f'; {numbers}' if numbers else ''})", len(first)
+
+
+def _dims(tensor: TensorDecl, letters: dict[str, tuple[str, ...]]) -> list[str]:
+    dims: list[str] = []
+    for axes in tensor.dimensions:
+        names = [name for axis in axes for name in letters[axis.name]]
+        dims += [" * ".join(names)] if len(axes) > 1 else names
+    return dims
+
+
+def _partners(rank: int) -> Iterator[str]:
+    """Signatures of common operators on tensors of a rank."""
+    dims = list(LETTERS[: min(max(rank, 1), MOST_RANK)])
+    shape = ", ".join(dims)
+    yield f"(x: [{shape}], y: [{shape}]) add(x, y)"
+    yield f"(x: [{shape}], y: [{shape}]) mul(x, y)"
+    yield f"(x: [{shape}]) scale(x; factor=c)"
+    yield f"(x: [{shape}]) relu(x)"
+    for place in range(len(dims)):
+        first, second = (", ".join([*dims[:place], letter, *dims[place + 1 :]]) for letter in ("a", "b"))
+        yield f"(x: [{first}], y: [{second}]) concat(x, y; dim={place})"
+    if len(dims) == 2:
+        yield "(x: [m, k], w: [n, k]) linear(x, w)"
+        yield "(x: [m, n]) x[m, n] -> [n, m]"

@@ -1,0 +1,206 @@
+"""From a signature table to the files of a library: contexts, candidates, selection, names, texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...index.library import Library
+from ...resources import folder
+from ...syntax.canonical_text import canonical_text
+from ...syntax.diagnostic import InputError
+from ...syntax.parse_rules import RuleDecl, parse_rules
+from ...syntax.read import read_source
+from ...syntax.span import Source
+from ..certificate import called_names, certificates_path, certified, known_certificates
+from ..derivation.commutativity import commutative_operators, exchange_rule
+from ..derivation.derivability import DEFAULT, Bound
+from ..enumeration.candidates import candidates
+from ..enumeration.context import Context, contexts
+from ..enumeration.signature_table import SignatureTable
+from ..wellformed import read_rules
+from .library_files import ThemeFile, is_generated, theme_files
+from .proof_cache import Examiner, make_folder, write_file
+from .rule_names import rule_names
+from .rule_text import rules_text
+from .selection import Progress, Selection, renamed
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Enumerated:
+    """The candidates of a context, and its counts."""
+
+    rules: tuple[RuleDecl, ...]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The files of a library; how many there were at each stage; what was refuted, and what was not proved."""
+
+    files: tuple[ThemeFile, ...]
+    counts: Mapping[str, int]
+    refuted: tuple[RuleDecl, ...]
+    not_proved: tuple[RuleDecl, ...]
+    seconds: tuple[float, ...]
+
+
+def known_rules(library: Library, themes: Collection[str] | None) -> tuple[RuleDecl, ...]:
+    """The shipped rules that are well formed and certified; with `themes`, without those of generated files of them."""
+    found: list[RuleDecl] = []
+    for path in sorted(folder("rules").glob("*.rules")):
+        if themes is None or path.stem not in themes or not is_generated(path):
+            certificates = known_certificates(certificates_path(path))
+            rules, _ = read_rules(read_source(path), library)
+            found += [rule for rule in rules if certified(rule, library, certificates)]
+    return tuple(found)
+
+
+@dataclass
+class Generator:
+    """Generates with `processes` processes; `folder` keeps what is finished, one file a context and a proved batch.
+
+    With `only`, each rule has that operator. `known` rules are used, and not written.
+    """
+
+    library: Library
+    processes: int = 1
+    folder: Path | None = None
+    only: str | None = None
+    bound: Bound = DEFAULT
+    known: Sequence[RuleDecl] = ()
+    progress: Progress = field(default=lambda what, done, whole: None)
+
+    def run(self, table: SignatureTable) -> Generation:
+        """Raises E509 for a table that does not fit the library, E030 where the folder cannot be written."""
+        if self.folder is not None:
+            make_folder(self.folder)
+        asked = contexts(table, self.library)
+        if self.only is not None:
+            asked = tuple(replace(context, only=frozenset((self.only,))) for context in asked)
+        found: dict[str, list[RuleDecl]] = {}
+        counts = {"contexts": len(asked)}
+        for context, made in zip(asked, self._enumerated(asked), strict=True):
+            found.setdefault(context.theme, []).extend(made.rules)
+            for what, count in made.counts.items():
+                counts[f"enumerated {what}"] = counts.get(f"enumerated {what}", 0) + count
+        if self.only is not None:
+            found = {
+                theme: [rule for rule in rules if self.only in called_names(rule)] for theme, rules in found.items()
+            }
+        return self._selected(found, counts, {theme.name: theme.about for theme in table.themes})
+
+    # ------------------------------------------------------------------------------------------ candidates
+
+    def _enumerated(self, asked: Sequence[Context]) -> Iterator[Enumerated]:
+        """The candidates of each context, in order, those that the folder has not worked out now."""
+        paths = list(map(self._path, asked))
+        known = {place: made for place, path in enumerate(paths) if path and (made := _read(path)) is not None}
+        missing = [place for place in range(len(asked)) if place not in known]
+        fresh = self._fresh([asked[place] for place in missing])
+        for place, path in enumerate(paths):
+            self.progress("enumerated", place, len(asked))
+            if place not in known:
+                known[place] = next(fresh)
+                if path is not None:
+                    write_file(path, _text(asked[place], known[place]))
+            yield known.pop(place)
+
+    def _fresh(self, asked: Sequence[Context]) -> Iterator[Enumerated]:
+        if self.processes < 2 or len(asked) < 2:
+            yield from (_enumerate(context, self.library) for context in asked)
+            return
+        task = (self.library, asked)
+        with ProcessPoolExecutor(self.processes, get_context("fork"), _task.append, (task,)) as pool:
+            yield from pool.map(_enumerate_number, range(len(asked)))
+
+    def _path(self, context: Context) -> Path | None:
+        if self.folder is None:
+            return None
+        digest = sha256(f"{context.digest} {self._library_digest} {__version__}".encode()).hexdigest()[:16]
+        return self.folder / f"context-{context.theme}-{digest}.json"
+
+    @property
+    def _library_digest(self) -> str:
+        if not hasattr(self, "_known_digest"):
+            groups = (self.library.operators, self.library.parallels, self.library.functions)
+            texts = [canonical_text(group[name]) for group in groups for name in sorted(group)]
+            self._known_digest = sha256("\n".join(texts).encode()).hexdigest()
+        return self._known_digest
+
+    # ------------------------------------------------------------------------------------------ selection
+
+    def _selected(
+        self, found: Mapping[str, list[RuleDecl]], counts: dict[str, int], about: Mapping[str, str]
+    ) -> Generation:
+        names = {name for rules in found.values() for rule in rules for name in called_names(rule)}
+        commutative = commutative_operators(sorted(names), self.library)
+        first: dict[str, str] = {}
+        for theme, rules in found.items():
+            for name in sorted({name for rule in rules for name in called_names(rule)}):
+                if name in commutative and self.only in (None, name):
+                    first.setdefault(name, theme)
+        selection = Selection(
+            self.library,
+            commutative,
+            Examiner(self.library, self.processes, self.folder),
+            self.progress,
+            self.bound,
+        )
+        # That operands may be exchanged is what derivations need no step for: it belongs to the library.
+        exchanged = [(theme, exchange_rule(name)) for name, theme in first.items()]
+        kept = selection.run(found, self.known, exchanged)
+        taken = {rule.name for rule in self.known}
+        named = list(renamed(kept, rule_names([one.rule for one in kept], taken, self.library)))
+        return Generation(
+            theme_files(named, about, self.library),
+            {**counts, **selection.counts},
+            tuple(selection.refuted),
+            tuple(selection.open),
+            tuple(selection.seconds),
+        )
+
+
+_task: list[tuple[Library, Sequence[Context]]] = []
+"""The contexts of a worker process, inherited by fork."""
+
+
+def _enumerate_number(number: int) -> Enumerated:
+    library, asked = _task[0]
+    return _enumerate(asked[number], library)
+
+
+def _enumerate(context: Context, library: Library) -> Enumerated:
+    found = candidates(context, library)
+    return Enumerated(tuple(found.candidates), asdict(found.counts))
+
+
+# ---------------------------------------------------------------------------------------------- files
+
+
+def _text(context: Context, made: Enumerated) -> str:
+    rules = [replace(rule, name=f"candidate_{place}") for place, rule in enumerate(made.rules)]
+    entry = {"format": FORMAT, "context": context.text, "counts": dict(made.counts), "rules": rules_text(rules)}
+    return json.dumps(entry, indent=1) + "\n"
+
+
+def _read(path: Path) -> Enumerated | None:
+    """The candidates in a file, None where it is missing or damaged."""
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            return None
+        counts = {str(what): int(count) for what, count in data["counts"].items()}
+        rules = parse_rules(Source(str(path), data["rules"])).rules if data["rules"].strip() else ()
+        return Enumerated(rules, counts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError):
+        return None

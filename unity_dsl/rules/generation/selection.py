@@ -1,0 +1,178 @@
+"""Chooses from candidates a small set of proved rules from which the others are derived.
+
+Candidates are looked at by the number of their operators, the fewest first, and of equal ones those of most sizes and
+inputs first, since they are the more general ones. One that is derived from the rules kept before it is left out; any
+other one is proved, and kept. At the end the rules are looked at once more, the largest first, and one that the others
+derive is dropped. So no rule of the outcome is derived from the others within the bound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...index.library import Library
+from ...syntax.parse_rules import RuleDecl
+from ...syntax.rule_names import names_in
+from ..derivation.derivability import DEFAULT, Bound, Derivability
+from .canonical_rule import canonical_rule, rule_digest
+from .examination import Examined, operators
+
+BATCH = 32
+"""Candidates that are proved at the same time."""
+
+Examine = Callable[[Sequence[RuleDecl]], Iterable[Examined]]
+"""Examines rules, in their order."""
+Progress = Callable[[str, int, int], None]
+"""Told what is done, how much of it, and how much there is."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A rule of the library with its theme and the outcome of its proof."""
+
+    theme: str
+    examined: Examined
+
+    @property
+    def rule(self) -> RuleDecl:
+        assert self.examined.rule is not None
+        return self.examined.rule
+
+
+@dataclass
+class Selection:
+    """The kept rules, and how many candidates went where."""
+
+    library: Library
+    commutative: frozenset[str]
+    examine: Examine
+    progress: Progress
+    bound: Bound = DEFAULT
+    counts: dict[str, int] = field(default_factory=dict)
+    refuted: list[RuleDecl] = field(default_factory=list)
+    open: list[RuleDecl] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def run(
+        self,
+        candidates: Mapping[str, Sequence[RuleDecl]],
+        known: Collection[RuleDecl] = (),
+        always: Sequence[tuple[str, RuleDecl]] = (),
+    ) -> list[Kept]:
+        """The rules that are kept of candidates by theme. `known` ones are proved already: used and not returned.
+
+        Rules in `always`, each with its theme, are kept whatever derives them. All of them have to be true.
+        """
+        derivability = Derivability(self.library, self.commutative)
+        for rule in known:
+            derivability.add(rule)
+        first = [
+            Kept(theme, examined)
+            for (theme, _), examined in zip(always, self.examine([rule for _, rule in always]), strict=True)
+        ]
+        known_count = derivability.count
+        kept = self._forward(self._ordered(candidates), derivability)
+        return [*first, *self._backward(kept, derivability, known_count)]
+
+    def _ordered(self, candidates: Mapping[str, Sequence[RuleDecl]]) -> list[tuple[str, RuleDecl]]:
+        """Distinct candidates in order of proof."""
+        distinct: dict[str, tuple[str, RuleDecl]] = {}
+        for theme, rules in candidates.items():
+            for rule in rules:
+                self._count("candidates")
+                distinct.setdefault(rule_digest(rule, self.library), (theme, canonical_rule(rule, self.library)))
+        self.counts["distinct"] = len(distinct)
+        return [one for _, one in sorted(distinct.items(), key=lambda entry: (_order(entry[1][1]), entry[0]))]
+
+    def _forward(self, ordered: Sequence[tuple[str, RuleDecl]], derivability: Derivability) -> list[Kept | None]:
+        """Every rule that is not derived when it is its turn, by its number; None for others that are used.
+
+        Candidates wait to be proved together, and are used for derivations meanwhile: what needs one of them is looked
+        at again when they are proved, and so are those behind it.
+        """
+        kept: list[Kept | None] = [None] * derivability.count
+        dead: set[int] = set()
+        waiting: dict[int, tuple[str, RuleDecl]] = {}
+        todo = deque(ordered)
+        again: list[tuple[str, RuleDecl]] = []
+        while todo or waiting:
+            if not todo or len(waiting) == BATCH:
+                self._prove(waiting, derivability, kept, dead)
+                waiting.clear()
+                todo.extendleft(reversed(again))
+                again.clear()
+                continue
+            self.progress("derived or proved", len(ordered) - len(todo) - len(again), len(ordered))
+            theme, rule = todo.popleft()
+            steps = derivability.derive(rule, self.bound, dead)
+            if steps is None:
+                waiting[derivability.add(rule)] = theme, rule
+                kept.append(None)
+            elif any(step.number in waiting for step in steps):
+                again.append((theme, rule))
+            else:
+                self._count("derived")
+        return kept
+
+    def _prove(
+        self,
+        waiting: Mapping[int, tuple[str, RuleDecl]],
+        derivability: Derivability,
+        kept: list[Kept | None],
+        dead: set[int],
+    ) -> None:
+        """Keeps those that are proved, in the form that was, unless those before it derive that."""
+        outcomes = self.examine([rule for _, rule in waiting.values()])
+        dead.update(waiting)
+        for (theme, rule), examined in zip(waiting.values(), outcomes, strict=True):
+            self._count("examined")
+            self.seconds.append(examined.seconds)
+            if examined.rule is None:
+                self._count(examined.status)
+                (self.refuted if examined.status == "refuted" else self.open).append(rule)
+            elif derivability.derive(examined.rule, self.bound, dead) is not None:
+                self._count("derived")
+            else:
+                self._count(examined.status)
+                derivability.add(examined.rule)
+                kept.append(Kept(theme, examined))
+
+    def _backward(self, kept: Sequence[Kept | None], derivability: Derivability, known: int) -> list[Kept]:
+        """The rules without those that the others derive, looked at from the largest one on.
+
+        The first `known` rules may be used, and candidates that were not kept may not.
+        """
+        numbers = [number for number, one in enumerate(kept) if one is not None]
+        self.counts["kept"] = len(numbers)
+        numbers.sort(key=lambda number: _order(_rule(kept[number])), reverse=True)
+        dropped: set[int] = {number for number in range(len(kept)) if kept[number] is None and number >= known}
+        for done, number in enumerate(numbers):
+            self.progress("minimised", done, len(numbers))
+            if derivability.derive(_rule(kept[number]), self.bound, without={*dropped, number}) is not None:
+                dropped.add(number)
+        self.counts["dropped"] = sum(number in dropped for number in numbers)
+        found = [one for number, one in enumerate(kept) if one is not None and number not in dropped]
+        self.counts["minimal"] = len(found)
+        return found
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
+def _rule(kept: Kept | None) -> RuleDecl:
+    assert kept is not None
+    return kept.rule
+
+
+def _order(rule: RuleDecl) -> tuple[int, int, int, int, int]:
+    """Few operators first, then few outputs, then many sizes and inputs, and the smaller side on the right."""
+    sizes = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)}
+    return operators(rule), len(rule.left), -len(sizes), -len(rule.inputs), operators(replace(rule, left=()))
+
+
+def renamed(kept: Iterable[Kept], names: Iterable[str]) -> Iterator[Kept]:
+    """The rules under other names."""
+    for one, name in zip(kept, names, strict=True):
+        yield Kept(one.theme, replace(one.examined, rule=replace(one.rule, name=name)))

@@ -1,0 +1,175 @@
+"""Candidates for partially equal forms: the same operator on images that are laid out anew.
+
+A factor of one dimension of the image becomes the major factor of another, the operator is applied, and the factor is
+moved back: factors of the batch to height or width, phases of a dilated operator to the batch or beside each other. Or
+two images become one, along each dimension. Which of them agree with the original, and where, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product as combinations
+
+from .candidate import Candidate
+
+DIMENSIONS = ("batch", "channels", "height", "width")
+NAMES = ("n", "c", "h", "w")
+"""The axes of an image, by dimension."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """An operator on images `x`: `dense` is the call on one laid out anew, the same unless the layout undoes dilation.
+
+    `sizes` are the factors of each dimension of x; `split` names the minor ones that may move, each with its dimension,
+    to one of the `targets`. `result` names the height and width of the result: sizes of the rule where they are ones.
+    """
+
+    name: str
+    sizes: tuple[str, str, str, str]
+    inputs: tuple[str, ...]
+    conditions: tuple[str, ...]
+    call: str
+    dense: str
+    split: tuple[tuple[int, str], ...]
+    targets: tuple[int, ...]
+    channels: str = "o"
+    result: tuple[str, str] = ("p", "q")
+
+
+def _kernel(*sizes: str) -> tuple[str, ...]:
+    return (f"k: [o, c, {', '.join(sizes)}]",)
+
+
+PROGRAMS = (
+    Program(
+        "conv2d",
+        ("n * b", "c", "h", "w"),
+        _kernel("2 * a + 1", "2 * e + 1"),
+        ("h >= 2 * a + 1", "w >= 2 * e + 1"),
+        "conv2d({x}, k; pad_h=a, pad_w=e)",
+        "conv2d({x}, k; pad_h=a, pad_w=e)",
+        ((0, "b"),),
+        (2, 3),
+    ),
+    Program(
+        "strided_conv2d",
+        ("n * b", "c", "h * 2", "w * 2"),
+        _kernel("3", "3"),
+        ("h >= 3", "w >= 3"),
+        "conv2d({x}, k; stride=2, pad_h=1, pad_w=1)",
+        "conv2d({x}, k; stride=2, pad_h=1, pad_w=1)",
+        ((0, "b"),),
+        (2, 3),
+    ),
+    Program(
+        "dilated_conv2d",
+        ("n", "c", "h * d", "w * d"),
+        _kernel("2 * a + 1", "2 * e + 1"),
+        ("h >= 2 * a + 1", "w >= 2 * e + 1"),
+        "conv2d({x}, k; pad_h=a * d, pad_w=e * d, dilation=d)",
+        "conv2d({x}, k; pad_h=a, pad_w=e)",
+        ((2, "i"), (3, "j")),
+        (0, 2, 3),
+        result=("h", "w"),
+    ),
+    Program(
+        "max_pool2d",
+        ("n * b", "c", "h", "w"),
+        (),
+        ("h >= 3", "w >= 3"),
+        "max_pool2d({x}; size=3, stride=1, pad_h=1, pad_w=1)",
+        "max_pool2d({x}; size=3, stride=1, pad_h=1, pad_w=1)",
+        ((0, "b"),),
+        (2, 3),
+        "c",
+    ),
+    Program(
+        "avg_pool2d",
+        ("n * b", "c", "h", "w"),
+        (),
+        ("h >= 3", "w >= 3"),
+        "avg_pool2d({x}; size=3, stride=1, pad_h=1, pad_w=1)",
+        "avg_pool2d({x}; size=3, stride=1, pad_h=1, pad_w=1)",
+        ((0, "b"),),
+        (2, 3),
+        "c",
+    ),
+)
+
+
+def candidates() -> Iterator[Candidate]:
+    """Every candidate, of one program after the other."""
+    for program in PROGRAMS:
+        yield from _moved(program)
+        if "*" not in program.sizes[2]:
+            yield from _joined(program)
+
+
+def _moved(program: Program) -> Iterator[Candidate]:
+    """Every way to move the program's factors, each as the major or the minor factor of its new dimension."""
+    places = [(target, major) for target in program.targets for major in (True, False)]
+    for chosen in combinations(places, repeat=len(program.split)):
+        moves = dict(zip((name for _, name in program.split), chosen, strict=True))
+        if all(_is_new(dim, name, moves) for dim, name in program.split):
+            yield _moved_by(program, moves)
+
+
+def _is_new(dim: int, name: str, moves: Mapping[str, tuple[int, bool]]) -> bool:
+    """Whether a factor that was the minor one of its dimension has another place."""
+    return moves[name] != (dim, False)
+
+
+def _moved_by(program: Program, moves: Mapping[str, tuple[int, bool]]) -> Candidate:
+    before = [[name] for name in NAMES]
+    after = [[name] for name in NAMES]
+    for dim, factor in program.split:
+        before[dim].append(factor)
+    for factor, (target, major) in moves.items():
+        after[target].insert(0 if major else len(after[target]), factor)
+    there = _view(before, after)
+    result = {"c": program.channels, "h": program.result[0], "w": program.result[1]}
+    back = _view(*([[result.get(name, name) for name in dim] for dim in dims] for dims in (after, before)))
+    where = [f"{DIMENSIONS[dim]}_to_{_said(*moves[name])}" for dim, name in program.split]
+    fast = f"{program.dense.format(x=f'x{there}')}{back}"
+    return Candidate(
+        f"{program.name}_{'_and_'.join(where)}",
+        ", ".join((f"x: [{', '.join(program.sizes)}]", *program.inputs)),
+        program.conditions,
+        (),
+        (program.call.format(x="x"),),
+        (fast,),
+    )
+
+
+def _said(target: int, major: bool) -> str:
+    return DIMENSIONS[target] if major else f"{DIMENSIONS[target]}_interleaved"
+
+
+def _view(source: list[list[str]], target: list[list[str]]) -> str:
+    """A view between two layouts, each dimension by its factors."""
+    return f"{_pattern(source)} -> {_pattern(target)}"
+
+
+def _pattern(dims: list[list[str]]) -> str:
+    shown = (dim[0] if len(dim) == 1 else f"({' '.join(dim)})" for dim in dims)
+    return f"[{', '.join(shown)}]"
+
+
+def _joined(program: Program) -> Iterator[Candidate]:
+    """Two images with a common border along one dimension, computed as one; the halves are its slices."""
+    image = ("n", "c", "h", "w")
+    for dim, size, other in ((0, "n", "m"), (2, "h", "u"), (3, "w", "v")):
+        second = (*image[:dim], other, *image[dim + 1 :])
+        both = f"both = {program.call.format(x=f'concat(x, y; dim={dim})')}"
+        least = [condition.replace(f"{size} ", f"{other} ") for condition in program.conditions if condition[0] == size]
+        halves = (("0", size), (size, f"{size} + {other}"))
+        yield Candidate(
+            f"{program.name}_side_by_side_along_{DIMENSIONS[dim]}",
+            ", ".join((f"x: [{', '.join(image)}]", f"y: [{', '.join(second)}]", *program.inputs)),
+            (*program.conditions, *least),
+            (both,),
+            tuple(program.call.format(x=name) for name in "xy"),
+            tuple(f"slice(both; dim={dim}, start={start}, stop={stop})" for start, stop in halves),
+        )

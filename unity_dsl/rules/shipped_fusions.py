@@ -1,0 +1,47 @@
+"""The rules of `rules/fusion.rules`, which every search uses: those that may fit a model, each proved."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..graph.graph import Model
+from ..index.library import Library
+from ..resources import folder
+from ..syntax.canonical_text import syntax_nodes
+from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rules
+from ..syntax.span import Source
+
+if TYPE_CHECKING:
+    from .rulebook import AcceptedRule
+
+
+def shipped_fusions() -> Path:
+    """The file of the shipped fusions."""
+    return folder("rules") / "fusion.rules"
+
+
+def fusions_for(model: Model, sources: Sequence[Source], library: Library) -> tuple[AcceptedRule, ...]:
+    """The rules of these texts whose left sides have no operator that the model has not.
+
+    The shipped certificates spare their proofs. Raises E542 for one that is not proved.
+    """
+    present = {node.instance.name for node in model.graph.nodes()}
+    if not any(list(_fitting(source, present)) for source in sources):
+        return ()
+    # Only a model that a rule may fit has to wait for what reads certificates and proves rules.
+    from .certificate import certificates_path, known_certificates
+    from .rulebook import accept
+    from .wellformed import check_rule
+
+    known = known_certificates(certificates_path(shipped_fusions()))
+    fitting = ((check_rule(rule, library), source) for source in sources for rule in _fitting(source, present))
+    return tuple(accept(rule, source, library, known) for rule, source in fitting)
+
+
+def _fitting(source: Source, present: Collection[str]) -> Iterator[RuleDecl]:
+    for rule in parse_rules(source).rules:
+        nodes = syntax_nodes((rule.left, rule.definitions))
+        if all(node.name in present for node in nodes if isinstance(node, GraphCall)):
+            yield rule

@@ -1,0 +1,33 @@
+"""What choices do along mesh axes, as numbers: one for each role of operators and kind of values, on any mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cache
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+
+from ...graph.layout import Cut, Layout
+
+AxisChoices = npt.NDArray[np.intp]
+"""Per choice, what it does along every mesh axis. Shape [choices, mesh axes]."""
+
+_fresh = count()
+
+
+@cache
+def _number(role: Hashable) -> int:
+    return next(_fresh)
+
+
+def axis_choices(choices: Iterable[Sequence[Hashable]]) -> AxisChoices:
+    return np.array([[_number(role) for role in choice] for choice in choices], dtype=np.intp)
+
+
+def kinds_along(layout: Layout) -> list[Hashable]:
+    """The kinds without the nesting, which differs between axes that cut the same dimension."""
+    return [
+        (type(kind), *((kind.dim, kind.by, kind.attributes) if isinstance(kind, Cut) else ())) for kind in layout.kinds
+    ]
