@@ -17,7 +17,7 @@ from ...syntax.read import read_source
 from ...syntax.span import Source, Span
 
 DEFAULT_OPERATORS = 3
-_KEYS = ("about", "accompanies", "operators", "numbers", "signatures", "special")
+_KEYS = ("about", "operators", "numbers", "signatures", "special")
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,7 @@ class Theme:
     """Operators whose graphs are compared with each other, of up to `operators` a side.
 
     `numbers` are what an attribute that is any real number may be. `special` are signatures at particular types, such
-    as a concatenation of equal parts: operands of their types are tried as well. A theme that `accompanies` new
-    operators is what those are compared with that no table names.
+    as a concatenation of equal parts: operands of their types are tried as well.
     """
 
     name: str
@@ -35,7 +34,6 @@ class Theme:
     special: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ("c", "d")
     about: str = ""
-    accompanies: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,11 +83,8 @@ def _theme(source: Source, name: str, entry: Any) -> Theme:
     about = entry.get("about", "")
     if not isinstance(about, str):
         raise _fault(source, "about", f"`about` of `{name}` is a text")
-    accompanies = entry.get("accompanies", False)
-    if not isinstance(accompanies, bool):
-        raise _fault(source, "accompanies", f"`accompanies` of `{name}` is true or false")
     numbers = _texts(source, name, entry, "numbers") or ("c", "d")
-    return Theme(name, operators, signatures, _texts(source, name, entry, "special"), numbers, about, accompanies)
+    return Theme(name, operators, signatures, _texts(source, name, entry, "special"), numbers, about)
 
 
 def _texts(source: Source, name: str, entry: Mapping[str, Any], key: str) -> tuple[str, ...]:
