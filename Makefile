@@ -60,13 +60,14 @@ check-examples: setup ## check every example under every strategy on 1, 2 and 4 
 
 bench: setup ## measure again every figure that is quoted, into bench/results/
 	$(BIN)/python bench/startup_time.py
-	$(BIN)/python bench/compile_time.py
+	$(BIN)/python bench/compile_scale.py
 	$(BIN)/python bench/search_time.py
 	$(BIN)/python bench/check_time.py
 	$(BIN)/python bench/rules_time.py
 	$(BIN)/python bench/prove_time.py
 	$(BIN)/python bench/audit.py
 	$(BIN)/python bench/partial_equivalence.py
+	$(BIN)/python bench/sharding_rules.py
 	$(BIN)/python bench/adversary.py
 	$(BIN)/python bench/adversary.py --without-numbers
 

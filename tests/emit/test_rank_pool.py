@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -28,6 +29,16 @@ def add_up(rank: int, ranks: int, number: float) -> float:
     return float(total)
 
 
+def make_meshes(rank: int, ranks: int) -> int:
+    """How many meshes of earlier cases are left; makes another, in a cycle."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    left = sum(type(thing).__name__ == "DeviceMesh" for thing in gc.get_objects())
+    cycle: list[object] = [init_device_mesh("cpu", (ranks, 1), mesh_dim_names=("a", "b"))]
+    cycle.append(cycle)
+    return left
+
+
 def fail_on(rank: int, ranks: int, culprit: int, how: str) -> int:
     import torch
     import torch.distributed as dist
@@ -52,6 +63,10 @@ def test_cases_run_on_any_number_of_ranks(pool: RankPool) -> None:
     for ranks in (2, 1, 3, 2, 1):
         expected = sum(0.5 + rank for rank in range(ranks))
         assert pool.run(add_up, 0.5, ranks=ranks) == [expected] * ranks
+
+
+def test_groups_of_a_case_end_with_it(pool: RankPool) -> None:
+    assert [pool.run(make_meshes, ranks=2) for _ in range(3)] == [[0, 0]] * 3
 
 
 def test_more_ranks_than_there_are(pool: RankPool) -> None:

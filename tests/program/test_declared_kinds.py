@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 
 import pytest
 
-from unity_dsl.emit.program_check import check
+from unity_dsl.emit.program_check import TOLERANCE, check, compare
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.index.declarations.loading import library_of
+from unity_dsl.machine.machine import machine_source, read_machine
+from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.diagnostic import InputError
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.span import Source
+
+from ..fuzz.cases import write
+from ..graph.overlapping import sources_with, without
+from .example_cases import SLOW
 
 Compile = Callable[..., Path]
 
@@ -155,6 +167,47 @@ def test_an_op_that_cuts_nothing_says_why(case: str, tmp_path: Path, compile_pro
         compile_program(MODEL, devices=4, mesh=(4,), pins=["q=own(1)"], operators=[tmp_path])
     assert caught.value.diagnostic.code == "E307"
     assert reason in caught.value.diagnostic.message
+
+
+ONE_SIDED = """
+parallel lookback[p; dim, before](x: [f.., d, g..]) -> y: [@p, f.., l, g..]
+  where rank(f) == dim, d == p * e, l == e + before
+  y[@p, f.., j, g..] = x[f.., @p * |e| + j - before, g.. else 0]
+
+parallel lookahead[p; dim, after](x: [f.., d, g..]) -> y: [@p, f.., l, g..]
+  where rank(f) == dim, d == p * e, l == e + after
+  y[@p, f.., j, g..] = x[f.., @p * |e| + j, g.. else 0]
+
+op causal_conv(x: [b, s, c], k: [r, c]) -> y: [b, s, c]
+  y[b, s, c] = sum(r) x[b, s - r, c else 0] * k[r, c]
+
+op next_conv(x: [b, s, c], k: [r, c]) -> y: [b, s, c]
+  y[b, s, c] = sum(r) x[b, s + r, c else 0] * k[r, c]
+"""
+WINDOWS = """model windows[b = 1, s = 16, c = 3]
+  input x: f32[b, s, c]
+  input target: f32[b, s, c]
+  weight k: f32[3, c] ~ normal(0.5)
+  weight m: f32[2, c] ~ normal(0.5)
+  y = next_conv(relu(causal_conv(x * 2, k)), m)
+  loss mse(y, target)
+"""
+
+
+@pytest.mark.parametrize("degrees", [(2,), (2, 2)])
+def test_neighbours_on_one_side(degrees: tuple[int, ...], tmp_path: Path, pool: RankPool) -> None:
+    """Without the shipped halo the search divides the sequence by two ops of a user's own, each with its attribute."""
+    shipped = sources_with([Source("own.uop", ONE_SIDED)])
+    library = library_of(without(source, ["halo"]) for source in shipped)
+    model = build_model(parse_model(Source("windows.udl", WINDOWS)), library)
+    machine = read_machine(machine_source(SLOW))
+    plan = search(model, build_mesh(machine, prod(degrees), degrees), machine, library)
+    program = write(plan, library, tmp_path / "program")
+    text = (program / "parallel.py").read_text()
+    assert "def lookback_positions" in text and "def lookahead_positions" in text
+    alone = search(model, build_mesh(machine, 1, None), machine, library, "single")
+    errors = compare(program, write(alone, library, tmp_path / "reference"), prod(degrees), pool=pool)
+    assert max(errors["loss_rel_err"], errors["grad_rel_err"], errors["param_rel_err"]) <= TOLERANCE
 
 
 def test_a_kind_must_fit_within_itself(own: Path, compile_program: Compile) -> None:

@@ -187,12 +187,14 @@ def _start(number: int) -> _Worker:
 def _serve(connection: Connection) -> None:
     """Life of one rank: run cases until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import gc
     import sys
 
     import torch
 
     torch.set_num_threads(1)
     sys.dont_write_bytecode = True
+    gc.freeze()
     while True:
         try:
             case = connection.recv()
@@ -206,6 +208,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _run(case: _Case) -> Any:
+    import gc
     from datetime import timedelta
 
     import torch.distributed as dist
@@ -217,4 +220,7 @@ def _run(case: _Case) -> Any:
     try:
         return case.function(case.rank, case.ranks, *case.arguments)
     finally:
+        # Meshes and groups are in cycles. Left to chance, each keeps its threads and sockets, and is taken down in the
+        # middle of a later case.
+        gc.collect()
         dist.destroy_process_group()

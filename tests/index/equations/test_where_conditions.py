@@ -42,7 +42,10 @@ def wrapped(layers: list[tuple[str, Expr, bool]]) -> Expr:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(expressions(unknown=True), expressions(unknown=False))
 def test_an_equation_determines_the_one_number_that_solves_it(left: Expr, right: Expr) -> None:
-    solutions = [x for x in range(-2000, 2000) if value_of(left, {**LETTERS, "x": x}) == value_of(right, LETTERS)]
+    # `x` stands there once at most, between sums and products: what it adds to the value is a multiple of it.
+    start, step = (value_of(left, {**LETTERS, "x": x}) for x in (0, 1))
+    wanted = value_of(right, LETTERS)
+    solutions = [x for x in range(-2000, 2000) if start + (step - start) * x == wanted]
     known = dict(LETTERS)
     try:
         assert determine(binary("==", left, right), Numbers(known))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.prove.answer import Proved
@@ -12,7 +13,7 @@ from unity_dsl.rules.enumeration.signature_table import read_table
 from unity_dsl.rules.rulebook import prove_one
 from unity_dsl.rules.wellformed import check_rule
 from unity_dsl.syntax.canonical_text import canonical_text
-from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
+from unity_dsl.syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from unity_dsl.syntax.span import Source
 
 LIBRARY = load_library()
@@ -60,3 +61,35 @@ def test_candidates_are_the_same_on_every_run_and_from_a_copy_of_the_context() -
         copy = pickle.loads(pickle.dumps(context))
         assert copy == context and copy.digest == context.digest
         assert candidates(copy, LIBRARY) == candidates(context, LIBRARY)
+
+
+def test_with_only_every_rule_has_the_operator_and_none_of_its_rules_is_missing() -> None:
+    table = read_table(Source("table.toml", PRODUCTS))
+    only = frozenset({"matmul"})
+    chosen = [rule for context in contexts(table, LIBRARY, only) for rule in candidates(context, LIBRARY).candidates]
+    expected = {rule.name for rule in found_in(PRODUCTS) if "matmul" in canonical_text(rule)}
+    assert {rule.name for rule in chosen} == expected and expected
+
+
+CONCATENATED = """
+[parts]
+signatures = [
+  "(x: [m, k], w: [n, k]) linear(x, w)",
+  "(x: [a, n], y: [b, n]) concat(x, y; dim=0)",
+  "(x: [m, a + b]) slice(x; dim=1, start=0, stop=a), slice(x; dim=1, start=a, stop=a + b)",
+]
+"""
+
+
+def test_two_products_of_one_tensor_are_the_parts_of_one_product() -> None:
+    """A rule of two outputs, which no two rules of one output make: a part of the product reads both weights."""
+    asked = [context for context in contexts_of(CONCATENATED) if len(context.inputs) == 3]
+    rules = [rule for context in asked for rule in candidates(context, LIBRARY).candidates if len(rule.left) == 2]
+    wanted = """rule merged(x: [m, n], y: [k, n], z: [h, n])
+  w = linear(x, concat(y, z; dim=0))
+  linear(x, y), linear(x, z) => slice(w; dim=1, start=0, stop=k), slice(w; dim=1, start=k, stop=k + h)
+"""
+    (read,) = parse_rules(Source("rule", wanted)).rules
+    inner = dict(read.definitions)
+    sides = [tuple(replace(part, arguments=(inner["w"],)) for part in read.right if isinstance(part, GraphCall))]
+    assert any(canonical_text((rule.left, rule.right)) == canonical_text((read.left, *sides)) for rule in rules)

@@ -19,7 +19,7 @@ from .views import gathered, is_view, numbers, padded, reduced, taken, view
 
 _WITHOUT_GRADIENT = frozenset({
     "==", "!=", "<", "<=", ">", ">=", "&", "|", "//", "uniform", "torch.floor", "torch.sign", "torch.ne",
-    "torch.argsort",
+    "torch.argsort", "torch.zeros_like",
 })  # fmt: skip
 
 _NO_TENSOR = frozenset({
@@ -156,7 +156,9 @@ class _Run:
                 return numbers(arguments[0])
             case "torch.zeros":
                 return numbers(arguments)
-            case "torch.tensor":
+            case "torch.tensor" | "F.cross_entropy" | "F.nll_loss":
+                return ()
+            case "torch.sum" if len(arguments) == 1:
                 return ()
             case ".sum" | ".amax" | ".amin" | ".prod" | ".max" | ".min":
                 return reduced(operands[0].shape, numbers(arguments[1:]))

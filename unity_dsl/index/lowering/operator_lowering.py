@@ -112,8 +112,16 @@ def _native(call: NativeCall, named: Mapping[str, Argument], sizes: Callable[[Si
 
     keywords = tuple((key, argument(part)) for key, part in call.keywords)
     parts = tuple(map(argument, call.arguments))
-    given = next((part.sort for part in parts if isinstance(part, Term) and part.sort is not Sort.NUMBER), Sort.FLOAT)
-    return Term(call.function, parts, (), Sort.BOOL if call.function == "torch.ne" else given, keywords)
+    return Term(call.function, parts, (), _sort_of(call.function, parts), keywords)
+
+
+def _sort_of(function: str, parts: Sequence[Argument]) -> Sort:
+    """What a call makes: what its first tensor is made of, save where it compares, chooses or counts."""
+    chosen = parts[1:] if function == "torch.where" else parts
+    sort = next((part.sort for part in chosen if isinstance(part, Term) and part.sort is not Sort.NUMBER), Sort.FLOAT)
+    if function == "torch.ne":
+        return Sort.BOOL
+    return Sort.INT if function == "torch.sum" and sort is Sort.BOOL else sort
 
 
 def _space(instance: Instance, division: Division, library: Library) -> Space:

@@ -146,6 +146,7 @@ class Values:
         self.library = library
         self.sizes = sizes
         self.numbers = numbers
+        self._known: dict[Poly, int] = {}
 
     def shape(self, tensor: TensorType) -> tuple[int, ...]:
         """Sizes of the device axes, then of the dimensions. Raises ValueError where one is no positive integer."""
@@ -153,10 +154,14 @@ class Values:
 
     def size(self, size: Poly) -> int:
         """A size as a number. Raises ValueError where it is no positive integer."""
-        value = exactly(size, self.sizes)
-        if value.denominator != 1 or value < 1:
+        known = self._known.get(size)
+        if known is None:
+            value = exactly(size, self.sizes)
+            known = int(value) if value.denominator == 1 and value >= 1 else 0
+            self._known[size] = known
+        if not known:
             raise ValueError("not a size")
-        return int(value)
+        return known
 
     def real(self, expr: Expr) -> float:
         """A real attribute's value."""
@@ -170,6 +175,16 @@ class Values:
             case Apply("+", (left, right)):
                 return self.real(left) + self.real(right)
         raise ValueError("a number of another form")
+
+    def key(self, application: Application) -> tuple[object, ...]:
+        """Equal for applications that are one operator at one set of shapes. Raises ValueError where a size is none."""
+        operands = tuple(
+            (tensor.devices, self.shape(tensor), tensor.bound and self.size(tensor.bound.total))
+            for tensor in application.operands
+        )
+        results = tuple((tensor.devices, self.shape(tensor)) for tensor in application.types)
+        sizes = tuple(self.size(value.total) for _, value in application.letters)
+        return application.signature.text, operands, results, sizes, application.reals
 
     def instances(self, application: Application) -> tuple[tuple[Instance, int], ...]:
         """One instance a result, with the number of the result in it. Raises ValueError where the operator has none."""

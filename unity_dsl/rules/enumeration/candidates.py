@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ...index.library import Library
 from ...syntax.ast import Expr
-from ...syntax.canonical_text import canonical_text
 from ...syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ...syntax.span import Source
 from .application import Values
 from .context import Context, context_totals
-from .equations import Equation, equation_of, holds, is_instance, stable_hash
+from .equations import Equation, equation_of, holds, is_instance
 from .fingerprints import sizes_for
 from .rule_text import rule_of
 from .signature import read_signature
@@ -54,22 +54,69 @@ def candidates(context: Context, library: Library) -> Enumeration:
     found: dict[str, RuleDecl] = {}
     pairs = 0
     wanted = context_totals(context.inputs)
+    known = _known_pairs(context.signatures, library)
     for left, right in _pairs(pool):
-        pairs += 1
-        made = _equation(left, right, pool)
-        if made is None or context_totals(made.types) != wanted:
+        if not _has_any((*left, *right), context.only):
             continue
-        for rule in _rules(made):
-            found.setdefault(_canonical(rule), rule)
+        pairs += 1
+        key = _pair_key(left, right)
+        if key not in known:
+            known[key] = _most_general(left, right, pool)
+        totals, rules = known[key]
+        if totals == wanted:
+            found |= {rule.name: rule for rule in rules}
     counts = Counts(pool.counts.terms, pool.counts.undefined, pool.counts.classes, pairs, len(found))
     return Enumeration(tuple(found.values()), counts)
+
+
+def _has_any(roots: Sequence[Term], only: frozenset[str]) -> bool:
+    """Whether a graph has one of these operators; true where there are none."""
+    pending = list(roots)
+    while pending and only:
+        term = pending.pop()
+        if term.application is not None and not only.isdisjoint(term.application.signature.operators):
+            return True
+        pending += term.operands
+    return not only
+
+
+_Found = tuple[str, tuple[RuleDecl, ...]]
+"""The sizes of a pair's most general types, and its rules."""
+
+
+@lru_cache(maxsize=1)
+def _known_pairs(signatures: tuple[str, ...], library: Library) -> dict[str, _Found]:
+    """What is known of pairs of a theme's graphs, by their text: it is the same whatever context they are met in."""
+    return {}
+
+
+def _pair_key(left: Sequence[Term], right: Sequence[Term]) -> str:
+    """The two sides, inputs numbered as they are met."""
+    text = f"{';'.join(term.text for term in left)}={';'.join(term.text for term in right)}"
+    order = {name: f"#{place}" for place, name in enumerate(dict.fromkeys(_INPUT.findall(text)))}
+    return text if all(name == new for name, new in order.items()) else _INPUT.sub(lambda one: order[one[0]], text)
+
+
+_INPUT = re.compile(r"#\d")
+
+
+def _most_general(left: Sequence[Term], right: Sequence[Term], pool: Pool) -> _Found:
+    """The rules of a pair at its most general types; none where it follows from others, or does not hold there."""
+    degrees = pool.context.degrees
+    made = equation_of(left, right, pool.context.inputs, degrees)
+    try:
+        if made is None or not holds(made, pool.library, degrees) or is_instance(made, pool.library, degrees):
+            return "", ()
+    except ValueError:  # no sizes of a few at which all tensors have elements
+        return "", ()
+    return context_totals(made.types), tuple(_rules(made))
 
 
 def pool_of(context: Context, library: Library) -> Pool:
     """The graphs of a context, before any is made."""
     sizes = sizes_for(context.inputs, context.degrees)
     signatures = [read_signature(text, library) for text in context.signatures]
-    values = Values(library, {**sizes, **dict.fromkeys(context.degrees, 2)}, NUMBERS)
+    values = Values(library, sizes, NUMBERS)
     return Pool(context, library, signatures, [number_expr(text) for text in context.numbers], values)
 
 
@@ -87,15 +134,26 @@ def _pairs(pool: Pool) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ...]]]:
     for term, first in pool.equal:
         if term.inputs | first.inputs == pool.full:
             yield (term,), (first,)
+    yield from _pairs_of_two(pool)
 
 
-def _equation(left: Sequence[Term], right: Sequence[Term], pool: Pool) -> Equation | None:
-    """The pair at its most general types, where it holds and follows from no smaller one."""
-    degrees = pool.context.degrees
-    made = equation_of(left, right, pool.context.inputs, degrees)
-    if made is None or not holds(made, pool.library, degrees) or is_instance(made, pool.library, degrees):
-        return None
-    return made
+def _pairs_of_two(pool: Pool) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ...]]]:
+    """Two outputs that share an operator, where one reads an input that its equal does not: no two rules of one output.
+
+    Left are the two graphs that read fewer inputs, right those that share: a product of concatenated matrices, split.
+    """
+    wider = [
+        (term, first) for term, first in pool.equal if first.inputs & ~term.inputs == 0 != term.inputs ^ first.inputs
+    ]
+    for place, (term, first) in enumerate(wider):
+        for other, second in wider[:place]:
+            operators = term.operators | other.operators
+            if term.operators & other.operators == 0 or operators.bit_count() > pool.context.operators:
+                continue
+            if first is second or (first.operators | second.operators).bit_count() > pool.context.operators:
+                continue
+            if first.inputs | second.inputs == term.inputs | other.inputs == pool.full:
+                yield (second, first), (other, term)
 
 
 def _rules(equation: Equation) -> Iterator[RuleDecl]:
@@ -108,8 +166,4 @@ def _rules(equation: Equation) -> Iterator[RuleDecl]:
         yield backward
 
 
-def _canonical(rule: RuleDecl) -> str:
-    return canonical_text((rule.inputs, rule.left, rule.right))
-
-
-__all__ = ["Counts", "Enumeration", "candidates", "stable_hash"]
+__all__ = ["Counts", "Enumeration", "candidates"]

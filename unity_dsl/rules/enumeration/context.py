@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from itertools import count, permutations, product
@@ -13,6 +14,7 @@ from math import factorial, prod
 from ...index.library import Library
 from ...prove.translation.symbolic_sizes import shown
 from .dimensions import Dim, TensorType, letters_of, named, unified
+from .fingerprints import sizes_for
 from .signature import Signature, read_signature
 from .signature_table import SignatureTable, Theme
 
@@ -21,6 +23,9 @@ LETTERS = (*"mnkhijloqrstuvwabefg", *(f"m{number}" for number in range(1, 40)))
 MAX_LETTERS = len(LETTERS)
 INPUTS = 5
 """The most operands of a graph."""
+MULTIPLE = 2
+TAKEN_APART = 1
+"""In how many places slices and views may take the dimensions of operands apart."""
 
 
 @dataclass(frozen=True)
@@ -57,29 +62,36 @@ def type_text(tensor: TensorType) -> str:
     return f"{integers}[{', '.join(parts)}]"
 
 
-def contexts(table: SignatureTable, library: Library) -> tuple[Context, ...]:
-    """The contexts of a table's themes, those of few and small operands first. Raises E509."""
-    return tuple(made for theme in table.themes for made in theme_contexts(theme, library, table))
+def contexts(table: SignatureTable, library: Library, only: frozenset[str] = frozenset()) -> tuple[Context, ...]:
+    """The contexts of a table's themes, those of few and small operands first.
+
+    With `only` those of graphs that have one of these operators. Raises E509.
+    """
+    return tuple(made for theme in table.themes for made in theme_contexts(theme, library, table, only))
 
 
-def theme_contexts(theme: Theme, library: Library, table: SignatureTable) -> tuple[Context, ...]:
+def theme_contexts(
+    theme: Theme, library: Library, table: SignatureTable, only: frozenset[str] = frozenset()
+) -> tuple[Context, ...]:
     """The contexts of one theme: the most general operand types of every graph, operands identified in all ways."""
     own = [read_signature(text, library, table.place(text)) for text in theme.signatures]
     special = [read_signature(text, library, table.place(text)) for text in theme.special]
     degrees = frozenset(name for signature in own for name in signature.degrees)
     found: dict[str, tuple[TensorType, ...]] = {}
-    for inputs in _graph_types((*own, *special), theme.operators, degrees):
+    for inputs in _graph_types((*own, *special), theme.operators, degrees, only):
         found.setdefault(context_key(inputs), inputs)
     pending = list(found.values())
     while pending:
-        for inputs in _identified(pending.pop(), degrees):
+        one = pending.pop()
+        for inputs in _identified(one, degrees):
             key = context_key(inputs)
-            if key not in found:
+            if key not in found and _is_plain(inputs) and _multiple(inputs) <= _multiple(one):
                 found[key] = inputs
                 pending.append(inputs)
+    merged = _merged(found.values())
     made = [
-        Context(theme.name, theme.operators, _renamed(inputs), theme.signatures, theme.numbers, degrees)
-        for inputs in found.values()
+        Context(theme.name, theme.operators, _renamed(inputs), theme.signatures, theme.numbers, degrees, only)
+        for inputs in merged
     ]
     return tuple(sorted(made, key=lambda one: (len(one.inputs), len(one.text), one.text, one.digest)))
 
@@ -89,40 +101,91 @@ def theme_contexts(theme: Theme, library: Library, table: SignatureTable) -> tup
 
 @dataclass(frozen=True)
 class _Graph:
-    """The types of a graph while it grows: its operands, and its tensors, each with whether something reads it."""
+    """The types of a graph while it grows: its operands, and its tensors, each with whether something reads it.
+
+    `wanted`: whether it has an operator of those that it must have one of.
+    """
 
     inputs: tuple[TensorType, ...]
     tensors: tuple[tuple[TensorType, bool], ...]
+    wanted: bool = True
 
     def replaced(self, values: dict[str, Dim]) -> _Graph:
         inputs = tuple(tensor.replaced(values) for tensor in self.inputs)
-        return _Graph(inputs, tuple((tensor.replaced(values), used) for tensor, used in self.tensors))
+        tensors = tuple((tensor.replaced(values), used) for tensor, used in self.tensors)
+        return _Graph(inputs, tensors, self.wanted)
 
     @property
     def key(self) -> str:
         """The same for graphs whose letters are named otherwise; for some whose operands are in another order."""
         renamed = renaming([*self.inputs, *(tensor for tensor, _ in self.tensors)])
         inputs = [structure_text(tensor.replaced(renamed)) for tensor in self.inputs]
-        return f"{inputs}{[(structure_text(tensor.replaced(renamed)), used) for tensor, used in self.tensors]}"
+        tensors = [(structure_text(tensor.replaced(renamed)), used) for tensor, used in self.tensors]
+        return f"{self.wanted}{inputs}{tensors}"
 
 
 def _graph_types(
-    signatures: Sequence[Signature], operators: int, degrees: frozenset[str]
+    signatures: Sequence[Signature], operators: int, degrees: frozenset[str], only: frozenset[str]
 ) -> Iterator[tuple[TensorType, ...]]:
     """Operand types of all graphs of up to so many operators with one root, each operand read once."""
-    level = {"": _Graph((), ())}
+    level = {"": _Graph((), (), not only)}
     fresh = (f"_{number}" for number in count())
     for made in range(operators):
         grown: dict[str, _Graph] = {}
         for graph in level.values():
             for signature in signatures:
-                for larger in _applied(graph, signature, degrees, fresh):
+                wanted = graph.wanted or not only.isdisjoint(signature.operators)
+                for larger in _applied(replace(graph, wanted=wanted), signature, degrees, fresh):
+                    if not _is_plain(larger.inputs):
+                        continue
                     unread = sum(not used for _, used in larger.tensors)
                     if unread - 1 <= (operators - made - 1) * _widest(signatures) and len(larger.inputs) <= INPUTS:
                         grown.setdefault(larger.key, larger)
-                        if unread <= 1:
+                        if unread <= 1 and wanted:
                             yield larger.inputs
         level = grown
+
+
+def _is_plain(inputs: Sequence[TensorType]) -> bool:
+    """Whether graphs over the operands are compared: few places are taken apart, and no size is a difference or a large
+    multiple of letters, and there are sizes at which every dimension has elements.
+    """
+    terms = [term for tensor in inputs for part in tensor.parts for term in part.total.terms if term[0]]
+    if _taken_apart(inputs) > TAKEN_APART or not all(0 < coefficient <= MULTIPLE for _, coefficient in terms):
+        return False
+    try:
+        sizes_for(inputs, frozenset())
+    except ValueError:
+        return False
+    return True
+
+
+def _multiple(inputs: Sequence[TensorType]) -> Fraction:
+    """The largest multiple of letters among the sizes: 2 for a tensor concatenated with itself."""
+    terms = [term for tensor in inputs for part in tensor.parts for term in part.total.terms if term[0]]
+    return max((coefficient for _, coefficient in terms), default=Fraction(1))
+
+
+def _merged(found: Iterable[tuple[TensorType, ...]]) -> Iterator[tuple[TensorType, ...]]:
+    """Operands of equal sizes once, with what any graph takes apart in them."""
+    by_sizes: dict[str, tuple[TensorType, ...]] = {}
+    for inputs in map(_renamed, found):
+        key = context_totals(inputs)
+        known = by_sizes.get(key, inputs)
+        if [one.sizes for one in known] != [one.sizes for one in inputs]:
+            by_sizes[context_key(inputs)] = inputs  # the same operands in another order
+            continue
+        dims = [map(Dim.joined, one.dims, other.dims) for one, other in zip(known, inputs, strict=True)]
+        by_sizes[key] = tuple(
+            TensorType(one.devices, tuple(own), one.bound) for one, own in zip(known, dims, strict=True)
+        )
+    yield from by_sizes.values()
+
+
+def _taken_apart(inputs: Sequence[TensorType]) -> int:
+    """In how many places dimensions of operands are taken apart, those of one size once."""
+    sizes = {part.total: len(part.cuts) + len(part.prefixes) for tensor in inputs for part in tensor.parts}
+    return sum(sizes.values())
 
 
 def _widest(signatures: Sequence[Signature]) -> int:
@@ -161,10 +224,10 @@ def _applied(graph: _Graph, signature: Signature, degrees: frozenset[str], fresh
             results = [(_lifted(result.replaced(renamed), over).replaced(values), False) for result in signature.types]
             old = [(tensor, used or place in chosen) for place, (tensor, used) in enumerate(graph.tensors)]
             inputs = (*graph.inputs, *(_lifted(operand, over) for operand in new))
-            larger = _Graph(inputs, tuple(old)).replaced(values)
+            larger = _Graph(inputs, tuple(old), graph.wanted).replaced(values)
             # One result of several is taken: the other is what another graph takes.
             for result in results:
-                yield _Graph(larger.inputs, (*larger.tensors, result))
+                yield _Graph(larger.inputs, (*larger.tensors, result), graph.wanted)
 
 
 def _may_meet(tensor: TensorType, operand: TensorType, signature: Signature) -> bool:
@@ -210,7 +273,7 @@ def renaming(tensors: Sequence[TensorType], fixed: frozenset[str] = frozenset({"
 
 def _renamed(inputs: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     """In the order and with the letters of the context's key."""
-    first = min(_likely_orders(inputs), key=_ordered_text)
+    first = min(_likely_orders(inputs), key=lambda order: (_ordered_text(_plain(order)), _ordered_text(order)))
     renamed = renaming(first)
     return tuple(tensor.replaced(renamed) for tensor in first)
 
@@ -234,15 +297,19 @@ def context_key(inputs: Sequence[TensorType]) -> str:
 
 def context_totals(inputs: Sequence[TensorType]) -> str:
     """As `context_key`, for sizes without their structure."""
-    plain = [
-        TensorType(
-            tensor.devices,
-            tuple(Dim(dim.total) for dim in tensor.dims),
-            None if tensor.bound is None else Dim(tensor.bound.total),
-        )
-        for tensor in inputs
-    ]
-    return context_key(plain)
+    return context_key(_plain(inputs))
+
+
+def _plain(inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    """The types without structure."""
+
+    def plain(dim: Dim) -> Dim:
+        return Dim(dim.total)
+
+    return tuple(
+        TensorType(one.devices, tuple(map(plain, one.dims)), None if one.bound is None else plain(one.bound))
+        for one in inputs
+    )
 
 
 def _ordered_text(inputs: Sequence[TensorType]) -> str:

@@ -156,26 +156,115 @@ def _ordered(roots: Sequence[Term]) -> list[Term]:
 
 
 def holds(equation: Equation, library: Library, degrees: frozenset[str]) -> bool:
-    """Whether both sides agree at other sizes, numbers and operands."""
-    return all(_agree(equation, check, library, degrees, ()) for check in range(CHECKS))
+    """Whether both sides agree at other sizes, numbers and operands. Raises ValueError where no sizes are found."""
+    return all(_agree(equation, check, library, degrees) for check in range(CHECKS))
 
 
 def is_instance(equation: Equation, library: Library, degrees: frozenset[str]) -> bool:
-    """Whether it follows from a smaller equation: with what both sides have in common taken for an input."""
-    common = _shared(equation)
-    if not common:
+    """Whether it follows from a more general equation: one in which an input is two, or a part of both sides an input.
+
+    Each side is evaluated with every set of places at which it reads an input, or a common part, reading another
+    tensor instead. Where the equation is no instance, only sets of all places of some inputs agree.
+    """
+    random = np.random.default_rng([3, len(equation.types)])
+    values = Values(library, sizes_for(equation.types, degrees), _numbers(random))
+    try:
+        own = {
+            node: _random(node.type, values, random)[:1]
+            for node in _below((*equation.left, *equation.right))
+            if node.application is None
+        }
+        inputs = {node: np.concatenate([array, _random(node.type, values, random)[:1]]) for node, array in own.items()}
+        if _agreements(equation, inputs, values) > 1 << len(inputs):
+            return True
+        made: dict[tuple[object, ...], list[Array]] = {}
+        for chosen in _shared(equation):
+            common = {
+                node: np.concatenate(
+                    [_value(node, values, dict(own), made, random), _random(node.type, values, random)[:1]]
+                )
+                for node in chosen
+            }
+            if _agreements(equation, inputs | common, values, fixed=frozenset(inputs)) > 1:
+                return True
         return False
-    choices: list[tuple[Node, ...]] = [common] if len(common) == 1 else [common, *((node,) for node in common)]
-    return any(_agree(equation, 0, library, degrees, chosen) for chosen in choices)
+    except ValueError:
+        return False
 
 
-def _shared(equation: Equation) -> tuple[Node, ...]:
-    """The greatest graphs that both sides contain, inputs and the sides themselves left out."""
+MAX_PLACES = 8
+_Place = tuple[tuple[object, ...], int]
+"""The operator that reads a tensor (nothing for an output), and the position among its operands."""
+
+
+def _agreements(
+    equation: Equation, leaves: Mapping[Node, Array], values: Values, fixed: frozenset[Node] = frozenset()
+) -> int:
+    """How many pairs of sets of places, on the left and on the right, give equal outputs.
+
+    A place in the set reads the second tensor of its leaf, any other the first; those of `fixed` leaves are in no set.
+    """
+    sides: list[Array] = []
+    for side in (equation.left, equation.right):
+        places = [place for node, place in _reads(side, leaves) if node not in fixed]
+        if len(places) > MAX_PLACES:
+            return 0
+        sides.append(_with_twins(side, places, leaves, values))
+    weights = np.random.default_rng(5).uniform(0.5, 1.5, sides[0].shape[1])
+    keys = [side @ weights for side in sides]
+    scale = float(np.max(np.abs(sides[0]), initial=0.0)) * sides[0].shape[1] + 1e-3
+    return int((np.abs(keys[0][:, None] - keys[1][None, :]) < TOLERANCE * scale).sum())
+
+
+def _reads(side: Sequence[Node], leaves: Mapping[Node, Array]) -> list[tuple[Node, _Place]]:
+    """The leaves that a side reads, with the place of each reading."""
+    found: dict[_Place, Node] = {((), position): root for position, root in enumerate(side) if root in leaves}
+    pending, seen = [root for root in side if root not in leaves], set[Node]()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for position, operand in enumerate(node.operands):
+            if operand in leaves:
+                found[node.key, position] = operand
+            else:
+                pending.append(operand)
+    return [(node, place) for place, node in found.items()]
+
+
+def _with_twins(side: Sequence[Node], places: Sequence[_Place], leaves: Mapping[Node, Array], values: Values) -> Array:
+    """[sets of places, elements]: the outputs where the places of each set read the second tensor of their leaf."""
+    bits = {place: bit for bit, place in enumerate(places)}
+    count = 1 << len(places)
+    made: dict[tuple[object, ...], list[Array]] = {}
+
+    def read(node: Node, place: _Place) -> Array:
+        if node in leaves:
+            chosen = (np.arange(count) >> bits[place]) & 1 if place in bits else np.zeros(count, dtype=np.int64)
+            return np.asarray(leaves[node][chosen])
+        if node.key not in made:
+            assert node.application is not None
+            operands = [read(operand, (node.key, position)) for position, operand in enumerate(node.operands)]
+            made[node.key] = values.results(node.application, operands)
+        return made[node.key][node.number]
+
+    outputs = [read(root, ((), position)) for position, root in enumerate(side)]
+    return np.concatenate([output.reshape((count, -1)) for output in outputs], axis=1)
+
+
+def _numbers(random: np.random.Generator) -> dict[str, float]:
+    return {"c": float(random.uniform(0.5, 2)), "d": -float(random.uniform(0.5, 2))}
+
+
+def _shared(equation: Equation) -> list[tuple[Node, ...]]:
+    """The greatest graphs that both sides contain, inputs and the sides themselves left out; then every one alone."""
     sides = [_below(side) for side in (equation.left, equation.right)]
     roots = {*equation.left, *equation.right}
     common = [node for node in sides[0] if node in sides[1] and node.application is not None and node not in roots]
-    inner = {operand for node in common for operand in _below(node.operands)}
-    return tuple(node for node in common if node not in inner)
+    inner = {node for root in common for node in _below(root.operands)}
+    greatest = tuple(node for node in common if node not in inner)
+    return [greatest, *((node,) for node in common)] if len(common) > 1 else [greatest] * len(common)
 
 
 def _below(roots: Sequence[Node]) -> dict[Node, None]:
@@ -189,17 +278,13 @@ def _below(roots: Sequence[Node]) -> dict[Node, None]:
     return found
 
 
-def _agree(equation: Equation, check: int, library: Library, degrees: frozenset[str], opaque: Sequence[Node]) -> bool:
-    """Whether the sides agree on random operands; the values of `opaque` nodes are random too."""
-    random = np.random.default_rng([check, len(equation.types), len(opaque)])
-    sizes = sizes_for(equation.types, degrees, 3 - check % 2)
-    numbers = {"c": float(random.uniform(0.5, 2)), "d": -float(random.uniform(0.5, 2))}
-    values = Values(library, sizes, numbers)
+def _agree(equation: Equation, check: int, library: Library, degrees: frozenset[str]) -> bool:
+    """Whether the sides agree on random operands."""
+    random = np.random.default_rng([check, len(equation.types)])
+    values = Values(library, sizes_for(equation.types, degrees, 3 - check % 2), _numbers(random))
     known: dict[Node, Array] = {}
     made: dict[tuple[object, ...], list[Array]] = {}
     try:
-        for node in opaque:
-            known[node] = _random(node.type, values, random)
         sides = [
             [_value(node, values, known, made, random) for node in side] for side in (equation.left, equation.right)
         ]

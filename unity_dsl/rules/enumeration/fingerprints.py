@@ -5,7 +5,7 @@ A fingerprint may take different graphs for equal, and the prover has the last w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .dimensions import TensorType
+from ...prove.normal_form.polynomial import Poly, Quotient
+from ...prove.translation.symbolic_sizes import exactly
+from .dimensions import TensorType, letters_of
 
 Array = npt.NDArray[Any]
 DRAWS = 2
@@ -44,16 +46,37 @@ def random_operand(random: np.random.Generator, shape: tuple[int, ...], bound: i
 
 
 def sizes_for(tensors: Sequence[TensorType], degrees: frozenset[str], first: int = 2) -> Mapping[str, int]:
-    """Small sizes of the letters, by turns 2 and 3 (from `first`), larger where a dimension would have no element."""
-    letters: dict[str, int] = {}
+    """Small sizes of the letters, by turns 2 and 3 (from `first`), larger where a dimension would have no element.
+
+    Raises ValueError where none of a few are found.
+    """
+    letters: dict[str, int] = dict.fromkeys(sorted(degrees), 2)
     turn = first
-    for tensor in tensors:
-        for part in tensor.parts:
-            for symbol in part.total.symbols():
-                if isinstance(symbol, str) and symbol not in letters:
-                    letters[symbol] = 2 if symbol in degrees else turn
-                    turn = 5 - turn if symbol not in degrees else turn
-    return letters
+    totals = list(dict.fromkeys(part.total for tensor in tensors for part in tensor.parts))
+    for name in dict.fromkeys(name for total in totals for name in letters_of(total)):
+        if name not in letters:
+            letters[name] = turn
+            turn = 5 - turn
+    for _ in range(GROWTH):
+        low = [total for total in totals if exactly(total, letters) < 1]
+        if not low:
+            return letters
+        for name in {name for total in low for name in _raising(total)} - degrees:
+            letters[name] += 1
+    raise ValueError("no sizes with elements")
+
+
+GROWTH = 8
+
+
+def _raising(size: Poly) -> Iterator[str]:
+    """Letters that a size grows with."""
+    for monomial, coefficient in size.terms:
+        for symbol, _ in monomial:
+            if isinstance(symbol, Quotient):
+                yield from _raising(symbol.numerator)
+            elif isinstance(symbol, str) and coefficient > 0:
+                yield symbol
 
 
 def functional(random: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -34,6 +34,7 @@ class Signature:
     types: tuple[TensorType, ...]
     reals: tuple[str, ...]
     degrees: frozenset[str]
+    operators: frozenset[str]
 
 
 @lru_cache(maxsize=4096)
@@ -52,10 +53,11 @@ def read_signature(text: str, library: Library, place: Span | None = None) -> Si
     if shapes is None:
         raise fail("E509", f"`{text}`: nothing determines the shape of its results", place)
     degrees = frozenset(degree for call in calls(rule) for degree in call.degrees or ())
+    operators = frozenset(call.name for call in calls(rule))
     types = tuple(map(operand_type, rule.inputs))
     order = {letter: None for tensor in types for part in tensor.parts for letter in letters_of(part.total)}
     results = tuple(_result_type(shape, tuple(order), degrees) for shape in shapes)
-    return Signature(text, rule.inputs, rule.left, types, results, real_names(rule, library), degrees)
+    return Signature(text, rule.inputs, rule.left, types, results, real_names(rule, library), degrees, operators)
 
 
 def _shapes(rule: RuleDecl, library: Library) -> list[TensorShape] | None:

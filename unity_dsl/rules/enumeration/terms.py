@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 
 import numpy as np
@@ -15,7 +15,7 @@ from ...syntax.ast import Expr
 from .application import Application, Array, Values, applications
 from .context import Context
 from .dimensions import TensorType
-from .fingerprints import DRAWS, Fingerprints, fingerprints, functional, groups, random_operand
+from .fingerprints import DRAWS, Fingerprints, fingerprints, functional, groups, random_operand, sizes_for
 from .signature import Signature
 
 
@@ -23,7 +23,7 @@ from .signature import Signature
 class Term:
     """A graph: an input by its `number`, or result `number` of an application to terms.
 
-    `operators` is the set of its operators as bits, `inputs` that of its inputs.
+    `operators` is the set of its operators as bits, `inputs` that of its inputs; `place` is that of its signature.
     """
 
     number: int
@@ -32,11 +32,22 @@ class Term:
     operators: int
     application: Application | None = None
     operands: tuple[Term, ...] = ()
+    place: int = 0
 
     @property
     def size(self) -> int:
         """The number of its operators, shared ones once."""
         return self.operators.bit_count()
+
+    @cached_property
+    def text(self) -> str:
+        """The graph, inputs as `#0`, by the places of signatures in their theme."""
+        if self.application is None:
+            return f"#{self.number}"
+        made = self.application
+        reals = "".join(f"{name}={value}" for name, value in made.reals)
+        inner = ",".join(operand.text for operand in self.operands)
+        return f"{self.place}.{self.number}{reals}({inner})"
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -68,8 +79,13 @@ class _Batch:
     result: int
     operands: list[tuple[Term, ...]]
     operators: list[int]
+    place: int
     prints: Fingerprints
     values: Array | None
+
+
+_Choice = tuple[Application, list[tuple[Term, ...]], list[int]]
+"""An application with the operands of each term, and the operators of these as bits."""
 
 
 @dataclass
@@ -95,9 +111,8 @@ class Pool:
         self._sizes: list[tuple[int, ...]] = []
         self._applications: dict[tuple[int, tuple[TensorType, ...]], tuple[Application, ...]] = {}
         self._weights: dict[int, Array] = {}
-        self._bits: dict[tuple[int, int, tuple[int, ...]], int] = {}
+        self._bits: dict[tuple[int, tuple[int, ...]], int] = {}
         self._places: dict[Term, int] = {}
-        self._commuting: dict[tuple[int, int], bool] = {}
         self.full = (1 << len(self.context.inputs)) - 1
 
     # ------------------------------------------------------------------------------------------ types
@@ -139,10 +154,10 @@ class Pool:
 
     def _is_valued(self, application: Application) -> bool:
         try:
-            self.values.instances(application)
-            return all(self.values.shape(tensor) is not None for tensor in application.types)
+            self.values.key(application)
         except ValueError:
             return False
+        return True
 
     # ------------------------------------------------------------------------------------------ levels
 
@@ -165,25 +180,29 @@ class Pool:
         self.prints[term.type].append(np.stack([prints.keys[0], prints.scales[0]]))
 
     def _level(self, size: int, last: bool) -> None:
-        batches: dict[int, list[_Batch]] = {}
+        """The graphs of `size` operators: those of one operator at one set of shapes are evaluated together."""
+        work: dict[tuple[object, ...], list[_Choice]] = {}
         for place in range(len(self.signatures)):
             for application, operands, operators in self._choices(place, size, last):
-                for batch in self._evaluated(application, operands, operators, last):
-                    number = self.type_number(application.types[batch.result])
-                    batches.setdefault(number, []).append(batch)
+                key = place, *self.values.key(application)
+                work.setdefault(key, []).append((application, operands, operators))
+        batches: dict[int, list[_Batch]] = {}
+        for key, choices in work.items():
+            for batch in self._evaluated(int(str(key[0])), choices, last):
+                number = self.type_number(batch.application.types[batch.result])
+                batches.setdefault(number, []).append(batch)
         for number in batches:
             self._classify(number, batches[number], last)
 
-    def _choices(
-        self, place: int, size: int, last: bool
-    ) -> Iterator[tuple[Application, list[tuple[Term, ...]], list[int]]]:
+    def _choices(self, place: int, size: int, last: bool) -> Iterator[_Choice]:
         """Operands of a signature with which the graph has so many operators; at the last level all inputs."""
         signature = self.signatures[place]
+        swaps = commutes(signature, self.library)
         for types in self._operand_types(signature):
             found = self.applied(place, types)
             if not found:
                 continue
-            tuples = list(self._tuples(types, size, last, self._commutes(place, types, found[0])))
+            tuples = list(self._tuples(types, size, last, swaps))
             if not tuples:
                 continue
             for application in found:
@@ -210,7 +229,7 @@ class Pool:
         return self._sizes[chosen[place[0]]][place[1]]
 
     def _tuples(
-        self, types: tuple[int, ...], size: int, last: bool, commutes: bool
+        self, types: tuple[int, ...], size: int, last: bool, swaps: bool
     ) -> Iterator[tuple[tuple[Term, ...], int]]:
         """Operands of these types whose operators are one fewer than `size`, with their set."""
         partial: list[tuple[tuple[Term, ...], int, int]] = [((), 0, 0)]
@@ -225,40 +244,42 @@ class Pool:
         for chosen, operators, inputs in partial:
             if operators.bit_count() != size - 1 or (last and inputs != self.full):
                 continue
-            if commutes and size > 1 and self._places[chosen[0]] > self._places[chosen[1]]:
+            if (
+                swaps
+                and size > 1
+                and chosen[0].type == chosen[1].type
+                and self._places[chosen[0]] > self._places[chosen[1]]
+            ):
                 continue
             yield chosen, operators
 
-    def _commutes(self, place: int, types: tuple[int, ...], application: Application) -> bool:
-        """Whether two operands of one type may change places, tried on random ones."""
-        if len(types) != 2 or types[0] != types[1]:
-            return False
-        key = place, types[0]
-        if key not in self._commuting:
-            shape = self.values.shape(self.types[types[0]])
-            bound = self.types[types[0]].bound
-            random = self.random(f"commuting {place}")
-            pair = [random_operand(random, shape, None if bound is None else 1) for _ in range(2)]
-            one = self.values.results(application, pair)
-            other = self.values.results(application, pair[::-1])
-            self._commuting[key] = all(np.allclose(a, b) for a, b in zip(one, other, strict=True))
-        return self._commuting[key]
+    def _order(self, term: Term) -> tuple[int, int]:
+        return term.type, self._places[term]
 
-    def _evaluated(
-        self, application: Application, operands: list[tuple[Term, ...]], operators: list[int], last: bool
-    ) -> Iterator[_Batch]:
-        """The terms of one application with their fingerprints; their values unless it is the last level."""
-        self.counts.terms += len(operands)
+    def _evaluated(self, place: int, choices: Sequence[_Choice], last: bool) -> Iterator[_Batch]:
+        """The terms of each choice with their fingerprints; their values unless it is the last level.
+
+        All choices are one operator at one set of shapes.
+        """
+        tuples = [chosen for _, operands, _ in choices for chosen in operands]
         given = []
-        for position in range(len(operands[0])):
-            arrays = [self.arrays[chosen[position].type][self._places[chosen[position]]] for chosen in operands]
+        for position in range(len(tuples[0])):
+            arrays = [self.arrays[chosen[position].type][self._places[chosen[position]]] for chosen in tuples]
             stacked = np.stack(arrays)
             given.append(stacked.reshape((-1, *stacked.shape[2:])))
-        for result, value in enumerate(self.values.results(application, given)):
-            value = value.reshape((len(operands), DRAWS, *value.shape[1:]))
-            kind = self.type_number(application.types[result])
-            prints = fingerprints(value, self._weight(kind))
-            yield _Batch(application, result, operands, operators, prints, None if last else value)
+        try:
+            results = self.values.results(choices[0][0], given)
+        except ValueError:
+            return  # the operator has no meaning at these sizes
+        self.counts.terms += len(tuples)
+        for result, value in enumerate(results):
+            value = value.reshape((len(tuples), DRAWS, *value.shape[1:]))
+            start = 0
+            for application, operands, operators in choices:
+                part = value[start : start + len(operands)]
+                start += len(operands)
+                prints = fingerprints(part, self._weight(self.type_number(application.types[result])))
+                yield _Batch(application, result, operands, operators, place, prints, None if last else part)
 
     # ------------------------------------------------------------------------------------------ classes
 
@@ -305,17 +326,35 @@ class Pool:
 
     def _term(self, number: int, batch: _Batch, offset: int) -> Term:
         operands = batch.operands[offset]
-        key = id(batch.application), 0, tuple(id(operand) for operand in operands)
+        key = id(batch.application), tuple(id(operand) for operand in operands)
         bit = self._bits.setdefault(key, len(self._bits))
         inputs = 0
         for operand in operands:
             inputs |= operand.inputs
-        return Term(batch.result, number, inputs, batch.operators[offset] | 1 << bit, batch.application, operands)
+        return Term(
+            batch.result, number, inputs, batch.operators[offset] | 1 << bit, batch.application, operands, batch.place
+        )
 
 
 def _fits(tensor: TensorType, declared: TensorType) -> bool:
     same = len(tensor.dims) == len(declared.dims) and (tensor.bound is None) == (declared.bound is None)
     return same and set(declared.devices) <= set(tensor.devices)
+
+
+@lru_cache(maxsize=4096)
+def commutes(signature: Signature, library: Library) -> bool:
+    """Whether an operator's two operands, declared alike, may change places: tried on random ones."""
+    if len(signature.operands) != 2 or signature.operands[0] != signature.operands[1]:
+        return False
+    values = Values(library, sizes_for(signature.operands, signature.degrees), {})
+    random = np.random.default_rng(0)
+    pair = [random_operand(random, values.shape(tensor), None) for tensor in signature.operands]
+    (application, *_) = applications(signature, signature.operands, (), signature.degrees)
+    try:
+        one, other = (values.results(application, given) for given in (pair, pair[::-1]))
+    except ValueError:
+        return False
+    return all(np.allclose(a, b) for a, b in zip(one, other, strict=True))
 
 
 @lru_cache(maxsize=4096)

@@ -84,9 +84,7 @@ class Generator:
         """Raises E509 for a table that does not fit the library, E030 where the folder cannot be written."""
         if self.folder is not None:
             make_folder(self.folder)
-        asked = contexts(table, self.library)
-        if self.only is not None:
-            asked = tuple(replace(context, only=frozenset((self.only,))) for context in asked)
+        asked = contexts(table, self.library, frozenset() if self.only is None else frozenset({self.only}))
         found: dict[str, list[RuleDecl]] = {}
         counts = {"contexts": len(asked)}
         for context, made in zip(asked, self._enumerated(asked), strict=True):
