@@ -69,4 +69,7 @@ def test_generate_refuses_what_no_signature_follows_from(capsys: pytest.CaptureF
     for name, text in (("partition", "E509"), ("max_pool2d", "E509"), ("hinge_gat", "E210")):
         assert run(["rules", "generate", "--only", name, "-o", "made"]) == 2
         assert f"error[{text}]" in capsys.readouterr().err
+    for name, text in (("matrix", "E509"),):
+        assert run(["rules", "generate", "--theme", name, "-o", "made"]) == 2
+        assert f"error[{text}]" in capsys.readouterr().err
     assert not Path("made").exists()

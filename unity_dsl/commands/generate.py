@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ WIDTH = 24
 @click.option(
     "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
 )
+@click.option("--theme", "wanted", multiple=True, metavar="NAME", help="Only this theme of the table (repeatable).")
 @click.option("--only", metavar="NAME", help="Only rules with the operator NAME, beside the shipped ones.")
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), default=Path("rules_out"), metavar="DIR", show_default=True
@@ -35,6 +37,7 @@ WIDTH = 24
 def generate_command(
     table: Path | None,
     ops: tuple[Path, ...],
+    wanted: tuple[str, ...],
     only: str | None,
     output: Path,
     cache: Path | None,
@@ -65,6 +68,14 @@ def generate_command(
     else:
         signatures = load_table(table or folder("rules") / "signatures.toml")
     themes = [theme.name for theme in signatures.themes]
+    for name in wanted:
+        if name not in themes:
+            raise fail(
+                "E509", f"the table has no theme `{name}`", help=suggest(name, themes) or f"it has {', '.join(themes)}"
+            )
+    if wanted:
+        signatures = replace(signatures, themes=tuple(one for one in signatures.themes if one.name in wanted))
+        themes = [theme.name for theme in signatures.themes]
     check_target(output, themes)
     generator = Generator(library, processes, cache, only, known=known_rules(library, themes if only is None else None))
     generator.progress = tell

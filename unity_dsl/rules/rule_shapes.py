@@ -46,14 +46,15 @@ ALWAYS = frozenset({"E121", "E130"})
 """Faults of a call that do not depend on sizes."""
 
 
-def shapes_of(rule: RuleDecl, claim: Claim, library: Library) -> Shapes | None:
+def shapes_of(rule: RuleDecl, claim: Claim, library: Library, instances: Instances | None = None) -> Shapes | None:
     """The shapes of a rule's tensors, one dimension a rest group; None where no sizes are found or they do not fit.
 
-    Operators have no real numbers as attributes: `with_reals` comes first.
+    Operators have no real numbers as attributes: `with_reals` comes first. `instances` are kept for other rules over
+    the same declarations.
     """
     ranks = dict.fromkeys(rest_groups(rule), USUAL)
     for sizes in _witnesses(rule, claim, ranks):
-        found = Shapes(rule, claim, library, ranks, sizes)
+        found = Shapes(rule, claim, library, ranks, sizes, instances=instances)
         try:
             if found.fit():
                 return found
@@ -102,6 +103,10 @@ def _witnesses(rule: RuleDecl, claim: Claim, ranks: Ranks) -> Iterator[Mapping[s
             yield equal
 
 
+Instances = dict[object, Instance]
+"""Operators at numbers, by everything that they depend on but the declarations."""
+
+
 class _Unknown(Exception):
     """A shape that is not determined."""
 
@@ -143,7 +148,10 @@ def _differ(left: Poly, right: Poly) -> bool:
 
 @dataclass
 class Shapes:
-    """A rule at given ranks of its groups and numeric sizes. `made` are the shapes of calls, by their identity."""
+    """A rule at given ranks of its groups and numeric sizes. `made` are the shapes of calls, by their identity.
+
+    `instances` are kept from rule to rule where they are given: operators at numbers.
+    """
 
     rule: RuleDecl
     claim: Claim
@@ -152,6 +160,7 @@ class Shapes:
     sizes: Mapping[str, int]
     tensors: dict[str, TensorShape] = field(default_factory=dict)
     made: dict[int, TensorShape] = field(default_factory=dict)
+    instances: Instances | None = None
 
     def fit(self) -> bool:
         """Whether the rule is well shaped at these sizes. Raises InputError where it is at none."""
@@ -361,24 +370,33 @@ class _Site:
             for operand in self.operands
         ]
         numbers = {name: number_of(value, sizes) for name, value in given.items()}
+        degrees = {name: valued(self.shapes.claim.degree(p), sizes) for name, p in self.degrees.items()}
+        symbolic = tuple(name for name, value in given.items() if value.constant is None)
+        binding = self._binding(axes)
+        kept = self.shapes.instances
+        dims = tuple((shape.dims, shape.integer_range) for shape in shapes)
+        key = (self.decl.name, moves, dims, tuple(numbers.items()), tuple(degrees.items()), symbolic, binding)
+        if kept is not None and key in kept:
+            return kept[key]
         try:
             if isinstance(self.decl, ParallelDecl):
-                degrees = {name: valued(self.shapes.claim.degree(p), sizes) for name, p in self.degrees.items()}
-                return instantiate_parallel(self.decl, shapes, degrees, numbers, span=self.call.span)
-            symbolic = tuple(name for name, value in given.items() if value.constant is None)
-            operator = sized_attributes(self.decl, symbolic, numbers)
-            binding = self._binding(axes)
-            return instantiate(operator, shapes, numbers, binding=binding, span=self.call.span)
+                found = instantiate_parallel(self.decl, shapes, degrees, numbers, span=self.call.span)
+            else:
+                operator = sized_attributes(self.decl, symbolic, numbers)
+                found = instantiate(operator, shapes, numbers, binding=binding, span=self.call.span)
+            if kept is not None:
+                kept[key] = found
+            return found
         except Unsupported:
             raise _Unknown from None
         except InputError as error:
-            found = error.diagnostic
+            fault = error.diagnostic
             constant = all(isinstance(value, Number) for _, value in self.call.attributes)
-            if found.code in ALWAYS or (found.code == "E126" and constant):
+            if fault.code in ALWAYS or (fault.code == "E126" and constant):
                 raise fail(
-                    found.code, found.message, found.span, help=found.help or self.shapes.where(), notes=found.notes
+                    fault.code, fault.message, fault.span, help=fault.help or self.shapes.where(), notes=fault.notes
                 ) from None
-            if found.code == "E122":
+            if fault.code == "E122":
                 self._check_sizes()
             raise _Unknown from None
 

@@ -34,7 +34,7 @@ from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
 from .meshes.mesh_joining import joined_mesh
-from .meshes.mesh_search import Outcome, Task, search_meshes
+from .meshes.mesh_search import Found, Outcome, Task, search_meshes
 from .model_variants.layouts_of_a_plan import Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
@@ -149,7 +149,10 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What plans are searched for: those of a strategy with pins, on a machine. `prices` are kept for other models."""
+    """What plans are searched for: those of a strategy with pins, on a machine.
+
+    `prices` and the plans that were `found` are kept for other models, whose search starts near these.
+    """
 
     machine: Machine
     library: Library
@@ -157,6 +160,7 @@ class _Wanted:
     strategy: str
     pins: Mapping[str, Pin]
     prices: dict[Mesh, Prices] = field(default_factory=dict)
+    found: dict[Mesh, Found] = field(default_factory=dict)
     proved: ProvedTable = field(default_factory=dict)
 
     @cached_property
@@ -185,7 +189,7 @@ def _plan(model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = 
     aid = (
         Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even)) if wanted.strategy == AUTO else None
     )
-    outcome = search_meshes(task, meshes, below, aid)
+    outcome = search_meshes(task, meshes, below, aid, [wanted.found[mesh] for mesh in meshes if mesh in wanted.found])
     if outcome.found is None:
         if outcome.bounds:
             return None
@@ -195,6 +199,7 @@ def _plan(model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = 
     assert best.plan is not None, "what is found has a plan"
     graph = assemble(problem, best.plan, mesh, model)
     prices = wanted.prices.setdefault(mesh, problem.prices)
+    wanted.found[mesh] = outcome.found
     cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
     searched = describe_outcome(outcome, meshes, graph, bool(pins)) if wanted.strategy == AUTO else ()
     notes = (*searched, *describe_gathered(pins, model, graph), *describe_refusals(model, mesh, library))

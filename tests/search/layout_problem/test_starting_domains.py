@@ -11,7 +11,7 @@ from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_pins import apply_pins
 from unity_dsl.search.layout_problem.model_problem import build_problem, prices_on
-from unity_dsl.search.layout_problem.starting_domains import undivided_domain
+from unity_dsl.search.layout_problem.starting_domains import Held, held_domain, undivided_domain
 from unity_dsl.search.layout_problem.variable_meaning import Impossible
 
 from ..conftest import FOUR, Build
@@ -59,3 +59,25 @@ def test_whatever_is_pinned_there_is_a_plan_that_divides_nothing_else(build: Bui
         domains = everything(problem.part).intersected(undivided_domain(problem))
         assert optimise(problem.part, domains).plan is not None, place.path
     assert tried > 8
+
+
+def test_what_a_plan_of_another_model_lacks_keeps_its_choices(build: Build, library: Library) -> None:
+    text = (
+        "model m[b = 4, d = 8]\n  input x: f32[b, d]\n  input target: f32[b, d]\n  weight w: f32[d, d] ~ normal(0.4)\n"
+    )
+    prices = prices_on(FOUR, load_machine("dgx-a100"), library, ShardingTheorems(library))
+    less, more = (
+        build_problem(build(f"{text}  y = {value}\n  loss mse(y, target)\n"), prices, Restriction())
+        for value in ("linear(x, w)", "tanh(linear(x, w))")
+    )
+    plan = optimise(less.part, everything(less.part)).plan
+    assert plan is not None
+    held = Held()
+    held.add(less, plan)
+    domains = held_domain(more, held)
+    assert set(more.meaning.nodes) - set(held.chosen), "the models have different operators"
+    for name, (variable, options) in more.meaning.nodes.items():
+        left = int(domains.masks[variable].sum())
+        assert left == (1 if name in held.chosen else len(options.typed)), name
+    best = optimise(more.part, everything(more.part).intersected(domains))
+    assert best.plan is not None

@@ -10,10 +10,11 @@ from graphlib import CycleError, TopologicalSorter
 from ...syntax.diagnostic import InputError, fail
 
 MAX_RULES = 20_000
-MAX_OPERATORS = 16
-MAX_EXTERNALS = 32
+MAX_OPERATORS = 8
+MAX_EXTERNALS = 16
 MAX_INPUTS = 8
-"""Limits of a file, of one side of a rule, and of the operands of one operator."""
+"""Limits of a file, of one side of a rule, and of the operands of one operator. Eight concatenations of a tensor with
+itself are a sum of 256 terms, which the prover takes a second for."""
 
 
 @dataclass(frozen=True)

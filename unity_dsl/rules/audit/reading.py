@@ -75,6 +75,6 @@ def chosen_reading(format: Format, wanted: Sequence[str]) -> Reading:
         kind, _, name = text.partition("=")
         if text not in known:
             help = suggest(text, known) or f"there are {', '.join(f'`{one}`' for one in known)}"
-            raise fail("E556", f"there is no reading `{text}` of a file of {format.name.upper()}", help=help)
+            raise fail("E556", f"there is no reading `{text}` of the format `{format.name}`", help=help)
         choices[kind] = name
     return Reading(format, choices)

@@ -18,6 +18,7 @@ from ...prove.answer import Proved
 from ...prove.normal_form.form import Unsupported
 from ...prove.rule_proof import prove_rule
 from ...syntax.parse_rules import RuleDecl
+from ..rule_shapes import Instances
 from .finiteness import Finiteness
 from .patterns import Pattern, PatternIndex, matched
 from .reversal import reverse_of
@@ -59,6 +60,7 @@ class Derivability:
     both: set[int] = field(default_factory=set)
     count: int = 0
     finiteness: Finiteness = field(init=False)
+    instances: Instances = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.finiteness = Finiteness(self.library)
@@ -71,7 +73,7 @@ class Derivability:
         number = self.count
         self.count += 1
         try:
-            terms = read_rule(rule, self.library, Terms(self.commutative))
+            terms = read_rule(rule, self.library, Terms(self.commutative), self.instances)
         except Unsupported:
             return number
         if self._holds_both_ways(rule, terms):
@@ -97,7 +99,7 @@ class Derivability:
         """
         bank = Terms(self.commutative)
         try:
-            subject = read_rule(rule, self.library, bank)
+            subject = read_rule(rule, self.library, bank, self.instances)
         except Unsupported:
             return None
         search = _Search(self, subject, bank, bound, frozenset(without))

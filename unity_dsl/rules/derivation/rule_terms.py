@@ -21,7 +21,7 @@ from ...prove.translation.symbolic_sizes import Factors, share
 from ...syntax.ast import Expr, Name, Number
 from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
-from ..rule_shapes import Shapes, TensorShape, shapes_of
+from ..rule_shapes import Instances, Shapes, TensorShape, shapes_of
 from .real_facts import RealFact, fact_of, follows, real_poly
 from .terms import Head, Shape, Term, Terms
 
@@ -64,13 +64,13 @@ class RuleTerms:
         return follows(fact, self.facts, self.reals)
 
 
-def read_rule(rule: RuleDecl, library: Library, bank: Terms) -> RuleTerms:
+def read_rule(rule: RuleDecl, library: Library, bank: Terms, instances: Instances | None = None) -> RuleTerms:
     """The rule as terms of a bank. Raises Unsupported where a shape or an attribute is not determined."""
     rule = by_results(rule, library)
     try:
         read, read_library = with_reals(rule, library)
         claim = claim_of(read)
-        shapes = shapes_of(read, claim, read_library)
+        shapes = shapes_of(read, claim, read_library, instances)
         if shapes is None:
             raise Unsupported("shapes that are not determined")
         return _Reader(rule, read, claim, shapes, library, bank).read()

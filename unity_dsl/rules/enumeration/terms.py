@@ -11,7 +11,7 @@ import numpy as np
 
 from ...index.library import Library
 from ...prove.normal_form.polynomial import Poly
-from ...syntax.ast import Expr
+from ...syntax.ast import Expr, Number
 from .application import Application, Array, Values, applications
 from .context import Context
 from .dimensions import TensorType
@@ -349,7 +349,7 @@ def commutes(signature: Signature, library: Library) -> bool:
     values = Values(library, sizes_for(signature.operands, signature.degrees), {})
     random = np.random.default_rng(0)
     pair = [random_operand(random, values.shape(tensor), None) for tensor in signature.operands]
-    (application, *_) = applications(signature, signature.operands, (), signature.degrees)
+    (application, *_) = applications(signature, signature.operands, (Number(3),), signature.degrees)
     try:
         one, other = (values.results(application, given) for given in (pair, pair[::-1]))
     except ValueError:

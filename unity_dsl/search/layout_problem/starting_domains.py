@@ -122,11 +122,16 @@ def held_domain(problem: Problem, held: Held) -> Domains:
 
 
 def near_domain(problem: Problem, held: Held, axes: Sequence[int]) -> Domains:
-    """What differs from one of some plans along one of the mesh `axes` at most, for every operator and value."""
+    """What differs from one of some plans along one of the mesh `axes` at most, for every operator and value.
+
+    What the plans do not have, being of models with other operators, has all its choices.
+    """
     others = [axis for axis in range(len(problem.spaces.mesh.axes)) if axis not in axes]
 
     def near(path: str, found: AxisChoices) -> Mask:
-        known = np.array(sorted(held.chosen[path]), dtype=np.intp).reshape(len(held.chosen[path]), -1)
+        if path not in held.chosen:
+            return np.ones(len(found), dtype=bool)
+        known = np.array(sorted(held.chosen[path]), dtype=np.intp)
         differs = found[:, None, :] != known
         return np.asarray(((differs.sum(axis=2) <= bool(axes)) & ~differs[:, :, others].any(axis=2)).any(axis=1))
 

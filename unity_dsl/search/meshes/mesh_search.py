@@ -101,19 +101,22 @@ class Outcome:
         return self.bound >= self.cost * (1 - TOLERANCE)
 
 
-def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: Task | None = None) -> Outcome:
+def search_meshes(
+    task: Task, meshes: Sequence[Mesh], below: float = inf, aid: Task | None = None, known: Sequence[Found] = ()
+) -> Outcome:
     """The cheapest plan that costs less than `below`.
 
-    Where all meshes are fine, `aid` finds plans on coarser ones to start from: its pins may be fewer.
+    The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
+    all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer.
     """
     coarse = [mesh for mesh in meshes if len(mesh.axes) <= COARSE]
     fine = [mesh for mesh in meshes if len(mesh.axes) > COARSE]
     outcome = Outcome(below)
-    _search_coarse(task, coarse, outcome)
-    starts = outcome.coarse
-    if fine and not coarse and aid is not None:
+    _search_coarse(task, coarse, outcome, known)
+    starts = [*known, *outcome.coarse]
+    if fine and not starts and aid is not None:
         aided = Outcome(inf)
-        _search_coarse(aid, list(_coarsenings(fine)), aided)
+        _search_coarse(aid, list(_coarsenings(fine)), aided, ())
         starts = aided.coarse
     left: float = EFFORT_FINE
     for number, (mesh, above) in enumerate(_promising_first(fine, starts)):
@@ -127,7 +130,7 @@ def search_meshes(task: Task, meshes: Sequence[Mesh], below: float = inf, aid: T
     return outcome
 
 
-def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None:
+def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome, starts: Sequence[Found]) -> None:
     """Searches meshes in the order of their lower bounds, and keeps what is found for finer ones."""
     every: list[tuple[Problem, Survey]] = []
     left = EFFORT_COARSE
@@ -138,7 +141,7 @@ def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome) -> None
         if left < 0 and len(mesh.axes) == COARSE:
             break
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
-        found = Found(problem, _best(problem, known, [], outcome.cost))
+        found = Found(problem, _best(problem, known, starts, outcome.cost))
         _take(found, outcome)
         outcome.coarse.append(found)
 

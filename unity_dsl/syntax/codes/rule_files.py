@@ -30,8 +30,8 @@ RULE_FILES: dict[str, Code] = {
     ),
     "E555": Code(
         "a file of rules too large",
-        "A protobuf file may have 1 MiB and a JSON file 8 MiB, with 20,000 rules of at most 16 operators a side, each "
-        "with 8 operands, and at most 32 external tensors. The published files have 640 rules of three operators.",
+        "A protobuf file may have 1 MiB and a JSON file 8 MiB, with 20,000 rules of at most 8 operators a side, each "
+        "with 8 operands, and at most 16 external tensors. The published files have 640 rules of three operators.",
     ),
     "E556": Code(
         "no such reading",

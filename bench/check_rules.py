@@ -1,0 +1,78 @@
+"""Every shipped rule at random valid shapes, both sides by the evaluator of the tests: `python bench/check_rules.py`.
+
+The evaluator knows nothing of the prover and of the lowering to PyTorch: it reads the declarations and computes in
+exact and in interval arithmetic. Sizes are drawn from 1 on, so that sizes of 1 and unequal parts are among them. A rule
+that differs, has no meaning somewhere or could not be tried is named, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from multiprocessing import get_context
+from pathlib import Path
+from time import process_time
+
+from measure import write_results
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.prove.cases import library  # noqa: E402
+from tests.prove.evaluator.truth import Judged, Truth, judge  # noqa: E402
+from unity_dsl.prove.translation.rule_results import by_results  # noqa: E402
+from unity_dsl.resources import folder  # noqa: E402
+from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules  # noqa: E402
+from unity_dsl.syntax.read import read_source  # noqa: E402
+
+SEED = 4000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--instances", type=int, default=14)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("files", nargs="*", type=Path, help="else all shipped files")
+    options = parser.parse_args()
+
+    paths = options.files or sorted(folder("rules").glob("*.rules"))
+    rules = [
+        (path.stem, by_results(rule, library())) for path in paths for rule in parse_rules(read_source(path)).rules
+    ]
+    tasks = [(theme, rule, options.instances) for theme, rule in rules]
+    with get_context("fork").Pool(options.processes) as pool:
+        found = pool.map(tried, tasks, chunksize=4)
+    wrong = {
+        rule.name: judged.detail for (_, rule), (judged, _) in zip(rules, found, strict=True) if not is_right(judged)
+    }
+    results = {
+        "rules": len(rules),
+        "truths": dict(Counter(judged.truth.name.lower() for judged, _ in found)),
+        "by_file": dict(Counter(theme for theme, _ in rules)),
+        "instances": sum(judged.instances for judged, _ in found),
+        "elements_compared": sum(judged.compared for judged, _ in found),
+        "least_instances_of_a_rule": min((judged.instances for judged, _ in found), default=0),
+        "cpu_seconds": round(sum(seconds for _, seconds in found), 1),
+        "wrong": wrong,
+    }
+    print(", ".join(f"{name} {value}" for name, value in results.items()))
+    if not options.files:
+        write_results("check_rules", f"python bench/check_rules.py --instances {options.instances}", results)
+    raise SystemExit(bool(wrong))
+
+
+def tried(task: tuple[str, RuleDecl, int]) -> tuple[Judged, float]:
+    """What the evaluator says of a rule, and the processor seconds that it took."""
+    _, rule, instances = task
+    begun = process_time()
+    judged = judge(rule, library(), instances, SEED)
+    return judged, process_time() - begun
+
+
+def is_right(judged: Judged) -> bool:
+    return judged.truth is Truth.EQUAL and judged.instances > 0
+
+
+if __name__ == "__main__":
+    main()
