@@ -84,7 +84,7 @@ def of_kind(kind: str) -> list[Block]:
 
 
 def test_every_block_is_of_a_known_kind() -> None:
-    assert {block.kind for block in ALL} <= {"sh", "uop", "udl", "rules", "text", "python", "json"}
+    assert {block.kind for block in ALL} <= {"sh", "uop", "udl", "rules", "text", "python", "json", "toml"}
     fences = sum((ROOT / document).read_text().count("```") for document in DOCUMENTS)
     assert fences == 2 * len(ALL), "a fence that the tests do not see"
 

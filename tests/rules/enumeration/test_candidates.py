@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import replace
 
 from unity_dsl.index.declarations.loading import load_library
@@ -12,6 +13,7 @@ from unity_dsl.rules.enumeration.context import Context, contexts
 from unity_dsl.rules.enumeration.signature_table import read_table
 from unity_dsl.rules.rulebook import prove_one
 from unity_dsl.rules.wellformed import check_rule
+from unity_dsl.syntax.ast import Apply, Name, Number
 from unity_dsl.syntax.canonical_text import canonical_text
 from unity_dsl.syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from unity_dsl.syntax.span import Source
@@ -93,3 +95,19 @@ def test_two_products_of_one_tensor_are_the_parts_of_one_product() -> None:
     inner = dict(read.definitions)
     sides = [tuple(replace(part, arguments=(inner["w"],)) for part in read.right if isinstance(part, GraphCall))]
     assert any(canonical_text((rule.left, rule.right)) == canonical_text((read.left, *sides)) for rule in rules)
+
+
+def test_a_law_of_positive_numbers_alone_has_its_condition() -> None:
+    table = """
+[factors]
+operators = 2
+numbers = ["c"]
+signatures = ["(x: [n]) scale(x; factor=c)", "(x: [n]) relu(x)"]
+"""
+    rules = found_in(table)
+    through = [rule for rule in rules if {"relu", "scale"} <= set(re.findall("relu|scale", canonical_text(rule)))]
+    assert through and all(canonical_text(rule.conditions) == canonical_text(POSITIVE) for rule in through)
+    assert all(isinstance(prove_one(check_rule(rule, LIBRARY), LIBRARY).answer, Proved) for rule in through)
+
+
+POSITIVE = (Apply(">=", (Name("c"), Number(0))),)

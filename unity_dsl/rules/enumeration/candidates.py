@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...index.library import Library
-from ...syntax.ast import Expr
+from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ...syntax.span import Source
 from .application import Values
@@ -104,12 +104,17 @@ def _most_general(left: Sequence[Term], right: Sequence[Term], pool: Pool) -> _F
     """The rules of a pair at its most general types; none where it follows from others, or does not hold there."""
     degrees = pool.context.degrees
     made = equation_of(left, right, pool.context.inputs, degrees)
+    conditions: tuple[Apply, ...] = ()
     try:
-        if made is None or not holds(made, pool.library, degrees) or is_instance(made, pool.library, degrees):
+        if made is None or is_instance(made, pool.library, degrees):
             return "", ()
+        if not holds(made, pool.library, degrees):
+            if not holds(made, pool.library, degrees, signs=(1, 1)):
+                return "", ()
+            conditions = (Apply(">=", (Name("c"), Number(0))),)
     except ValueError:  # no sizes of a few at which all tensors have elements
         return "", ()
-    return context_totals(made.types), tuple(_rules(made))
+    return context_totals(made.types), tuple(_rules(made, conditions))
 
 
 def pool_of(context: Context, library: Library) -> Pool:
@@ -156,14 +161,12 @@ def _pairs_of_two(pool: Pool) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ..
                 yield (second, first), (other, term)
 
 
-def _rules(equation: Equation) -> Iterator[RuleDecl]:
+def _rules(equation: Equation, conditions: tuple[Apply, ...]) -> Iterator[RuleDecl]:
     """The rules of an equation: from left to right, and back where the right side has all inputs and numbers."""
-    forward = rule_of(equation.types, equation.left, equation.right)
-    if forward is not None:
-        yield forward
-    backward = rule_of(equation.types, equation.right, equation.left)
-    if backward is not None:
-        yield backward
+    for one, other in ((equation.left, equation.right), (equation.right, equation.left)):
+        rule = rule_of(equation.types, one, other, conditions)
+        if rule is not None:
+            yield rule
 
 
 __all__ = ["Counts", "Enumeration", "candidates"]

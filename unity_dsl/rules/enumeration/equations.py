@@ -16,8 +16,6 @@ from .dimensions import Dim, TensorType, letters_of, named, unified
 from .fingerprints import random_operand, sizes_for
 from .terms import Term
 
-CHECKS = 2
-"""Sizes and operands on which a pair is compared again."""
 TOLERANCE = 1e-8
 
 
@@ -155,9 +153,12 @@ def _ordered(roots: Sequence[Term]) -> list[Term]:
 # ---------------------------------------------------------------------------------------------- checks
 
 
-def holds(equation: Equation, library: Library, degrees: frozenset[str]) -> bool:
-    """Whether both sides agree at other sizes, numbers and operands. Raises ValueError where no sizes are found."""
-    return all(_agree(equation, check, library, degrees) for check in range(CHECKS))
+def holds(equation: Equation, library: Library, degrees: frozenset[str], signs: Sequence[int] = (1, -1)) -> bool:
+    """Whether both sides agree at other sizes and operands, and at real numbers of which `c` has each of the signs.
+
+    Raises ValueError where no sizes are found.
+    """
+    return all(_agree(equation, check, sign, library, degrees) for check, sign in enumerate(signs))
 
 
 def is_instance(equation: Equation, library: Library, degrees: frozenset[str]) -> bool:
@@ -253,14 +254,14 @@ def _with_twins(side: Sequence[Node], places: Sequence[_Place], leaves: Mapping[
     return np.concatenate([output.reshape((count, -1)) for output in outputs], axis=1)
 
 
-def _numbers(random: np.random.Generator) -> dict[str, float]:
-    return {"c": float(random.uniform(0.5, 2)), "d": -float(random.uniform(0.5, 2))}
+def _numbers(random: np.random.Generator, sign: int = 1) -> dict[str, float]:
+    return {"c": sign * float(random.uniform(0.5, 2)), "d": -sign * float(random.uniform(0.5, 2))}
 
 
 def _shared(equation: Equation) -> list[tuple[Node, ...]]:
     """The greatest graphs that both sides contain, inputs and the sides themselves left out; then every one alone."""
     sides = [_below(side) for side in (equation.left, equation.right)]
-    roots = {*equation.left, *equation.right}
+    roots = {*equation.left} & {*equation.right}
     common = [node for node in sides[0] if node in sides[1] and node.application is not None and node not in roots]
     inner = {node for root in common for node in _below(root.operands)}
     greatest = tuple(node for node in common if node not in inner)
@@ -278,10 +279,10 @@ def _below(roots: Sequence[Node]) -> dict[Node, None]:
     return found
 
 
-def _agree(equation: Equation, check: int, library: Library, degrees: frozenset[str]) -> bool:
+def _agree(equation: Equation, check: int, sign: int, library: Library, degrees: frozenset[str]) -> bool:
     """Whether the sides agree on random operands."""
     random = np.random.default_rng([check, len(equation.types)])
-    values = Values(library, sizes_for(equation.types, degrees, 3 - check % 2), _numbers(random))
+    values = Values(library, sizes_for(equation.types, degrees, 3 - check % 2), _numbers(random, sign))
     known: dict[Node, Array] = {}
     made: dict[tuple[object, ...], list[Array]] = {}
     try:

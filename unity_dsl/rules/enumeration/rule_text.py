@@ -18,10 +18,14 @@ from .equations import Node, nodes_of, stable_hash
 INPUTS = ("x", "y", "z", "w", "v", "u", "t", "s")
 
 
-def rule_of(types: Sequence[TensorType], left: Sequence[Node], right: Sequence[Node]) -> RuleDecl | None:
-    """The rule `left => right`; None where the left side does not bind what the right side needs, or a view cannot name
-    its axes.
+def rule_of(
+    types: Sequence[TensorType], left: Sequence[Node], right: Sequence[Node], conditions: tuple[Apply, ...] = ()
+) -> RuleDecl | None:
+    """The rule `left => right`; None where the left side has no operator or does not bind what the right side needs, or
+    a view cannot name its axes.
     """
+    if all(node.application is None for node in left):
+        return None
     order = list(_inputs_of(left))
     if any(node not in order for node in _inputs_of(right)) or not _reals(right) <= _bound_reals(left):
         return None
@@ -33,7 +37,7 @@ def rule_of(types: Sequence[TensorType], left: Sequence[Node], right: Sequence[N
     except _Unnamed:
         return None
     text = canonical_text((inputs, *sides))
-    return RuleDecl(f"rule_{stable_hash(text)}", inputs, (), (), sides[0], sides[1])
+    return RuleDecl(f"rule_{stable_hash(text)}", inputs, conditions, (), sides[0], sides[1])
 
 
 class _Unnamed(Exception):

@@ -1,0 +1,71 @@
+"""Graphs, classes, pairs and candidates of the signature table, theme by theme, with the time that each takes.
+
+    python bench/enumeration.py [THEME ...] [--operators N] [--processes N]
+
+writes bench/results/enumeration.json, theme by theme, and keeps the rows of other themes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from multiprocessing import get_context
+
+from measure import RESULTS, write_results
+
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.resources import folder
+from unity_dsl.rules.enumeration.candidates import candidates
+from unity_dsl.rules.enumeration.context import Context, theme_contexts
+from unity_dsl.rules.enumeration.signature_table import load_table
+
+LIBRARY = load_library()
+
+
+def measured(context: Context) -> tuple[dict[str, int], float, list[str], int]:
+    """The counts of a context, its processor seconds, its rules' names, and the process's peak memory in KiB."""
+    start = time.process_time()
+    made = candidates(context, LIBRARY)
+    names = [rule.name for rule in made.candidates]
+    return asdict(made.counts), time.process_time() - start, names, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("themes", nargs="*")
+    parser.add_argument("--operators", type=int, help="the most operators a side, in place of the table's")
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args()
+    table = load_table(folder("rules") / "signatures.toml")
+    kept = RESULTS / "enumeration.json"
+    found = json.loads(kept.read_text())["seconds"] if kept.exists() else {}
+    for theme in table.themes:
+        if given.themes and theme.name not in given.themes:
+            continue
+        theme = replace(theme, operators=given.operators or theme.operators)
+        start = time.process_time()
+        asked = theme_contexts(theme, LIBRARY, table)
+        seconds = time.process_time() - start
+        counts: Counter[str] = Counter(contexts=len(asked))
+        names: set[str] = set()
+        peak = 0
+        with ProcessPoolExecutor(given.processes, get_context("fork")) as pool:
+            for own, taken, made, memory in pool.map(measured, asked, chunksize=4):
+                counts.update(own)
+                seconds += taken
+                names.update(made)
+                peak = max(peak, memory)
+        counts["distinct candidates"] = len(names)
+        key = f"{theme.name}, {theme.operators} operators"
+        found[key] = {**counts, "processor seconds": round(seconds, 1), "peak MiB a process": peak // 1024}
+        print(key, found[key], flush=True)
+        write_results("enumeration", "python bench/enumeration.py", dict(sorted(found.items())))
+
+
+if __name__ == "__main__":
+    main()
