@@ -34,7 +34,7 @@ from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
 from .meshes.mesh_joining import joined_mesh
-from .meshes.mesh_search import Found, Outcome, Task, search_meshes
+from .meshes.mesh_search import Found, Outcome, Task, search_around, search_meshes
 from .model_variants.layouts_of_a_plan import Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
@@ -124,7 +124,9 @@ def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], want
 
 
 def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], wanted: _Wanted) -> Plan:
-    """The plan with every fusion that costs less in its layouts, searched again on its mesh."""
+    """The plan with every fusion that costs less in its layouts, searched again on its mesh: all of it, or what is near
+    the fused operators where that is large.
+    """
     if not fusions:
         return given
     from ..rules.fusing import fused
@@ -135,16 +137,29 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
         return _keeps(after, wanted.pins, given.model) and layouts.accept(match, before, after)
 
     model, applied = fused(given.model, fusions, wanted.library, accepts)
-    best = _better(Variant(model, (*given.rules, *applied)), given, given, wanted) if applied else given
+    if not applied:
+        return given
+    start = _large_start(given, wanted)
+    best = _better(Variant(model, (*given.rules, *applied)), given, given, wanted, start)
     if best is given:
         return given
     times = Counter(used.rule for used in applied)
     named = ", ".join(f"`{rule}`" + (f" {count} times" if count > 1 else "") for rule, count in times.items())
     note = f"operators fused by rules: {named}"
-    if len(every) == 1:
+    if start is not None:
+        note += "; layouts were searched again next to these only, and what is said above is of the model before"
+    elif len(every) == 1:
         return replace(best, notes=(*best.notes, note), considered=given.considered + 1)
-    note += "; what is said above of meshes is of the model before"
+    else:
+        note += "; what is said above of meshes is of the model before"
     return replace(best, notes=(*given.notes, note), considered=given.considered + 1)
+
+
+def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
+    """What the search found for a model, where searching one like it as a whole would take long."""
+    found = wanted.found.get(given.mesh)
+    own = found is not None and found.problem.meaning.graph is given.model.graph
+    return found if found is not None and own and found.large else None
 
 
 @dataclass(frozen=True)
@@ -181,15 +196,20 @@ def _finished(plan: Plan, wanted: _Wanted) -> Plan:
     return weighed(replace(plan, mesh=named_axes(plan.graph, plan.mesh)), wanted.machine, wanted.library)
 
 
-def _plan(model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf) -> Plan | None:
-    """The cheapest plan of one model, or None where none costs less than `below`. Raises as `search`."""
+def _plan(
+    model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf, start: Found | None = None
+) -> Plan | None:
+    """The cheapest plan of one model, or None where none costs less than `below`. With the `start` of a model of other
+    operators, that of the plans with its layouts everywhere but next to operators that differ. Raises as `search`.
+    """
     library, pins = wanted.library, wanted.pins
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
     task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins))
     aid = (
         Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even)) if wanted.strategy == AUTO else None
     )
-    outcome = search_meshes(task, meshes, below, aid, [wanted.found[mesh] for mesh in meshes if mesh in wanted.found])
+    known = [wanted.found[mesh] for mesh in meshes if mesh in wanted.found]
+    outcome = search_meshes(task, meshes, below, aid, known) if start is None else search_around(task, start, below)
     if outcome.found is None:
         if outcome.bounds:
             return None
@@ -266,13 +286,15 @@ def _all_priced(graph: Graph) -> Meaning:
     return Meaning(graph, bodies=[_all_priced(step.body) for step in graph.steps if isinstance(step, Segment)])
 
 
-def _better(variant: Variant, best: Plan, given: Plan, wanted: _Wanted) -> Plan:
-    """The plan of a changed model, where it costs less than the best so far and keeps what is pinned."""
+def _better(variant: Variant, best: Plan, given: Plan, wanted: _Wanted, start: Found | None = None) -> Plan:
+    """The plan of a changed model, where it costs less than the best so far and keeps what is pinned; `start` as for
+    `_plan`.
+    """
     below = best.cost.seconds * (1 - _GAIN)
     try:
         if _pinned(wanted.pins, given.model) - _pinned(wanted.pins, variant.model):
             return best
-        found = _plan(variant.model, (given.mesh,), wanted, below)
+        found = _plan(variant.model, (given.mesh,), wanted, below, start)
     except InputError:
         return best  # a pin or the strategy does not fit the changed model
     if found is None or found.cost.seconds >= below:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -102,6 +102,10 @@ class Held:
     def add(self, problem: Problem, plan: Solved, blocks: Blocks | None = None) -> None:
         """Adds a plan. With `blocks` it is one of a coarser mesh: an axis does what the one that it is part of does."""
         self._add(problem, problem.meaning, [plan], "", blocks)
+
+    def without(self, paths: Container[str]) -> Held:
+        """Without what the plans do at some paths."""
+        return Held({path: chosen for path, chosen in self.chosen.items() if path not in paths})
 
     def _add(
         self, problem: Problem, meaning: Meaning, plans: Sequence[Solved], prefix: str, blocks: Blocks | None

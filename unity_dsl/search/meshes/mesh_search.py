@@ -19,10 +19,11 @@ from ...machine.mesh import Blocks, joined, refined_blocks
 from ...syntax.diagnostic import InputError
 from ..choices.restriction import Restriction
 from ..exact_search.bounded_search import ROUNDS, Optimum, Survey, improved, least_cost, optimise, search, survey
-from ..folded_solver.exact_minimum import Solver
+from ..folded_solver.exact_minimum import Solved, Solver
 from ..folded_solver.materialised_layouts import crowded_tensor
-from ..folded_solver.problem_part import Part, everything
+from ..folded_solver.problem_part import Domains, Part, everything
 from ..folded_solver.reduced_cost_filtering import TOLERANCE
+from ..layout_problem.changed_operators import changed_paths, next_to
 from ..layout_problem.model_problem import Prices, Problem, build_problem
 from ..layout_problem.starting_domains import (
     Held,
@@ -46,6 +47,8 @@ EFFORT_MESH = 1_200
 """What a mesh takes besides, in configurations."""
 LARGE = 20_000
 """Configurations of a problem of which tables are likely to be too large for a proof."""
+NEGLIGIBLE = 1e-4
+"""Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 HOPELESS = 1.2
 """Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
 
@@ -76,6 +79,11 @@ class Found:
     @property
     def mesh(self) -> Mesh:
         return self.problem.spaces.mesh
+
+    @property
+    def large(self) -> bool:
+        """Whether its tables are likely to be too large for a proof."""
+        return sum(_counts(self.problem.part)) > LARGE
 
 
 @dataclass
@@ -127,6 +135,33 @@ def search_meshes(
             break
         if _search_fine(task, mesh, above, outcome):
             left -= effort
+    return outcome
+
+
+def search_around(task: Task, start: Found, below: float) -> Outcome:
+    """The best plan on the mesh of a plan that a model with other operators has, if it costs less than `below`: of
+    those with its layouts everywhere but at operators that differ and at those that share a tensor with these. The
+    outcome has no bound but 0, since other plans of the mesh are not looked at.
+    """
+    outcome = Outcome(below)
+    if (problem := _problem(task, start.mesh, outcome)) is None or start.best.plan is None:
+        return outcome
+    outcome.bounds[start.mesh] = 0.0
+    held = Held()
+    held.add(start.problem, start.best.plan)
+    changed = changed_paths(problem.meaning, start.problem.meaning)
+    part, whole = problem.part, everything(problem.part)
+    first = optimise(part, whole.intersected(held_domain(problem, held.without(changed))))
+    if first.plan is not None:
+
+        def around(plan: Solved) -> Iterator[Domains]:
+            near = Held()
+            near.add(problem, plan)
+            yield held_domain(problem, near.without(next_to(problem.meaning, changed)))
+
+        best = improved(part, whole, around, first)
+        if best.cost < below:
+            outcome.cost, outcome.found = best.cost, Found(problem, replace(best, bound=0.0, exact=False))
     return outcome
 
 
@@ -188,9 +223,11 @@ def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float
     """
     if known.bound >= below:
         return Optimum(None, known.bound, known.bound, True)
+    large = known.domains.count > LARGE
+    if large and known.bound >= below * (1 - NEGLIGIBLE):
+        return Optimum(None, below, known.bound, False)
     near = partial(axis_domains, problem)
     first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, starts, below)
-    large = known.domains.count > LARGE
     best = search(known, near, min(below, first.cost), rounds=1 if large else ROUNDS)
     if best.plan is None and first.plan is not None and first.cost < below:
         best = replace(best, plan=first.plan)
