@@ -65,6 +65,21 @@ ADAPTED = """model adapted[b = 32, d = 256, r = 2, layers = 3]
   output h
 """
 
+ZEROS = """
+rule zeros(x: [b..])
+  scale(relu(x); factor=0) => scale(x; factor=0)
+"""
+
+MASKED = """model masked[s = 8]
+  input x: f32[s, s]
+  input target: f32[s, s]
+  weight w: f32[s, s] ~ normal(1)
+  a = scale(relu(causal_mask(matmul(x, w))); factor=0)
+  b = scale(relu(matmul(x, w)); factor=0)
+  loss mse(a + b + linear(x, w), target)
+  output a
+"""
+
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
@@ -99,6 +114,16 @@ def test_a_repeat_with_random_numbers(ranks: int, tmp_path: Path, compile_progra
     plan = json.loads((out / "plan.json").read_text())
     assert {used["rule"] for used in plan["rules"]} == {"low_rank", "relu_twice"}
     assert any(used["place"].startswith("layer.") for used in plan["rules"])
+    report = check(out, pool=pool)
+    assert report.ok, report
+
+
+def test_a_rule_is_not_used_on_masked_scores(tmp_path: Path, compile_program: Compile, pool: RankPool) -> None:
+    """It is proved of finite elements: 0 times minus infinity has no value, and the loss was not a number."""
+    path = tmp_path / "zeros.rules"
+    path.write_text(ZEROS)
+    out = compile_program(MASKED, devices=1, rules=[path])
+    assert json.loads((out / "plan.json").read_text())["rules"] == [{"rule": "zeros", "place": "b", "line": 6}]
     report = check(out, pool=pool)
     assert report.ok, report
 

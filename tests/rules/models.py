@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from random import Random
 
 import numpy as np
@@ -16,7 +16,7 @@ from tests.prove.cases import library, rule_of
 from unity_dsl.graph.graph import Graph, Model, Segment, Value
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.prove.normal_form.polynomial import product
-from unity_dsl.prove.refutation.numeric_run import Run, witness_sizes
+from unity_dsl.prove.refutation.numeric_run import IllShaped, Run, small_sizes, witness_sizes
 from unity_dsl.prove.translation.real_conditions import drawn_reals, numbers_at, value_at
 from unity_dsl.prove.translation.rule_forms import (
     Ranks,
@@ -79,9 +79,12 @@ def build(text: str) -> Model:
 
 def model_of(found: Substitution, ranks: Ranks, seed: int) -> Model:
     """The left side of a rule, its inputs being weights (or inputs, where they are integers)."""
-    sizes = witness_sizes(found.claim, found.names(ranks), seed)
-    assert sizes is not None
-    return build(_Text(found, ranks, sizes).model())
+    for choose in (partial(witness_sizes, seed=seed), partial(small_sizes, least=2 + seed)):
+        sizes = choose(found.claim, found.names(ranks))
+        assert sizes is not None
+        with suppress(IllShaped):  # Many sizes, pairwise different, make a tensor too large.
+            return build(_Text(found, ranks, sizes).model())
+    raise AssertionError("no sizes are small enough")
 
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]

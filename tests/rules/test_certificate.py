@@ -99,7 +99,7 @@ def test_a_certificate_is_of_its_own_rule(proved: Pair) -> None:
         ("half(a) + 1", "half(a) + 1.5"),
         ("half(a) + 1", "half(a)"),
         ("fn half(a) = a / 2", "fn half(a) = a / 3"),
-        ("@p * |e| + j", "j * p + @p"),
+        ("@p * |e| + j", "j * |p| + @p"),
         ("where rank(f) == dim, d == p * e", "where rank(f) == dim, d == p * e, e >= 2"),
     ],
 )
@@ -186,7 +186,7 @@ def test_the_hashes_of_names_are_those_of_all_they_reach() -> None:
     assert whole == reached_hashes(["part", "gate", "gate"], known)
     assert whole != reached_hashes(["gate"], known)
     assert whole != reached_hashes(["gate", "part", "nothing"], known)
-    for old, new in (("a / 2", "a / 4"), ("@p * |e| + j", "j * p + @p")):
+    for old, new in (("a / 2", "a / 4"), ("@p * |e| + j", "j * |p| + @p")):
         assert whole != reached_hashes(["gate", "part"], library_with(OPERATORS.replace(old, new)))
     assert whole == reached_hashes(["gate", "part"], library_with(OPERATORS.replace("2 * x", "5 * x")))
 

@@ -275,6 +275,7 @@ def test_most_proved_rules_can_be_used() -> None:
     assert {name for name, reason in refused.items() if "devices" not in reason} == {
         # A size that no tensor on the left determines.
         *("linear_slice_weights", "sum_range_split", "max_over_merged_axes"),
+        *("batch_to_height", "batch_to_height_at_a_stride"),
         # The common factors that `a * b == c * d` says its sizes have: the tensors determine their products only.
         *("mean_over_equal_numbers", "flat_tensors_of_one_size"),
         # Random operators, whose numbers belong to one place of the model.

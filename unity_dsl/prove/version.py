@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-PROVER = 6
+PROVER = 7
 """Incremented with every change in what this stage, or the calculus that it uses, proves.
 
 Certificates of another version are not valid.

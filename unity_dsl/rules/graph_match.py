@@ -6,14 +6,15 @@ y`) are matched in both operand orders.
 
 An operator matches if its declaration, attributes and pattern equal the rule's at the sizes that the match determines.
 These follow from the shapes of the bound values, from attributes and from the axes of patterns, and must meet the
-rule's conditions. Intermediate values may have other readers, and operators between that leave them as they are.
+rule's conditions. A value that may be infinite is bound to no input. Intermediate values may have other readers, and
+operators between that leave them as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from itertools import product as combinations
 from math import isfinite, prod
@@ -31,6 +32,7 @@ from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
 from ..syntax.rational import exact_number, plain_number
 from .graph_identity import leaves_as_is, operation
+from .infinities import Known, infinities
 from .match_numbers import Numbers, attribute_number, solve_numbers
 from .match_sizes import Equation, solve_sizes
 from .substitution import Substitution
@@ -95,8 +97,28 @@ def matches(substitution: Substitution, model: Model) -> Iterator[Match]:
     Raises TooMany, possibly after some matches, at the limit of comparisons.
     """
     steps = iter(range(STEPS))
+    finite = _FiniteValues(model, substitution)
     for path, graph in graphs(model.graph):
-        yield from _Matcher(substitution, path, graph, steps).run()
+        for match in _Matcher(substitution, path, graph, steps).run():
+            if finite.are_inputs_of(match):
+                yield match
+
+
+@dataclass
+class _FiniteValues:
+    """Which values a rule, which is proved for inputs of finite elements, may have as inputs."""
+
+    model: Model
+    substitution: Substitution
+
+    @cached_property
+    def infinities(self) -> Mapping[tuple[str, ...], Known]:
+        return infinities(self.model, self.substitution.library)
+
+    def are_inputs_of(self, match: Match) -> bool:
+        known = self.infinities[match.path]
+        bound = (match.values.get(tensor.name) for tensor in self.substitution.rule.inputs)
+        return not any(known[value.name] for value in bound if value is not None)
 
 
 def graphs(graph: Graph, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Graph]]:

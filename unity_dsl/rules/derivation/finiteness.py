@@ -1,7 +1,8 @@
 """Which calls have a finite value wherever their operands have: only such terms may stand for an input of a rule.
 
 A rule is proved for inputs of finite elements. `causal_mask(x)` holds infinities and `log(x)` may have no value, so
-what is proved of `x` need not hold of them.
+what is proved of `x` need not hold of them. `rules/infinities.py` answers less of the values of a model: that they are
+not infinite, where they may have no value.
 """
 
 from __future__ import annotations
