@@ -96,11 +96,11 @@ def test_an_interruption_leaves_what_is_there() -> None:
     out, err = begun.communicate(timeout=120)
     assert begun.returncode == 130 and err.strip() == "unityc: interrupted"
     found = json.loads(out)
-    assert 0 < len(found["rules"]) < 400 and found["counts"]["refuted"] == len(found["rules"])
+    assert len(found["rules"]) == 2 and found["counts"]["refuted"] == len(found["rules"])
 
 
 INTERRUPTED = """
-import signal, sys
+import signal, sys, time
 from unity_dsl.commands import audit
 from unity_dsl.cli import main
 
@@ -108,6 +108,7 @@ class Told(audit.Progress):
     def __call__(self, done):
         if done == 2:
             print("2 done", file=sys.stderr, flush=True)
+            time.sleep(60)
 
 audit.Progress = Told
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background inherits that it is ignored
