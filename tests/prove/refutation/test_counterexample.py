@@ -29,7 +29,7 @@ LARGER = (
     "too_few_zeros_between",
     "images_side_by_side_off_by_one",
 )
-"""Wrong rules whose sides agree at the smallest sizes, where no element is dropped, or whose conditions ask for more."""
+"""Wrong rules whose sides agree at the smallest sizes, where nothing is dropped, or whose conditions ask for more."""
 
 
 def refuted(rule: RuleDecl) -> Difference:
