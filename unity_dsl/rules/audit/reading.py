@@ -15,6 +15,30 @@ from .typed_terms import NoReading, Typed, Typing
 
 OF_TWO = frozenset({"linear", "matmul", "conv2d", "add", "mul"})
 """Operators of two operands; `concat` has any number, others have one."""
+SHARED_MEANINGS: Mapping[str, Mapping[str, str]] = {
+    "concat": {"concat": "one after the other along the axis"},
+    "split": {
+        "concat": "the parts that the concat made which the axis comes from",
+        "halves": "equal parts along the axis",
+    },
+    "add": {"add": "the sum of two tensors of one shape"},
+    "mul": {"mul": "the product of two tensors of one shape, element by element"},
+    "relu": {"relu": "the greater of an element and 0"},
+    "sigmoid": {"sigmoid": "the logistic function of an element"},
+    "tanh": {"tanh": "the hyperbolic tangent of an element"},
+}
+"""Operators that mean the same in every format."""
+
+
+def shared_meaning(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> tuple[Typed, ...]:
+    """The results of an operator of SHARED_MEANINGS."""
+    match made.kind:
+        case "concat":
+            return (typing.concat(made, operands),)
+        case "split":
+            return typing.split(made, operands[0])
+        case _:
+            return (typing.elementwise(made.kind, operands),)
 
 
 @dataclass(frozen=True)

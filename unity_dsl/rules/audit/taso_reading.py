@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...prove.normal_form.polynomial import number
 from .file_rules import FileOperator
-from .reading import Format
+from .reading import SHARED_MEANINGS, Format, shared_meaning
 from .typed_terms import Call, Dim, NoReading, Typed, Typing
 
 CONVOLUTION = (
     "convolution of x[n, c, h, w] by w[o, i, r, s] at stride 1, padded so that h and w stay, then the activation"
 )
-MEANINGS = {
+MEANINGS: Mapping[str, Mapping[str, str]] = {
     "matmul": {"product": "matrix product of a[m, k] and b[k, n], then the activation"},
     "conv2d": {
         "dense": f"{CONVOLUTION}; in c / i groups, 1 in every rule in which all convolutions can have 1",
         "grouped": f"{CONVOLUTION}; in c / i groups, any number of them in every convolution",
     },
-    "concat": {"concat": "one after the other along the axis"},
-    "split": {
-        "concat": "the parts that the concat made which the axis comes from",
-        "halves": "equal parts along the axis",
-    },
-    "add": {"add": "the sum of two tensors of one shape"},
-    "mul": {"mul": "the product of two tensors of one shape, element by element"},
-    "relu": {"relu": "the greater of an element and 0"},
-    "sigmoid": {"sigmoid": "the logistic function of an element"},
-    "tanh": {"tanh": "the hyperbolic tangent of an element"},
+    **SHARED_MEANINGS,
 }
 MATRICES, IMAGES, KERNELS = range(-6, 0), range(-9, -6), range(-19, -9)
 """External tensors of the generator by number: of rank 2, and of rank 4."""
@@ -59,12 +50,8 @@ def _meaning(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> t
             return (_matmul(made, operands, typing),)
         case "conv2d":
             return (_convolution(made, operands, typing),)
-        case "concat":
-            return (typing.concat(made, operands),)
-        case "split":
-            return typing.split(made, operands[0])
         case _:
-            return (typing.elementwise(made.kind, operands),)
+            return shared_meaning(made, operands, typing)
 
 
 def _matmul(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> Typed:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...prove.normal_form.polynomial import ONE, number
 from .file_rules import FileOperator
-from .reading import Format
+from .reading import SHARED_MEANINGS, Format, shared_meaning
 from .typed_terms import Call, Dim, NoReading, Typed, Typing, axis_of
 
-MEANINGS = {
+MEANINGS: Mapping[str, Mapping[str, str]] = {
     "partition": {"value": "the same value, elsewhere"},
     "combine": {"value": "the same value, elsewhere"},
     "replicate": {
@@ -22,16 +22,7 @@ MEANINGS = {
         "neighbours": "the sums of pairs of neighbours along the axis",
     },
     "linear": {"first": "sum over c of x[0, n, c] * w[0, o, c], of replicas the first, then the activation: [1, n, o]"},
-    "concat": {"concat": "one after the other along the axis"},
-    "split": {
-        "concat": "the parts that the concat made which the axis comes from",
-        "halves": "equal parts along the axis",
-    },
-    "add": {"add": "the sum of two tensors of one shape"},
-    "mul": {"mul": "the product of two tensors of one shape, element by element"},
-    "relu": {"relu": "the greater of an element and 0"},
-    "sigmoid": {"sigmoid": "the logistic function of an element"},
-    "tanh": {"tanh": "the hyperbolic tangent of an element"},
+    **SHARED_MEANINGS,
 }
 FIRST_WEIGHT = -4
 """External tensors from this number down stand for weights, though a rule may use any where it likes."""
@@ -52,12 +43,8 @@ def _meaning(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> t
             return (_resized(made, operands[0], typing),)
         case "linear":
             return (_linear(made, operands, typing),)
-        case "concat":
-            return (typing.concat(made, operands),)
-        case "split":
-            return typing.split(made, operands[0])
         case _:
-            return (typing.elementwise(made.kind, operands),)
+            return shared_meaning(made, operands, typing)
 
 
 def _check_degree(made: FileOperator, operand: Typed) -> int:
