@@ -60,11 +60,11 @@ def candidates(context: Context, library: Library) -> Enumeration:
             continue
         pairs += 1
         key = _pair_key(left, right)
-        if key not in known:
-            known[key] = _most_general(left, right, pool)
-        totals, rules = known[key]
-        if totals == wanted:
-            found |= {rule.name: rule for rule in rules}
+        if known.get(key, wanted) != wanted:
+            continue
+        known[key], equation = _most_general(left, right, pool)
+        if equation is not None and known[key] == wanted:
+            found |= {rule.name: rule for rule in _judged(equation, pool)}
     counts = Counts(pool.counts.terms, pool.counts.undefined, pool.counts.classes, pairs, len(found))
     return Enumeration(tuple(found.values()), counts)
 
@@ -80,13 +80,9 @@ def _has_any(roots: Sequence[Term], only: frozenset[str]) -> bool:
     return not only
 
 
-_Found = tuple[str, tuple[RuleDecl, ...]]
-"""The sizes of a pair's most general types, and its rules."""
-
-
 @lru_cache(maxsize=1)
-def _known_pairs(signatures: tuple[str, ...], library: Library) -> dict[str, _Found]:
-    """What is known of pairs of a theme's graphs, by their text: it is the same whatever context they are met in."""
+def _known_pairs(signatures: tuple[str, ...], library: Library) -> dict[str, str]:
+    """The sizes of most general types of pairs of a theme's graphs, by their text: the same whatever context it is."""
     return {}
 
 
@@ -100,21 +96,26 @@ def _pair_key(left: Sequence[Term], right: Sequence[Term]) -> str:
 _INPUT = re.compile(r"#\d")
 
 
-def _most_general(left: Sequence[Term], right: Sequence[Term], pool: Pool) -> _Found:
-    """The rules of a pair at its most general types; none where it follows from others, or does not hold there."""
+def _most_general(left: Sequence[Term], right: Sequence[Term], pool: Pool) -> tuple[str, Equation | None]:
+    """The equation of a pair at its most general types, and the sizes of these; none where there are none."""
+    made = equation_of(left, right, pool.context.inputs, pool.context.degrees)
+    return ("", None) if made is None else (context_totals(made.types), made)
+
+
+def _judged(equation: Equation, pool: Pool) -> tuple[RuleDecl, ...]:
+    """The rules of an equation; none where it follows from others, or does not hold at its types."""
     degrees = pool.context.degrees
-    made = equation_of(left, right, pool.context.inputs, degrees)
     conditions: tuple[Apply, ...] = ()
     try:
-        if made is None or is_instance(made, pool.library, degrees):
-            return "", ()
-        if not holds(made, pool.library, degrees):
-            if not holds(made, pool.library, degrees, signs=(1, 1)):
-                return "", ()
+        if is_instance(equation, pool.library, degrees):
+            return ()
+        if not holds(equation, pool.library, degrees):
+            if not holds(equation, pool.library, degrees, signs=(1, 1)):
+                return ()
             conditions = (Apply(">=", (Name("c"), Number(0))),)
     except ValueError:  # no sizes of a few at which all tensors have elements
-        return "", ()
-    return context_totals(made.types), tuple(_rules(made, conditions))
+        return ()
+    return tuple(_rules(equation, conditions))
 
 
 def pool_of(context: Context, library: Library) -> Pool:

@@ -109,6 +109,8 @@ class Pool:
         self._type_numbers: dict[object, int] = {}
         self._size_numbers: dict[Poly, int] = {}
         self._sizes: list[tuple[int, ...]] = []
+        self._inputs_below: list[int] = []
+        self._most_operators: list[int] = []
         self._applications: dict[tuple[int, tuple[TensorType, ...]], tuple[Application, ...]] = {}
         self._weights: dict[int, Array] = {}
         self._bits: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -126,6 +128,8 @@ class Pool:
                 tuple(self._size_numbers.setdefault(part.total, len(self._size_numbers)) for part in tensor.parts)
             )
             self.terms[number], self.arrays[number], self.prints[number] = [], [], []
+            self._inputs_below.append(0)
+            self._most_operators.append(-1)
         elif tensor != self.types[number]:
             joined = tuple(a.joined(b) for a, b in zip(self.types[number].dims, tensor.dims, strict=True))
             if joined != self.types[number].dims:
@@ -175,6 +179,8 @@ class Pool:
 
     def _keep(self, term: Term, value: Array, prints: Fingerprints) -> None:
         self._places[term] = len(self.terms[term.type])
+        self._inputs_below[term.type] |= term.inputs
+        self._most_operators[term.type] = max(self._most_operators[term.type], term.size)
         self.terms[term.type].append(term)
         self.arrays[term.type].append(value)
         self.prints[term.type].append(np.stack([prints.keys[0], prints.scales[0]]))
@@ -199,14 +205,19 @@ class Pool:
         signature = self.signatures[place]
         swaps = commutes(signature, self.library)
         for types in self._operand_types(signature):
-            found = self.applied(place, types)
-            if not found:
-                continue
-            tuples = list(self._tuples(types, size, last, swaps))
+            tuples = list(self._tuples(types, size, last, swaps)) if self._may_suffice(types, size, last) else []
             if not tuples:
                 continue
-            for application in found:
+            for application in self.applied(place, types):
                 yield application, [operands for operands, _ in tuples], [operators for _, operators in tuples]
+
+    def _may_suffice(self, types: tuple[int, ...], size: int, last: bool) -> bool:
+        """Whether terms of these types can have all operators but one between them, and at the last level all inputs."""
+        operators = inputs = 0
+        for kind in types:
+            operators += self._most_operators[kind]
+            inputs |= self._inputs_below[kind]
+        return operators >= size - 1 and (not last or inputs == self.full)
 
     def _operand_types(self, signature: Signature) -> list[tuple[int, ...]]:
         """Types of operands in which what the signature names by one letter is of one size."""
