@@ -13,7 +13,7 @@ from ...syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ...syntax.span import Source
 from .application import Values
 from .context import Context, context_totals
-from .equations import Equation, equation_of, holds, is_instance
+from .equations import Equation, Typing, holds, is_instance, pair_typing
 from .fingerprints import sizes_for
 from .rule_text import rule_of
 from .signature import read_signature
@@ -55,6 +55,7 @@ def candidates(context: Context, library: Library) -> Enumeration:
     pairs = 0
     wanted = context_totals(context.inputs)
     known = _known_pairs(context.signatures, library)
+    typing = Typing(context.inputs, context.degrees)
     for left, right in _pairs(pool):
         if not _has_any((*left, *right), context.only):
             continue
@@ -62,9 +63,10 @@ def candidates(context: Context, library: Library) -> Enumeration:
         key = _pair_key(left, right)
         if known.get(key, wanted) != wanted:
             continue
-        known[key], equation = _most_general(left, right, pool)
-        if equation is not None and known[key] == wanted:
-            found |= {rule.name: rule for rule in _judged(equation, pool)}
+        typed = pair_typing(left, right, typing)
+        known[key] = "" if typed is None else context_totals(typed.types)
+        if typed is not None and known[key] == wanted:
+            found |= {rule.name: rule for rule in _judged(typed.equation(), pool)}
     counts = Counts(pool.counts.terms, pool.counts.undefined, pool.counts.classes, pairs, len(found))
     return Enumeration(tuple(found.values()), counts)
 
@@ -94,12 +96,6 @@ def _pair_key(left: Sequence[Term], right: Sequence[Term]) -> str:
 
 
 _INPUT = re.compile(r"#\d")
-
-
-def _most_general(left: Sequence[Term], right: Sequence[Term], pool: Pool) -> tuple[str, Equation | None]:
-    """The equation of a pair at its most general types, and the sizes of these; none where there are none."""
-    made = equation_of(left, right, pool.context.inputs, pool.context.degrees)
-    return ("", None) if made is None else (context_totals(made.types), made)
 
 
 def _judged(equation: Equation, pool: Pool) -> tuple[RuleDecl, ...]:
