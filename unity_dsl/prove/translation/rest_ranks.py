@@ -1,9 +1,9 @@
 """The finitely many ranks of rest groups at which a rule is proved, and why they suffice for all ranks.
 
-An operator addresses a dimension by its position from the front (`d` in `[d, f..]`, and all those before the one of
-`dim=1` with it), from the back (`i` in `[b.., i]`), or as part of a rest group. Let R bound these positions. At rank 0 all
-addressed positions lie outside the group; so in a group of R + 1 or more axes at least one is not addressed
-individually. All such axes are always treated alike, hence equivalent to one axis split into factors, a renaming.
+An operator addresses a dimension by its position from the front (`d` in `[d, f..]`; with the one of `dim=1` all before
+it), from the back (`i` in `[b.., i]`), or as part of a rest group. Let R bound these positions. At rank 0 all addressed
+positions lie outside the group; so in a group of R + 1 or more axes at least one is not addressed individually. All
+such axes are always treated alike, hence equivalent to one axis split into factors, a renaming.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Format:
 
     `meaning` makes results of an operator's operands; it raises NoReading, and Contradiction where the operands do not
     fit. `wider` is, for the choice of an operator, a more general one, to be taken in rules in which the choice admits
-    no sizes. `operators` is a file of the declarations that the meanings call beside the shipped ones, and `definitions`
-    one of rules that say what they are in terms of these.
+    no sizes. `operators` is a file of the declarations that the meanings call beside the shipped ones, and
+    `definitions` one of rules that say what they are in terms of these.
     """
 
     name: str

@@ -18,7 +18,7 @@ from .terms import Term, Terms
 class Unfolding:
     """Proved rules `operator(…) => graph of other operators`, one for each form of an operator's calls.
 
-    A call that no definition matches stays. As no definition calls a defined operator on its right side, unfolding ends.
+    A call that no definition matches stays. No definition calls a defined operator on its right side: unfolding ends.
     """
 
     library: Library
