@@ -15,7 +15,7 @@ from tests.rules.audit.readings import library_of_format, reading_of
 from tests.rules.audit.shown import read_table
 from tests.sampling import SAMPLE, of_the_day
 from unity_dsl.index.equations.term_text import condition_text
-from unity_dsl.report.audit_page import USUAL, audit_page, load_audits
+from unity_dsl.report.audit_page import USUAL, audit_page, load_audits, load_coverage
 from unity_dsl.rules.audit.classification import Status, classify, true_rules
 from unity_dsl.rules.audit.formats import FORMATS
 from unity_dsl.rules.audit.reading import chosen_reading
@@ -32,7 +32,7 @@ FILES = {"taso": "TASO", "unity": "Unity"}
 
 
 def test_the_page_is_what_the_results_say(golden: Callable[[Path, str], None]) -> None:
-    golden(ROOT / "docs" / "audit.md", audit_page(load_audits(RESULTS)))
+    golden(ROOT / "docs" / "audit.md", audit_page(load_audits(RESULTS), load_coverage(RESULTS)))
 
 
 def test_the_results_have_the_known_counts() -> None:

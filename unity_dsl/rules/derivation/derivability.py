@@ -79,7 +79,7 @@ class Derivability:
         number = self.count
         self.count += 1
         try:
-            terms = read_rule(rule, self.library, Terms(self.commutative), self.instances)
+            terms = self.read(rule, Terms(self.commutative))
         except Unsupported:
             return number
         if self._holds_both_ways(rule, terms):
@@ -91,6 +91,11 @@ class Derivability:
             else:
                 self.single.add(pattern, (source[0].kind or ("",))[0] in self.commutative)
         return number
+
+    def read(self, rule: RuleDecl, bank: Terms) -> RuleTerms:
+        """The rule as terms of a bank, defined operators unfolded. Raises Unsupported as `read_rule` does."""
+        terms = read_rule(rule, self.library, bank, self.instances)
+        return terms if self.unfolding is None else self.unfolding.unfolded(terms, bank)
 
     def _holds_both_ways(self, rule: RuleDecl, terms: RuleTerms) -> bool:
         """Whether both sides have values at the same places: everywhere, or because the reverse is proved as well."""
@@ -105,11 +110,9 @@ class Derivability:
         """
         bank = Terms(self.commutative)
         try:
-            subject = read_rule(rule, self.library, bank, self.instances)
+            subject = self.read(rule, bank)
         except Unsupported:
             return None
-        if self.unfolding is not None:
-            subject = self.unfolding.unfolded(subject, bank)
         search = _Search(self, subject, bank, bound, frozenset(without))
         if bound.together:
             return search.connect(subject.left, subject.right)
