@@ -18,7 +18,7 @@ from ..derivation.derivability import Bound, Derivability
 from ..derivation.terms import Terms
 from ..derivation.unfolding import Unfolding
 
-BOUND = Bound(expansions=2000, operators=6, together=True)
+BOUND = Bound(expansions=2000, operators=6, together=True, goal_weight=1)
 """Wider than that of the generation: rules of defined operators are unfolded to many operators and reordered."""
 MOST_DIMS = 4
 """The highest rank of inputs at which a rule with groups is looked at."""
