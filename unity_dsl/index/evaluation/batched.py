@@ -50,7 +50,7 @@ class BatchedEvaluation:
 
 
 def batched_evaluation(instance: Instance, library: Library) -> BatchedEvaluation:
-    """The equations of training mode, with the random numbers of `evaluate`. Raises ValueError for an extern operator."""
+    """The equations of training mode, with the default random numbers. Raises ValueError for an extern operator."""
     if instance.extern:
         raise ValueError("an extern operator")
     steps = [(equation.target, _Equation(instance, equation, library).step()) for equation in instance.equations]

@@ -11,7 +11,7 @@ from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ...syntax.span import Source
 from .application import Values
-from .context import Context, context_totals
+from .context import Context, totals_text
 from .equations import Equation, Typing, holds, is_instance, pair_typing
 from .fingerprints import sizes_for
 from .rule_text import rule_of
@@ -24,8 +24,8 @@ NUMBERS = {"c": 1.375, "d": -0.71875}
 
 @dataclass(frozen=True)
 class Counts:
-    """Graphs; those of them that were evaluated, and that have no finite values; classes of equal ones; pairs of a graph
-    and the first of its class, at types that link all that is of one size in the context; candidates.
+    """Graphs; those of them that were evaluated, and that have no finite values; classes of equal ones; pairs of a
+    graph and the first of its class, at types that link all that is of one size in the context; candidates.
     """
 
     terms: int
@@ -53,14 +53,14 @@ def candidates(context: Context, library: Library) -> Enumeration:
     pool.run()
     found: dict[str, RuleDecl] = {}
     pairs = 0
-    wanted = context_totals(context.inputs)
+    wanted = totals_text(context.inputs)
     typing = Typing(context.inputs, context.degrees)
     for left, right in _pairs(pool):
         if not _has_any((*left, *right), context.only):
             continue
         pairs += 1
         typed = pair_typing(left, right, typing)
-        if typed is not None and context_totals(typed.types) == wanted:
+        if typed is not None and totals_text(typed.inputs) == wanted:
             found |= {rule.name: rule for rule in _judged(typed.equation(), pool)}
     counts = Counts(**asdict(pool.counts), pairs=pairs, candidates=len(found))
     return Enumeration(tuple(found.values()), counts)

@@ -273,7 +273,7 @@ def renaming(tensors: Sequence[TensorType], fixed: frozenset[str] = frozenset({"
 
 def _renamed(inputs: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     """In the order and with the letters of the context's key."""
-    first = min(_likely_orders(inputs), key=lambda order: (_totals_text(order), _ordered_text(order)))
+    first = min(_likely_orders(inputs), key=lambda order: (totals_text(order), _ordered_text(order)))
     renamed = renaming(first)
     return tuple(tensor.replaced(renamed) for tensor in first)
 
@@ -297,7 +297,7 @@ def context_key(inputs: Sequence[TensorType]) -> str:
 
 def context_totals(inputs: Sequence[TensorType]) -> str:
     """As `context_key`, for sizes without their structure."""
-    return min(map(_totals_text, _likely_orders(inputs)))
+    return min(map(totals_text, _likely_orders(inputs)))
 
 
 def _plain(inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -317,9 +317,13 @@ def _ordered_text(inputs: Sequence[TensorType]) -> str:
     return " ".join(structure_text(tensor.replaced(renamed)) for tensor in inputs)
 
 
-def _totals_text(inputs: Sequence[TensorType]) -> str:
-    renamed = renaming(inputs)
-    return " ".join(map(structure_text, _plain([tensor.replaced(renamed) for tensor in inputs])))
+def totals_text(inputs: Sequence[TensorType]) -> str:
+    """The same for operands that differ in names of letters, and in where their dimensions are taken apart."""
+    parts = [part for tensor in inputs for part in tensor.parts]
+    alone = [part.letter for part in parts if part.letter is not None]
+    names = dict.fromkeys([*alone, *(name for part in parts for name in part.letters)])
+    renamed = {name: named(f"~{place:02}") for place, name in enumerate(names)}
+    return " ".join(structure_text(tensor.replaced(renamed)) for tensor in _plain(inputs))
 
 
 def _likely_orders(inputs: Sequence[TensorType]) -> Iterator[tuple[TensorType, ...]]:

@@ -106,6 +106,8 @@ class Pool:
         self._weights: dict[int, Array] = {}
         self._bits: dict[tuple[int, tuple[int, ...]], int] = {}
         self._places: dict[Term, int] = {}
+        self._by_size: dict[int, dict[int, list[Term]]] = {}
+        self._by_operator: dict[int, dict[int, list[Term]]] = {}
         self._fitting_known: dict[tuple[int, int, int, bool], list[Term]] = {}
         self.links = TypeLinks(self.context.inputs, self.context.degrees)
         self.full = (1 << len(self.context.inputs)) - 1
@@ -121,6 +123,7 @@ class Pool:
                 tuple(self._size_numbers.setdefault(part.total, len(self._size_numbers)) for part in tensor.parts)
             )
             self.terms[number], self.arrays[number], self.prints[number] = [], [], []
+            self._by_size[number], self._by_operator[number] = {}, {}
             self._inputs_below.append(0)
             self._most_operators.append(-1)
         elif tensor != self.types[number]:
@@ -175,6 +178,9 @@ class Pool:
         self._inputs_below[term.type] |= term.inputs
         self._most_operators[term.type] = max(self._most_operators[term.type], term.size)
         self.terms[term.type].append(term)
+        self._by_size[term.type].setdefault(term.size, []).append(term)
+        for bit in _bits(term.operators):
+            self._by_operator[term.type].setdefault(bit, []).append(term)
         self.arrays[term.type].append(value)
         self.prints[term.type].append(np.stack([prints.keys[0], prints.scales[0]]))
 
@@ -214,13 +220,17 @@ class Pool:
         letters = _letter_places(signature)
         found: list[tuple[tuple[int, ...], dict[str, int]]] = [((), {})]
         for kinds, places in zip(fitting, letters, strict=True):
-            grown = []
-            for chosen, sizes in found:
-                for number in kinds:
-                    own = self._sizes[number]
-                    if all(sizes.get(letter, own[place]) == own[place] for letter, place in places):
-                        grown.append(((*chosen, number), sizes | {letter: own[place] for letter, place in places}))
-            found = grown
+            known = [(letter, place) for letter, place in places if letter in found[0][1]] if found else []
+            by_sizes: dict[tuple[int, ...], list[tuple[int, dict[str, int]]]] = {}
+            for number in kinds:
+                own = {letter: self._sizes[number][place] for letter, place in places}
+                if all(own[letter] == self._sizes[number][place] for letter, place in places):
+                    by_sizes.setdefault(tuple(own[letter] for letter, _ in known), []).append((number, own))
+            found = [
+                ((*chosen, number), sizes | own)
+                for chosen, sizes in found
+                for number, own in by_sizes.get(tuple(sizes[letter] for letter, _ in known), ())
+            ]
         yield from (chosen for chosen, _ in found)
 
     def _may_suffice(self, types: tuple[int, ...], size: int, last: bool) -> bool:
@@ -254,10 +264,14 @@ class Pool:
         """Terms of a type with which the operators are fewer than `size`; one fewer where they are the `whole`."""
         key = kind, operators, size, whole
         if key not in self._fitting_known:
-            counts = ((term, (operators | term.operators).bit_count()) for term in self.terms[kind])
-            self._fitting_known[key] = [
-                term for term, count in counts if (count == size - 1 if whole else count < size)
-            ]
+            new = size - 1 - operators.bit_count()
+            by_size, by_operator = self._by_size[kind], self._by_operator[kind]
+            apart = by_size.get(new, []) if whole else [term for own in range(new + 1) for term in by_size.get(own, [])]
+            sharing = {term: None for bit in _bits(operators) for term in by_operator.get(bit, [])}
+            counts = ((term, (term.operators & ~operators).bit_count()) for term in sharing)
+            found = [term for term in apart if not term.operators & operators]
+            found += [term for term, count in counts if (count == new if whole else count <= new)]
+            self._fitting_known[key] = found
         return self._fitting_known[key]
 
     def _evaluated(self, choices: Sequence[_Choice], last: bool) -> Iterator[_Batch]:
@@ -402,6 +416,13 @@ class Matchable:
 def is_wider(term: Term, other: Term) -> bool:
     """Whether a term reads what another reads, and more."""
     return other.inputs & ~term.inputs == 0 != term.inputs ^ other.inputs
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """The bits of a set, each as a mask."""
+    while mask:
+        yield mask & -mask
+        mask &= mask - 1
 
 
 def _fits(tensor: TensorType, declared: TensorType) -> bool:

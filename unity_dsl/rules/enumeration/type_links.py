@@ -8,7 +8,7 @@ general context, or nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .application import Application
@@ -149,30 +149,33 @@ class TypeLinks:
     def _made(self, application: Application) -> _Links:
         values = {name: self._letters(value) for name, value in application.letters}
         slots: dict[tuple[str, str], list[_Slot]] = {}
-        of_letter: dict[str, _Slot] = {}
-        for operand, (tensor, declared) in enumerate(
-            zip(application.operands, application.signature.operands, strict=True)
-        ):
-            for place, (given, part) in enumerate(zip(tensor.parts, declared.parts, strict=True)):
+        anywhere: dict[str, _Slot] = {}
+        declared = application.signature.operands
+        for operand, (tensor, signature) in enumerate(zip(application.operands, declared, strict=True)):
+            for place, (given, part) in enumerate(zip(tensor.parts, signature.parts, strict=True)):
                 own = self._letters(given)
                 for letter in own:
-                    of_letter.setdefault(letter, (operand, place, letter))
-                for name in letters_of(part.total):
-                    for letter in values.get(name, ()):
-                        if letter in own:
-                            slots.setdefault((name, letter), []).append((operand, place, letter))
+                    anywhere.setdefault(letter, (operand, place, letter))
+                for name, letter in _bound(part, values):
+                    if letter in own:
+                        slots.setdefault((name, letter), []).append((operand, place, letter))
         pairs = [(found[0], other) for found in slots.values() for other in found[1:]]
         results = []
-        for declared in application.signature.types:
+        for result in application.signature.types:
             parts = []
-            for part in declared.parts:
+            for part in result.parts:
                 chosen: dict[str, _Slot] = {}
-                for name, letter in (
-                    (name, letter) for name in letters_of(part.total) for letter in values.get(name, ())
-                ):
-                    slot = slots[name, letter][0] if (name, letter) in slots else of_letter.get(letter)
+                for name, letter in _bound(part, values):
+                    slot = slots[name, letter][0] if (name, letter) in slots else anywhere.get(letter)
                     if slot is not None and chosen.setdefault(letter, slot) != slot:
                         pairs.append((chosen[letter], slot))
                 parts.append(tuple(sorted(chosen.items())))
             results.append(tuple(parts))
         return _Links(tuple(pairs), tuple(results))
+
+
+def _bound(declared: Dim, values: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+    """The letters of a declared dimension, each with the letters of what it is in the context."""
+    for name in letters_of(declared.total):
+        for letter in values.get(name, ()):
+            yield name, letter
