@@ -38,4 +38,4 @@ def test_rows_bounds_reasons_and_examples_are_told() -> None:
 
 def test_nothing_is_said_of_what_is_not_there() -> None:
     text = coverage_section({**RESULTS, "operators they lack": {}, "examples": []})
-    assert "behind each" not in text and "do not follow" not in text
+    assert "behind each" not in text and "```text" not in text

@@ -23,7 +23,9 @@ DEFINITIONS = (
 )
 CONVERSE = (
     "Shipped rules derived from the true rules of a file, or of both. The rules of the files have fixed ranks: a "
-    "shipped rule for any rank counts if it follows at one rank of up to four dimensions."
+    "shipped rule for any rank counts if it follows at one rank of up to four dimensions. Products are `matmul` "
+    "in TASO's file and those of the first replicas in Unity's, so that rules on `linear` do not follow from "
+    "either, nor do rules of any degree from those of degree 2."
 )
 OPERATORS = "Of these operators neither file has a true rule; behind each, the number of shipped rules with it: {}."
 EXAMPLES = {
