@@ -62,12 +62,12 @@ def operators(rule: RuleDecl) -> int:
 
 
 def _lifted(rule: RuleDecl, answer: Proved, library: Library) -> tuple[RuleDecl, Proved]:
-    """The first lifted form that is proved, with its proof; the rule itself where none is."""
+    """The rule with as many groups as are proved, one after the other, with its proof."""
     for form in lifted_forms(rule, library):
         lifted = canonical_rule(form, library)
         found = prove_one(lifted, library).answer if _holds(lifted, library) else None
         if isinstance(found, Proved) and len(found.assumed) <= len(answer.assumed):
-            return lifted, found
+            return _lifted(lifted, found, library)
     return rule, answer
 
 

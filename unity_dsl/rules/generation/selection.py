@@ -16,8 +16,10 @@ from ...index.library import Library
 from ...syntax.parse_rules import RuleDecl
 from ...syntax.rule_names import names_in
 from ..derivation.derivability import DEFAULT, Bound, Derivability
-from .canonical_rule import canonical_rule, rule_digest
+from .canonical_rule import rule_digest
 from .examination import Examined, operators
+from .reading_order import disorder, in_reading_order
+from .rule_text import rule_text
 
 BATCH = 32
 """Candidates that are proved at the same time."""
@@ -82,9 +84,14 @@ class Selection:
         for theme, rules in candidates.items():
             for rule in rules:
                 self._count("candidates")
-                distinct.setdefault(rule_digest(rule, self.library), (theme, canonical_rule(rule, self.library)))
+                ordered = in_reading_order(rule, self.commutative, self.library)
+                distinct.setdefault(rule_digest(ordered, self.library), (theme, ordered))
         self.counts["distinct"] = len(distinct)
-        return [one for _, one in sorted(distinct.items(), key=lambda entry: (_order(entry[1][1]), entry[0]))]
+        return sorted(distinct.values(), key=lambda one: self._order(one[1]))
+
+    def _order(self, rule: RuleDecl) -> tuple[tuple[int, ...], tuple[int, int], str]:
+        """Generality, then what reads best, then the text."""
+        return _generality(rule), disorder(rule, self.commutative), rule_text(replace(rule, name=""))
 
     def _forward(self, ordered: Sequence[tuple[str, RuleDecl]], derivability: Derivability) -> list[Kept | None]:
         """Every rule that is not derived when it is its turn, by its number; None for others that are used.
@@ -146,7 +153,7 @@ class Selection:
         """
         numbers = [number for number, one in enumerate(kept) if one is not None]
         self.counts["kept"] = len(numbers)
-        numbers.sort(key=lambda number: _order(_rule(kept[number])), reverse=True)
+        numbers.sort(key=lambda number: self._order(_rule(kept[number])), reverse=True)
         dropped: set[int] = {number for number in range(len(kept)) if kept[number] is None and number >= known}
         for done, number in enumerate(numbers):
             self.progress("minimised", done, len(numbers))
@@ -166,7 +173,7 @@ def _rule(kept: Kept | None) -> RuleDecl:
     return kept.rule
 
 
-def _order(rule: RuleDecl) -> tuple[int, int, int, int, int]:
+def _generality(rule: RuleDecl) -> tuple[int, ...]:
     """Few operators first, then few outputs, then many sizes and inputs, and the smaller side on the right."""
     sizes = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)}
     return operators(rule), len(rule.left), -len(sizes), -len(rule.inputs), operators(replace(rule, left=()))
