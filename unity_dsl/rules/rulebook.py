@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from math import isnan
-from multiprocessing import get_context
 from time import perf_counter
 
 from ..index.equations.term_text import condition_text
@@ -19,6 +18,7 @@ from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_rules import RuleDecl
 from ..syntax.span import Source
 from .certificate import Certificate, certified
+from .process_map import process_map
 from .wellformed import load_rules
 
 MAX_TEXT = 200
@@ -74,25 +74,11 @@ def answers_by(
     if processes < 2 or len(rules) < 2:
         yield from answers(rules, library, progress)
         return
-    # Forked processes inherit the rules; only positions and answers are sent.
-    with ProcessPoolExecutor(processes, get_context("fork"), _task.append, ((library, rules),)) as pool:
-        try:
-            found = pool.map(_answer_number, range(len(rules)), chunksize=max(1, min(8, len(rules) // processes)))
-            for done, (rule, answer) in enumerate(zip(rules, found, strict=True)):
-                if progress is not None:
-                    progress(done, len(rules), rule, False)
-                yield Verdict(rule, answer, tuple(map(condition_text, rule.conditions)))
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-_task: list[tuple[Library, Sequence[RuleDecl]]] = []
-"""The rules of a worker process, inherited by fork."""
-
-
-def _answer_number(number: int) -> Answer:
-    library, rules = _task[0]
-    return prove_one(rules[number], library).answer
+    with closing(process_map(lambda rule: prove_one(rule, library).answer, rules, processes)) as found:
+        for done, (rule, answer) in enumerate(zip(rules, found, strict=True)):
+            if progress is not None:
+                progress(done, len(rules), rule, False)
+            yield Verdict(rule, answer, tuple(map(condition_text, rule.conditions)))
 
 
 def prove_one(rule: RuleDecl, library: Library) -> Verdict:

@@ -5,11 +5,10 @@ Claims that the prover could not prove are stored as refused, so that no compila
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from multiprocessing import get_context
 
 from ..graph.model_graph import build_model
 from ..index.axes.axis_windows import windowed
@@ -21,6 +20,7 @@ from ..resources import folder
 from ..syntax.parse_model import parse_model
 from ..syntax.read import read_source
 from .fusing import fused
+from .process_map import process_map
 from .sharding_table import claims_of, instances, roles_of
 from .sharding_theorems import Claim, ShardingTheorems
 from .shipped_fusions import shipped_fusions
@@ -102,23 +102,7 @@ def keep(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int
 
 def attempts(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int) -> Iterator[Attempt]:
     """Each claim proved now, in order, by `processes` processes."""
-    asked = list(asked)
-    if processes == 1 or len(asked) < 2:
-        yield from (_attempt(theorems, one) for one in asked)
-        return
-    # Forked processes inherit the claims; only positions and answers are sent.
-    context, task = get_context("fork"), (theorems, asked)
-    with ProcessPoolExecutor(processes, context, _task.append, (task,)) as pool:
-        yield from pool.map(_attempt_number, range(len(asked)))
-
-
-_task: list[tuple[ShardingTheorems, Sequence[AskedClaim]]] = []
-"""The claims and theorems of a worker process, inherited by fork."""
-
-
-def _attempt_number(number: int) -> Attempt:
-    theorems, asked = _task[0]
-    return _attempt(theorems, asked[number])
+    yield from process_map(partial(_attempt, theorems), list(asked), processes)
 
 
 def _attempt(theorems: ShardingTheorems, one: AskedClaim) -> Attempt:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from multiprocessing import get_context
 
 from ...index.library import Library
 from ...prove.answer import Proved, Refuted
@@ -19,6 +17,7 @@ from ...prove.refutation.numeric_run import Difference
 from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import RuleDecl, parse_rules
 from ...syntax.span import Source
+from ..process_map import process_map
 from ..rulebook import Verdict, answers, difference_text, reason_text
 from ..wellformed import check_rule
 from .file_rules import FileRule, RuleFile
@@ -170,9 +169,8 @@ def findings(
     for one in prepared:
         if isinstance(one, Translated):
             first.setdefault(one.claim, one)
-    answered = _answered(first, reading, processes)
     known: dict[str, Finding] = {}
-    try:
+    with closing(process_map(lambda one: _judged(one, library), list(first.values()), processes)) as answered:
         for number, (rule, one) in enumerate(zip(file.rules, prepared, strict=True)):
             if tell is not None:
                 tell(number)
@@ -182,37 +180,3 @@ def findings(
             if one.claim not in known:
                 known[one.claim] = next(answered)
             yield _named(known[one.claim], rule, one)
-    finally:
-        answered.close()
-
-
-def _answered(translated: Mapping[str, Translated], reading: Reading, processes: int) -> Generator[Finding, None, None]:
-    """The findings for these rules, in order."""
-    if processes == 1 or len(translated) < 2:
-        library = reading.library()
-        yield from (_judged(one, library) for one in translated.values())
-        return
-    # Forked processes inherit the rules; only their claims and findings are sent.
-    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (translated, reading))
-    try:
-        tasks: list[Future[Finding]] = [pool.submit(_judged_by_claim, claim) for claim in translated]
-        for task in tasks:
-            yield task.result()
-    finally:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-_work: list[tuple[Mapping[str, Translated], Library]] = []
-"""The rules of a worker process, and the declarations that they call."""
-
-
-def _begin(translated: Mapping[str, Translated], reading: Reading) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
-    _work.append((translated, reading.library()))
-
-
-def _judged_by_claim(claim: str) -> Finding:
-    translated, library = _work[0]
-    return _judged(translated[claim], library)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from ..derivation.derivability import DEFAULT, Bound
 from ..enumeration.candidates import candidates
 from ..enumeration.context import Context, contexts
 from ..enumeration.signature_table import SignatureTable
+from ..process_map import process_map
 from ..wellformed import read_rules
 from .library_files import ThemeFile, is_generated, theme_files
 from .proof_cache import Examiner, make_folder, write_file
@@ -104,22 +104,18 @@ class Generator:
         paths = list(map(self._path, asked))
         known = {place: made for place, path in enumerate(paths) if path and (made := _read(path)) is not None}
         missing = [place for place in range(len(asked)) if place not in known]
-        fresh = self._fresh([asked[place] for place in missing])
-        for place, path in enumerate(paths):
-            self.progress("enumerated", place, len(asked))
-            if place not in known:
-                known[place] = next(fresh)
-                if path is not None:
-                    write_file(path, _text(asked[place], known[place]))
-            yield known.pop(place)
+        with closing(process_map(self._enumerate, [asked[place] for place in missing], self.processes)) as fresh:
+            for place, path in enumerate(paths):
+                self.progress("enumerated", place, len(asked))
+                if place not in known:
+                    known[place] = next(fresh)
+                    if path is not None:
+                        write_file(path, _text(asked[place], known[place]))
+                yield known.pop(place)
 
-    def _fresh(self, asked: Sequence[Context]) -> Iterator[Enumerated]:
-        if self.processes < 2 or len(asked) < 2:
-            yield from (_enumerate(context, self.library) for context in asked)
-            return
-        task = (self.library, asked)
-        with ProcessPoolExecutor(self.processes, get_context("fork"), _task.append, (task,)) as pool:
-            yield from pool.map(_enumerate_number, range(len(asked)))
+    def _enumerate(self, context: Context) -> Enumerated:
+        found = candidates(context, self.library)
+        return Enumerated(tuple(found.candidates), asdict(found.counts))
 
     def _path(self, context: Context) -> Path | None:
         if self.folder is None:
@@ -166,20 +162,6 @@ class Generator:
             tuple(selection.open),
             tuple(selection.seconds),
         )
-
-
-_task: list[tuple[Library, Sequence[Context]]] = []
-"""The contexts of a worker process, inherited by fork."""
-
-
-def _enumerate_number(number: int) -> Enumerated:
-    library, asked = _task[0]
-    return _enumerate(asked[number], library)
-
-
-def _enumerate(context: Context, library: Library) -> Enumerated:
-    found = candidates(context, library)
-    return Enumerated(tuple(found.candidates), asdict(found.counts))
 
 
 # ---------------------------------------------------------------------------------------------- files

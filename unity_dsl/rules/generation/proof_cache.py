@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha256
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from ...syntax.diagnostic import InputError, fail
 from ...syntax.parse_rules import RuleDecl, parse_rules
 from ...syntax.span import Source
 from ..certificate import called_names, reached_hashes
+from ..process_map import process_map
 from .canonical_rule import rule_digest
 from .examination import Examined, examine
 from .rule_text import rule_text
@@ -45,37 +45,23 @@ class Examiner:
         keys = [self._key(rule) for rule in rules]
         asked = {key: rule for key, rule in zip(keys, rules, strict=True) if key not in self.known}
         # As they are read back, so that nothing depends on whether the folder had them.
-        found = (_from_json(_to_json(one)) for one in self._examine(list(asked.values())))
-        made = dict(zip(asked, found, strict=True))
+        with closing(process_map(self._examine, list(asked.values()), self.processes)) as examined:
+            found = (_from_json(_to_json(one)) for one in examined)
+            made = dict(zip(asked, found, strict=True))
         self.fresh += len(made)
         self.known |= made
         if made and self.folder is not None:
             _write(self.folder, made)
         return [self.known[key] for key in keys]
 
-    def _examine(self, rules: Sequence[RuleDecl]) -> Iterator[Examined]:
-        if self.processes < 2 or len(rules) < 2:
-            yield from (examine(rule, self.library, conditions=self.conditions) for rule in rules)
-            return
-        # Forked processes inherit the rules; only positions and outcomes are sent.
-        task = (self.library, rules, self.conditions)
-        with ProcessPoolExecutor(self.processes, get_context("fork"), _task.append, (task,)) as pool:
-            yield from pool.map(_examine_number, range(len(rules)))
+    def _examine(self, rule: RuleDecl) -> Examined:
+        return examine(rule, self.library, conditions=self.conditions)
 
     def _key(self, rule: RuleDecl) -> str:
         """A hash of everything that the outcome depends on."""
         reached = sorted(reached_hashes(called_names(rule), self.library).items())
         parts = [rule_digest(rule, self.library), reached, PROVER, solver_version(), self.conditions]
         return sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-
-_task: list[tuple[Library, Sequence[RuleDecl], bool]] = []
-"""The rules of a worker process, inherited by fork."""
-
-
-def _examine_number(number: int) -> Examined:
-    library, rules, conditions = _task[0]
-    return examine(rules[number], library, conditions=conditions)
 
 
 # ---------------------------------------------------------------------------------------------- files

@@ -1,0 +1,114 @@
+"""A function over a sequence by several processes: results in order, and no process left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from multiprocessing import active_children
+
+import pytest
+
+from unity_dsl.rules.process_map import process_map
+
+PROGRAM = """
+import os, signal, sys, time
+from unity_dsl.rules.process_map import process_map
+
+def compute(seconds):
+    os.write(1, f"computing {seconds}\\n".encode())  # a line in one write
+    time.sleep(seconds)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background inherits that it is ignored
+try:
+    list(process_map(compute, [0, 600, 601, 602], 2))
+except KeyboardInterrupt:
+    sys.exit("interrupted")
+"""
+"""Its processes share its output: a reader comes to the end of it when all of them have ended."""
+
+
+@pytest.fixture
+def begun() -> Iterator[subprocess.Popen[str]]:
+    """The program, when both of its processes compute what takes ten minutes."""
+    begun = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert begun.stdout is not None
+        told = {begun.stdout.readline() for _ in range(3)}
+        assert told == {"computing 0\n", "computing 600\n", "computing 601\n"}
+        yield begun
+    finally:
+        begun.kill()
+
+
+def test_results_come_in_order_from_other_processes() -> None:
+    def compute(item: int) -> tuple[int, int]:
+        time.sleep(0.3 if item == 0 else 0.0)
+        return item * item, os.getpid()
+
+    found = list(process_map(compute, range(6), 3))
+    assert [square for square, _ in found] == [0, 1, 4, 9, 16, 25]
+    assert os.getpid() not in {process for _, process in found}
+
+
+@pytest.mark.parametrize(("items", "processes"), [(range(3), 1), (range(1), 2), (range(0), 2)])
+def test_one_process_or_one_item_forks_none(items: range, processes: int) -> None:
+    assert list(process_map(lambda item: (item, os.getpid()), items, processes)) == [
+        (item, os.getpid()) for item in items
+    ]
+
+
+def test_what_the_function_raises_comes_in_its_place() -> None:
+    def compute(item: int) -> float:
+        return 1 / (item - 2)
+
+    found = process_map(compute, range(4), 2)
+    assert [next(found), next(found)] == [-0.5, -1.0]
+    with pytest.raises(ZeroDivisionError):
+        next(found)
+    assert not active_children()
+
+
+def test_a_process_that_dies_is_told() -> None:
+    def compute(item: int) -> None:
+        if item == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(BrokenProcessPool):
+        list(process_map(compute, range(3), 2))
+    assert not active_children()
+
+
+def test_a_map_inside_a_forked_process() -> None:
+    def compute(item: int) -> list[int]:
+        return list(process_map(lambda other: 10 * item + other, range(2), 2))
+
+    assert list(process_map(compute, range(2), 2)) == [[0, 1], [10, 11]]
+
+
+def test_closing_ends_what_is_being_computed() -> None:
+    with closing(process_map(time.sleep, [0, 600, 600], 2)) as found:
+        next(found)
+        assert len(active_children()) == 2
+    assert not active_children()
+
+
+def test_processes_end_with_a_killed_parent(begun: subprocess.Popen[str]) -> None:
+    begun.kill()
+    _, told = begun.communicate(timeout=60)
+    assert begun.returncode == -signal.SIGKILL and not told
+
+
+def test_an_interruption_ends_all_and_shows_no_traceback(begun: subprocess.Popen[str]) -> None:
+    os.killpg(begun.pid, signal.SIGINT)
+    _, told = begun.communicate(timeout=60)
+    assert begun.returncode == 1 and told == "interrupted\n"
