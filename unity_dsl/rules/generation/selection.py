@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from ...index.library import Library
-from ...syntax.parse_rules import RuleDecl
+from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ...syntax.rule_names import names_in
 from ..derivation.derivability import DEFAULT, Bound, Derivability
 from .canonical_rule import rule_digest
@@ -174,9 +174,23 @@ def _rule(kept: Kept | None) -> RuleDecl:
 
 
 def _generality(rule: RuleDecl) -> tuple[int, ...]:
-    """Few operators first, then few outputs, then many sizes and inputs, and the smaller side on the right."""
+    """Few operators on the larger side first, then few on both and few outputs, then many sizes and inputs, then flat
+    sides, and the smaller one on the right.
+    """
+    sides = [operators(replace(rule, left=side, right=())) for side in (rule.left, rule.right)]
     sizes = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)}
-    return operators(rule), len(rule.left), -len(sizes), -len(rule.inputs), operators(replace(rule, left=()))
+    depth = sum(map(_depth, (*rule.left, *rule.right)))
+    return max(sides), sum(sides), len(rule.left), -len(sizes), -len(rule.inputs), depth, sides[1]
+
+
+def _depth(expr: GraphExpr) -> int:
+    """The most operators one inside the other."""
+    match expr:
+        case GraphCall(arguments=arguments):
+            return 1 + max(map(_depth, arguments), default=0)
+        case GraphView(operand):
+            return 1 + _depth(operand)
+    return 0
 
 
 def renamed(kept: Iterable[Kept], names: Iterable[str]) -> Iterator[Kept]:
