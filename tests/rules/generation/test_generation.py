@@ -18,7 +18,6 @@ from unity_dsl.rules.generation.examination import examine
 from unity_dsl.rules.generation.library_files import write_library
 from unity_dsl.rules.generation.pipeline import Generation, Generator
 from unity_dsl.rules.generation.proof_cache import Examiner
-from unity_dsl.rules.generation.rule_names import rule_names, telling_name
 from unity_dsl.rules.generation.rule_text import rule_text, rules_text
 from unity_dsl.rules.generation.selection import Selection
 from unity_dsl.rules.wellformed import load_rules
@@ -51,7 +50,7 @@ def rule(text: str) -> RuleDecl:
     return found
 
 
-# ---------------------------------------------------------------------------------------------- texts and names
+# ---------------------------------------------------------------------------------------------- texts
 
 
 def test_a_rule_as_text_is_the_same_rule() -> None:
@@ -77,40 +76,6 @@ def test_renamed_rules_are_one_rule() -> None:
     )
     assert rule_digest(first, library()) == rule_digest(second, library())
     assert rule_digest(first, library()) != rule_digest(other, library())
-
-
-@pytest.mark.parametrize(
-    ("inputs", "law", "name"),
-    [
-        ("x: [m, k], y: [k, n], z: [n, l]", "matmul(matmul(x, y), z) => matmul(x, matmul(y, z))",
-         "matmul_of_matmul_regrouped"),
-        ("x: [m, n]", "relu(x[m, n] -> [n, m]) => relu(x)[m, n] -> [n, m]", "relu_of_transpose_exchanged"),
-        ("x: [m, n]", "(x[m, n] -> [n, m])[n, m] -> [m, n] => x", "transpose_of_transpose_undone"),
-        ("x: [m, n], y: [m, n]", "relu(concat(x, y; dim=0)) => concat(relu(x), relu(y); dim=0)",
-         "relu_of_concat_distributed"),
-        ("x: [m, n]", "relu(relu(x)) => relu(x)", "relu_of_relu_into_relu"),
-        ("x: [m, k], w: [n, k]", "linear(x, w) => matmul(x, w[n, k] -> [k, n])", "linear_as_matmul_of_transpose"),
-        ("x: [h * k, n]", "relu(x[(h k), n] -> [h, k, n]) => relu(x)[(h k), n] -> [h, k, n]",
-         "relu_of_split_exchanged"),
-        ("x: [m, n]", "reduce_sum(relu(relu(x))[m, n] -> [m]) => reduce_sum(relu(x)[m, n] -> [m])",
-         "reduce_sum_of_relu_of_relu_into_reduce_sum_of_relu"),
-    ],
-)  # fmt: skip
-def test_a_name_tells_operators_and_the_kind_of_law(inputs: str, law: str, name: str) -> None:
-    assert telling_name(canonical_rule(rule(f"rule law({inputs})\n  {law}\n"), library())) == name
-
-
-def test_names_that_collide_have_a_hash_whatever_the_order() -> None:
-    both = rules(
-        "rule a(x: [m, n], y: [m, k])\n  slice(concat(x, y; dim=1); dim=1, start=0, stop=n) => x\n\n"
-        "rule b(x: [m, n], y: [m, k])\n  slice(concat(x, y; dim=1); dim=1, start=n, stop=n + k) => y\n\n"
-        "rule c(x: [m, n])\n  relu(relu(x)) => relu(x)\n"
-    )
-    names = rule_names(both, (), library())
-    assert len(set(names)) == 3 and names[2] == "relu_of_relu_into_relu"
-    assert all(name.startswith("slice_of_concat_undone_") for name in names[:2])
-    assert rule_names(both[::-1], (), library()) == names[::-1]
-    assert rule_names(both[2:], {"relu_of_relu_into_relu"}, library())[0].startswith("relu_of_relu_into_relu_")
 
 
 # ---------------------------------------------------------------------------------------------- one candidate

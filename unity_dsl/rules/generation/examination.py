@@ -14,9 +14,10 @@ from ...syntax.parse_rules import RuleDecl
 from ...syntax.rule_names import subgraphs
 from ..rulebook import prove_one
 from .canonical_rule import canonical_rule
+from .fitting_sizes import fitting
 from .lifting import lifted_forms
 
-MOST_OPERATORS = 4
+MOST_OPERATORS = 6
 """Operators of both sides together of a candidate for which a condition is looked for."""
 
 
@@ -34,23 +35,23 @@ class Examined:
 
 
 def examine(rule: RuleDecl, library: Library, *, conditions: bool = True) -> Examined:
-    """Proves a candidate, under a condition if need be, and then in its most general form that is proved.
+    """Proves a candidate where its windows fit, under a condition if need be, in its most general form that is proved.
 
     The rule of the outcome is canonical, and its obligations are those of its own text.
     """
     begun = process_time()
-    rule = canonical_rule(rule, library)
+    rule = canonical_rule(fitting(rule, library), library)
     answer = prove_one(rule, library).answer
-    status = "proved"
     if isinstance(answer, Refuted) and conditions and operators(rule) <= MOST_OPERATORS:
         found = find_condition(rule, library)
         if found is not None and not found.others:
-            rule, status = canonical_rule(found.rule, library), "proved_with_conditions"
+            rule = canonical_rule(found.rule, library)
             answer = prove_one(rule, library).answer
     if not isinstance(answer, Proved):
         status = "refuted" if isinstance(answer, Refuted) else "not_proved"
         return Examined(None, status, seconds=process_time() - begun)
     rule, answer = _lifted(rule, answer, library)
+    status = "proved_with_conditions" if rule.conditions else "proved"
     met = tuple((one.name, one.statement) for one in answer.obligations)
     return Examined(rule, status, met, process_time() - begun)
 

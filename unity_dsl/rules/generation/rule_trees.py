@@ -111,6 +111,8 @@ def _axes_word(source: Pattern, target: Pattern) -> str:
 
 def _view_word(source: Pattern, target: Pattern) -> str:
     """`transpose`, or with axes by number: `transpose_01` exchanges two, `merge_01` makes them one, `split_0` cuts."""
+    if any(isinstance(name, int) for names in (*source, *target) for name in names):
+        return "reshape"
     places = {name: place for place, names in enumerate(source) for name in names}
     split = [str(place) for place, names in enumerate(source) if len(names) > 1]
     merged = ["".join(str(places[name]) for name in names) for names in target if len(names) > 1]

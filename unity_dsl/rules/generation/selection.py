@@ -18,6 +18,7 @@ from ...syntax.rule_names import names_in
 from ..derivation.derivability import DEFAULT, Bound, Derivability
 from .canonical_rule import rule_digest
 from .examination import Examined, operators
+from .fitting_sizes import fitting
 from .reading_order import disorder, in_reading_order
 from .rule_text import rule_text
 
@@ -84,7 +85,7 @@ class Selection:
         for theme, rules in candidates.items():
             for rule in rules:
                 self._count("candidates")
-                ordered = in_reading_order(rule, self.commutative, self.library)
+                ordered = in_reading_order(fitting(rule, self.library), self.commutative, self.library)
                 distinct.setdefault(rule_digest(ordered, self.library), (theme, ordered))
         self.counts["distinct"] = len(distinct)
         return sorted(distinct.values(), key=lambda one: self._order(one[1]))
