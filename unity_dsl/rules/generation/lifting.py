@@ -21,27 +21,25 @@ from ..rule_shapes import Shapes, shapes_of
 
 GROUPS = ("b", "a", *(f"b{number}" for number in range(1, 64)))
 MOST_GROUPS = 2
+MOST_MATRICES = 3
+"""Inputs of rank 2 of which some alone are given a group."""
 
 
 def lifted_forms(rule: RuleDecl, library: Library) -> Iterator[RuleDecl]:
-    """Forms of a rule with one group more: in place of sizes that stand nowhere else, side by side; in front of all
-    inputs; in front of the last dimension of some.
+    """Forms of a rule with one group more: in place of sizes that stand nowhere else, side by side, the widest first;
+    in front of the last dimension of inputs; in front of all inputs.
 
-    The widest group comes first. A dimension that is addressed by its number is called -1 where it is the last one.
+    A dimension that is addressed by its number is called -1 where it is the last one.
     """
     if any(isinstance(expr, GraphView) for expr in subgraphs((*rule.left, *rule.right))):
         return
     known = _groups(rule)
     if len(known) == MOST_GROUPS:
         return
-    last, addressed = _counted_from_the_end(rule, library)
-    forms = dict.fromkeys((last, rule))
-    places: list[tuple[Place, ...]] = [_places_of(run, rule) for run in _runs(rule, addressed)]
+    form, addressed = _counted_from_the_end(rule, library)
+    yield from (_with_group(form, _places_of(run, rule)) for run in _runs(rule, addressed))
     if not known:
-        places += [_front(rule), *_inner(rule)]
-    for where in places:
-        for form in forms:
-            yield _with_group(form, where)
+        yield from (_with_group(form, places) for places in (*_inner(rule), _front(rule)))
 
 
 Place: TypeAlias = "tuple[int, int] | None"
@@ -67,9 +65,9 @@ def _front(rule: RuleDecl) -> tuple[Place, ...]:
 
 
 def _inner(rule: RuleDecl) -> Iterator[tuple[Place, ...]]:
-    """In front of the last dimension of inputs of rank 2: of all of them, then of fewer."""
+    """In front of the last dimension of inputs of rank 2: of all of them, then, of up to three, of fewer."""
     matrices = [place for place, tensor in enumerate(rule.inputs) if len(tensor.dims) == 2]
-    for count in range(len(matrices), 0, -1):
+    for count in range(len(matrices), 0 if len(matrices) <= MOST_MATRICES else len(matrices) - 1, -1):
         for chosen in combinations(matrices, count):
             yield tuple((1, 1) if place in chosen else None for place in range(len(rule.inputs)))
 

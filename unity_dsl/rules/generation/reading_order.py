@@ -24,6 +24,7 @@ def in_reading_order(rule: RuleDecl, commutative: Collection[str], library: Libr
     `y * z + x * y => y * (x + z)` becomes `x * y + x * z => x * (y + z)`. Rules that become one by exchanging operands
     have one reading order.
     """
+    rule = canonical_rule(rule, library)  # without local names
     calls = [
         expr
         for expr in subgraphs((*rule.left, *rule.right))
