@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ...index.library import Library
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ...syntax.rule_names import names_in
-from ..derivation.derivability import DEFAULT, Bound, Derivability
+from ..derivation.derivability import Bound, Derivability
 from .canonical_rule import rule_digest
 from .examination import Examined, operators
 from .fitting_sizes import fitting
@@ -24,6 +24,9 @@ from .rule_text import rule_text
 
 BATCH = 32
 """Candidates that are proved at the same time."""
+
+LIBRARY_BOUND = Bound(expansions=96, operators=2)
+"""The bound within which no rule of a library is derived from the others."""
 
 Examine = Callable[[Sequence[RuleDecl]], Iterable[Examined]]
 """Examines rules, in their order."""
@@ -52,7 +55,7 @@ class Selection:
     commutative: frozenset[str]
     examine: Examine
     progress: Progress
-    bound: Bound = DEFAULT
+    bound: Bound = LIBRARY_BOUND
     counts: dict[str, int] = field(default_factory=dict)
     refuted: list[RuleDecl] = field(default_factory=list)
     open: list[RuleDecl] = field(default_factory=list)
