@@ -123,17 +123,19 @@ def test_a_wrong_candidate_is_kept_under_the_condition_that_is_found() -> None:
     [
         ("x: [n, i, h, w]", "relu(max_pool2d(x; size=3, stride=2)) => max_pool2d(relu(x); size=3, stride=2)",
          ["k >= 3", "h >= 3"]),
+        ("x: [n, i, 2 * h + r - 2, w + s - 1], k: [o, i, r, s], l: [o, i, r, s]",
+         "conv2d(x, k + l; stride=2) => conv2d(x, k; stride=2) + conv2d(x, l; stride=2)", ["k >= j", "h >= l"]),
         ("x: [n, i, h, w], k: [o, i, r, s]", "conv2d(scale(x; factor=c), k) => scale(conv2d(x, k); factor=c)",
-         ["h >= l", "k >= j"]),
+         ["k >= j", "h >= l"]),
         ("x: [n, i, h, w + 1]", "scale(avg_pool2d(x; size=2, stride=1); factor=c) => "
-         "avg_pool2d(scale(x; factor=c); size=2, stride=1)", ["k >= 2"]),
-        ("x: [n, i, h + 1, w + 2], k: [o, i, 2, 2]", "relu(relu(conv2d(x, k))) => relu(conv2d(x, k))", []),
+         "avg_pool2d(scale(x; factor=c); size=2, stride=1)", ["k >= 2", "h >= 2"]),
+        ("x: [n, i, h, w], k: [o, i, 1, 1]", "relu(relu(conv2d(x, k))) => relu(conv2d(x, k))", []),
     ],
 )  # fmt: skip
 def test_a_rule_with_windows_is_kept_where_they_fit(inputs: str, law: str, conditions: list[str]) -> None:
     """Without its conditions it is not proved, as some of its tensors have no elements."""
     found = examine(rule(f"rule a({inputs})\n  {law}\n"), library())
-    assert found.rule is not None and sorted(map(condition_text, found.rule.conditions)) == sorted(conditions)
+    assert found.rule is not None and list(map(condition_text, found.rule.conditions)) == conditions
     assert found.status == ("proved_with_conditions" if conditions else "proved")
     bare = prove_rule(replace(found.rule, conditions=()), library())
     assert isinstance(bare, Proved) == (not conditions)

@@ -86,7 +86,7 @@ class _Renaming:
         for condition in rule.conditions:
             self._see(condition)
         left, right = (tuple(map(self._graph, side)) for side in (rule.left, rule.right))
-        conditions = sorted((self._size(one) for one in rule.conditions), key=canonical_text)
+        conditions = sorted((self._size(one) for one in rule.conditions), key=self._condition_order)
         return replace(
             rule,
             inputs=tuple(map(self._input, ordered)),
@@ -106,6 +106,11 @@ class _Renaming:
         if name in self.groups:
             return self.groups[name]
         return NUMBERS if name in self.reals else DEGREES if name in self.degrees else SIZES
+
+    def _condition_order(self, condition: Expr) -> tuple[list[int], str]:
+        """The places of its names in the order of their appearance, then the text."""
+        order = list(self.names.values())
+        return [order.index(name.name) for name in names_in(condition)], canonical_text(condition)
 
     def _size(self, expr: Expr) -> Expr:
         def renamed(node: Expr) -> Expr:

@@ -14,7 +14,7 @@ from ...syntax.parse_rules import RuleDecl
 from ...syntax.rule_names import subgraphs
 from ..rulebook import prove_one
 from .canonical_rule import canonical_rule
-from .fitting_sizes import fitting
+from .fitting_sizes import fitting, with_free_sizes
 from .lifting import lifted_forms
 
 MOST_OPERATORS = 6
@@ -63,10 +63,10 @@ def operators(rule: RuleDecl) -> int:
 
 
 def _lifted(rule: RuleDecl, answer: Proved, library: Library) -> tuple[RuleDecl, Proved]:
-    """The rule with as many groups as are proved, one after the other, with its proof."""
-    for form in lifted_forms(rule, library):
+    """The rule with free sizes and as many groups as are proved, one after the other, with its proof."""
+    for form in (with_free_sizes(rule, library), *lifted_forms(rule, library)):
         lifted = canonical_rule(form, library)
-        found = prove_one(lifted, library).answer if _holds(lifted, library) else None
+        found = prove_one(lifted, library).answer if lifted != rule and _holds(lifted, library) else None
         if isinstance(found, Proved) and len(found.assumed) <= len(answer.assumed):
             return _lifted(lifted, found, library)
     return rule, answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,9 +13,10 @@ from ...prove.normal_form.polynomial import ONE, Poly, Quotient, is_plainly_not_
 from ...prove.translation.real_attributes import with_reals
 from ...prove.translation.rule_forms import calls, claim_of, declaration
 from ...prove.translation.rule_results import by_results
-from ...syntax.ast import Apply, Expr, Number, OperatorDecl, ParallelDecl
+from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, ParallelDecl
 from ...syntax.diagnostic import InputError
-from ...syntax.parse_rules import RuleDecl
+from ...syntax.parse_rules import GraphCall, GraphView, RuleDecl
+from ...syntax.rule_names import names_in, subgraphs
 from ..enumeration.rule_text import poly_expr
 from ..rule_shapes import shapes_of
 
@@ -36,6 +38,40 @@ def fitting(rule: RuleDecl, library: Library) -> RuleDecl:
     sizes = (size for made in shapes.made.values() for dim in made.dims for size in dim)
     added = dict.fromkeys(_comparison(slack) for size in sizes for slack in _slacks(size))
     return replace(rule, conditions=(*rule.conditions, *(one for one in added if one not in rule.conditions)))
+
+
+def with_free_sizes(rule: RuleDecl, library: Library) -> RuleDecl:
+    """The rule with a name for every size of inputs of which a name stands in it alone: `[h]` for `[h + r - 1]`.
+
+    It holds at more sizes, or reads better, under the conditions of `fitting`: `where h >= r`.
+    """
+    counts = Counter(_size_names(rule))
+    dims = [dim for tensor in rule.inputs for dim in tensor.dims]
+    freed: dict[Expr, Expr] = {}
+    for size, count in Counter(dim.size for dim in dims if not isinstance(dim.size, Name)).items():
+        own = Counter(name.name for name in names_in(size))
+        free = [name for name in own if counts[name] == own[name] * count]
+        if free:
+            freed[size] = Name(free[0])
+    inputs = tuple(
+        replace(one, dims=tuple(replace(dim, size=freed.get(dim.size, dim.size)) for dim in one.dims))
+        for one in rule.inputs
+    )
+    return fitting(replace(rule, inputs=inputs), library) if freed else rule
+
+
+def _size_names(rule: RuleDecl) -> Iterator[str]:
+    """The names of sizes wherever they stand in a rule, also as axes of views and as degrees."""
+    sizes: list[Expr] = [dim.size for tensor in rule.inputs for dim in tensor.dims]
+    sizes += [tensor.integer_range for tensor in rule.inputs if tensor.integer_range is not None]
+    sizes += rule.conditions
+    for expr in subgraphs((*rule.left, *rule.right)):
+        if isinstance(expr, GraphCall):
+            sizes += [value for _, value in expr.attributes]
+            yield from expr.degrees or ()
+        elif isinstance(expr, GraphView):
+            yield from (str(name) for names in (*expr.source, *expr.target) for name in names)
+    yield from (name.name for size in sizes for name in names_in(size))
 
 
 def _divides(decl: OperatorDecl | ParallelDecl) -> bool:
