@@ -233,7 +233,7 @@ class Pool:
         yield from (chosen for chosen, _ in found)
 
     def _may_suffice(self, types: tuple[int, ...], size: int, last: bool) -> bool:
-        """Whether terms of these types can have all operators but one between them, and at the last level all inputs."""
+        """Whether terms of these types can have all operators but one between them; last, all inputs."""
         operators = inputs = 0
         for kind in types:
             operators += self._most_operators[kind]
@@ -260,7 +260,7 @@ class Pool:
                 yield chosen, operators
 
     def _fitting(self, kind: int, operators: int, size: int, whole: bool) -> list[Term]:
-        """Terms of a type that make up with the operators a set of fewer than `size`, one fewer if it is the `whole`."""
+        """Terms of a type with which the operators are fewer than `size`; one fewer where they are the `whole`."""
         key = kind, operators, size, whole
         if key not in self._fitting_known:
             counts = ((term, (operators | term.operators).bit_count()) for term in self.terms[kind])
