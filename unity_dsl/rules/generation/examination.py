@@ -17,7 +17,7 @@ from .canonical_rule import canonical_rule
 from .fitting_sizes import fitting, with_free_sizes
 from .lifting import lifted_forms
 
-MOST_OPERATORS = 6
+MOST_OPERATORS = 4
 """Operators of both sides together of a candidate for which a condition is looked for."""
 
 
@@ -44,7 +44,8 @@ def examine(rule: RuleDecl, library: Library, *, conditions: bool = True) -> Exa
     answer = prove_one(rule, library).answer
     if isinstance(answer, Refuted) and conditions and operators(rule) <= MOST_OPERATORS:
         found = find_condition(rule, library)
-        if found is not None and not found.others:
+        # Where one number alone makes a rule true, `where c == 1`, it says nothing.
+        if found is not None and not found.others and all(one.function != "==" for one in found.rule.conditions):
             rule = canonical_rule(found.rule, library)
             answer = prove_one(rule, library).answer
     if not isinstance(answer, Proved):

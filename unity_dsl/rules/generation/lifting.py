@@ -21,8 +21,8 @@ from ..rule_shapes import Shapes, shapes_of
 
 GROUPS = ("b", "a", *(f"b{number}" for number in range(1, 64)))
 MOST_GROUPS = 2
-MOST_MATRICES = 3
-"""Inputs of rank 2 of which some alone are given a group."""
+MOST_WIDE = 3
+"""Inputs of rank 2 and more of which some alone are given a group."""
 
 
 def lifted_forms(rule: RuleDecl, library: Library) -> Iterator[RuleDecl]:
@@ -36,10 +36,12 @@ def lifted_forms(rule: RuleDecl, library: Library) -> Iterator[RuleDecl]:
     known = _groups(rule)
     if len(known) == MOST_GROUPS:
         return
-    form, addressed = _counted_from_the_end(rule, library)
+    form, addressed, from_the_front = _counted_from_the_end(rule, library)
     yield from (_with_group(form, _places_of(run, rule)) for run in _runs(rule, addressed))
     if not known:
-        yield from (_with_group(form, places) for places in (*_inner(rule), _front(rule)))
+        yield from (_with_group(form, places) for places in _inner(rule))
+        if not from_the_front:
+            yield _with_group(form, _front(rule))
 
 
 Place: TypeAlias = "tuple[int, int] | None"
@@ -65,11 +67,12 @@ def _front(rule: RuleDecl) -> tuple[Place, ...]:
 
 
 def _inner(rule: RuleDecl) -> Iterator[tuple[Place, ...]]:
-    """In front of the last dimension of inputs of rank 2: of all of them, then, of up to three, of fewer."""
-    matrices = [place for place, tensor in enumerate(rule.inputs) if len(tensor.dims) == 2]
-    for count in range(len(matrices), 0 if len(matrices) <= MOST_MATRICES else len(matrices) - 1, -1):
-        for chosen in combinations(matrices, count):
-            yield tuple((1, 1) if place in chosen else None for place in range(len(rule.inputs)))
+    """In front of the last dimension of inputs with several: of all of them, then, of up to three, of fewer."""
+    wide = [place for place, one in enumerate(rule.inputs) if sum(not dim.device for dim in one.dims) > 1]
+    ends = [len(tensor.dims) - 1 for tensor in rule.inputs]
+    for count in range(len(wide), 0 if len(wide) <= MOST_WIDE else len(wide) - 1, -1):
+        for chosen in combinations(wide, count):
+            yield tuple((end, end) if place in chosen else None for place, end in enumerate(ends))
 
 
 def _runs(rule: RuleDecl, addressed: frozenset[str]) -> Iterator[tuple[str, ...]]:
@@ -126,6 +129,7 @@ class _Addressed:
     shapes: Shapes
     library: Library
     names: set[str] = field(default_factory=set)
+    from_the_front: bool = False
 
     def counted(self, expr: GraphExpr, other: GraphExpr) -> GraphExpr:
         """The expression with the last dimension called -1 wherever it is addressed; `other` is the same without real
@@ -148,11 +152,15 @@ class _Addressed:
         if isinstance(value, Number) and isinstance(value.value, int):
             found = (part for one in dims for part in one[value.value])
             self.names |= {symbol for part in found for symbol in part.symbols() if isinstance(symbol, str)}
-        return Number(-1) if value == Number(len(dims[0]) - 1) else value
+        if value == Number(len(dims[0]) - 1):
+            return Number(-1)
+        self.from_the_front |= value != Number(-1)
+        return value
 
 
-def _counted_from_the_end(rule: RuleDecl, library: Library) -> tuple[RuleDecl, frozenset[str]]:
-    """The rule with the last dimension called -1 wherever it is addressed, and the sizes of all that are addressed.
+def _counted_from_the_end(rule: RuleDecl, library: Library) -> tuple[RuleDecl, frozenset[str], bool]:
+    """The rule with the last dimension called -1 wherever it is addressed, the sizes of all that are addressed, and
+    whether one still is from the front.
 
     The rule as it is where shapes are not determined.
     """
@@ -161,12 +169,12 @@ def _counted_from_the_end(rule: RuleDecl, library: Library) -> tuple[RuleDecl, f
         read, read_library = with_reals(plain, library)
         shapes = shapes_of(read, claim_of(read), read_library)
         if shapes is None:
-            return rule, frozenset()
+            return rule, frozenset(), False
         addressed = _Addressed(shapes, library)
         left, right = (
             tuple(starmap(addressed.counted, zip(side, others, strict=True)))
             for side, others in ((plain.left, read.left), (plain.right, read.right))
         )
-        return replace(rule, left=left, right=right), frozenset(addressed.names)
+        return replace(rule, left=left, right=right), frozenset(addressed.names), addressed.from_the_front
     except (Unsupported, InputError, IndexError):
-        return rule, frozenset()
+        return rule, frozenset(), False

@@ -85,6 +85,8 @@ def _law(left: Tree, right: Tree) -> str:
         return f"{left.word}_composes"
     if words == others:
         return _same_operators(left, right)
+    if left.word == right.word:
+        return f"{_path(left)}_{'into' if len(right.words) < len(left.words) else 'as'}_{_path(right)}"
     if not words - others and (others - words).keys() == {left.word} and len(left.words) == 2:
         return f"{left.word}_distributes_over_{right.word}{_operand(left)}"
     if not others - words and (words - others).keys() == {right.word} and len(right.words) == 2:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from ...index.library import Library
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ...syntax.rule_names import names_in
+from ..certificate import called_names
 from ..derivation.derivability import Bound, Derivability
 from .canonical_rule import rule_digest
 from .examination import Examined, operators
@@ -178,14 +179,15 @@ def _rule(kept: Kept | None) -> RuleDecl:
 
 
 def _generality(rule: RuleDecl) -> tuple[int, ...]:
-    """Few operators on the larger side first, then few on both and few outputs, then low ranks, as rules are lifted to
-    others, then many sizes and inputs, then flat sides, and the smaller one on the right.
+    """Few operators on the larger side first, then few on both, of few kinds, and few outputs, then low ranks, as rules
+    are lifted to others, then many sizes and inputs, then flat sides, and the smaller one on the right.
     """
     sides = [operators(replace(rule, left=side, right=())) for side in (rule.left, rule.right)]
     sizes = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)}
     depth = sum(map(_depth, (*rule.left, *rule.right)))
     rank = max((len(tensor.dims) for tensor in rule.inputs), default=0)
-    return max(sides), sum(sides), len(rule.left), rank, -len(sizes), -len(rule.inputs), depth, sides[1]
+    kinds = len(called_names(rule))
+    return max(sides), sum(sides), kinds, len(rule.left), rank, -len(sizes), -len(rule.inputs), depth, sides[1]
 
 
 def _depth(expr: GraphExpr) -> int:
