@@ -299,3 +299,25 @@ def test_no_wrong_rule_is_derived(bound: Bound) -> None:
 def test_which_operators_commute_is_proved() -> None:
     asked = ("add", "sub", "mul", "div", "maximum", "minimum", "matmul", "concat", "relu", "linear")
     assert commutative_operators(asked, library()) == COMMUTATIVE
+
+
+# ---------------------------------------------------------------------------------------------- finite values
+
+
+def test_what_has_a_root_of_a_sum_of_squares_may_stand_for_an_input() -> None:
+    """As layer_norm may where eps > 0; where eps == 0 it has no value at a row of equal elements."""
+    known = proved_rules("rule add_twice(x: [b..])\n  relu(x + x) => relu(x) + relu(x)\n")
+    inner = {
+        "layer_norm(x, g, h)": True,
+        "layer_norm(x, g, h; eps=0)": False,
+        "rms_norm(x, g; eps=0.5)": True,
+        "softmax(x)": True,
+        "sqrt(x)": False,
+        "log(x)": False,
+    }
+    for text, expected in inner.items():
+        inputs = ", ".join(
+            f"{name}: [{dims}]" for name, dims in (("x", "m, n"), ("g", "n"), ("h", "n")) if name in text
+        )
+        law = rule(f"rule law({inputs})\n  relu({text} + {text}) => relu({text}) + relu({text})\n")
+        assert (known.derive(law) is not None) == expected, text

@@ -97,6 +97,25 @@ def test_two_products_of_one_tensor_are_the_parts_of_one_product() -> None:
     assert any(canonical_text((rule.left, rule.right)) == canonical_text((read.left, *sides)) for rule in rules)
 
 
+def test_what_a_row_of_a_table_commutes_with_is_no_instance_of_a_law_of_other_rows() -> None:
+    """Few small integers are equal by chance: the law that reads other ids on one side does not hold."""
+    table = """
+[rows]
+operators = 2
+numbers = ["c"]
+signatures = [
+  "(i: int<v>[m], w: [v, n]) embedding(i, w)",
+  "(x: [m, n]) scale(x; factor=c)",
+  "(x: [m, n]) relu(x)",
+]
+"""
+    texts = {canonical_text((rule.left, rule.right)) for rule in found_in(table)}
+    for function in ("relu({})", "scale({}; factor=c)"):
+        law = f"embedding(x, {function.format('y')}) => {function.format('embedding(x, y)')}"
+        (wanted,) = parse_rules(Source("rule", f"rule law(x: int<m>[n], y: [m, k])\n  {law}\n")).rules
+        assert canonical_text((wanted.left, wanted.right)) in texts, law
+
+
 def test_a_law_of_positive_numbers_alone_has_its_condition() -> None:
     table = """
 [factors]

@@ -7,26 +7,28 @@ not infinite, where they may have no value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import inf, isinf
+from math import isinf
 
-from ...index.equations.term import children, walk
+from ...index.equations.term import children
 from ...index.library import Library
 from ...prove.answer import Proved
-from ...prove.functions.definedness import TOTAL, native
+from ...prove.decision.signs import Sign
+from ...prove.functions.definedness import DOMAINS, TOTAL, native
 from ...prove.normal_form.form import Unsupported
 from ...prove.normal_form.guard import Guard
 from ...prove.normal_form.polynomial import Poly, Quotient, Symbol
 from ...prove.rule_proof import prove_rule
-from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, ParallelDecl, Read, Size
+from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, ParallelDecl, Read, Statement
 from ...syntax.canonical_text import canonical_text
 from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import GraphCall, GraphExpr, RuleDecl, RuleDim, RuleInput
 from ...syntax.rational import rational
 from .rule_terms import RuleTerms
 from .terms import GROUP, Term
+from .text_signs import sign_of, sign_of_number
 
 ARITHMETIC = frozenset({"+", "-", "*", "neg", "==", "!=", "<", "<=", ">", ">="})
 
@@ -39,7 +41,7 @@ class Finiteness:
     """
 
     library: Library
-    operators: dict[str, bool] = field(default_factory=dict)
+    operators: dict[tuple[str, tuple[tuple[str, Sign], ...]], bool] = field(default_factory=dict)
     calls: dict[str, bool] = field(default_factory=dict)
 
     def of(self, term: Term, subject: RuleTerms) -> bool:
@@ -48,37 +50,50 @@ class Finiteness:
 
     def _of_call(self, call: Term, subject: RuleTerms) -> bool:
         assert call.head is not None
-        name = call.head.kind[0]
-        if name not in self.operators:
-            self.operators[name] = self._plain(name)
-        return self.operators[name] or self._proved(call, subject)
+        constants = ((name, value.constant) for name, value in zip(call.head.kind[3], call.head.values, strict=False))
+        signs = tuple((name, sign_of_number(float(value))) for name, value in constants if value is not None)
+        key = call.head.kind[0], signs
+        if key not in self.operators:
+            self.operators[key] = self._plain(*key)
+        return self.operators[key] or self._proved(call, subject)
 
     # ------------------------------------------------------------------------------------------ by the text
 
-    def _plain(self, name: str) -> bool:
-        """Whether a declaration is made of sums, products and total functions of what it reads."""
+    def _plain(self, name: str, attributes: Sequence[tuple[str, Sign]]) -> bool:
+        """Whether a declaration is made of sums, products and functions, each inside its domain, of what it reads."""
         decl: OperatorDecl | ParallelDecl = self.library.operators.get(name) or self.library.parallels[name]
-        statements = (*decl.statements, *(decl.evaluation if isinstance(decl, OperatorDecl) else ()))
-        return bool(statements) and all(self._is_finite(one.value) for one in statements)
+        modes = (decl.statements, *((decl.evaluation,) if isinstance(decl, OperatorDecl) and decl.evaluation else ()))
+        return bool(decl.statements) and all(self._all_finite(statements, dict(attributes)) for statements in modes)
 
-    def _is_finite(self, expr: Expr) -> bool:
+    def _all_finite(self, statements: Sequence[Statement], known: dict[str, Sign]) -> bool:
+        for one in statements:
+            if not self._is_finite(one.value, known):
+                return False
+            known[one.target] = sign_of(one.value, known, self.library)
+        return True
+
+    def _is_finite(self, expr: Expr, known: Mapping[str, Sign]) -> bool:
         match expr:
             case Number(value):
                 return not (isinstance(value, float) and isinf(value))
             case Read(_, _, fill):
-                return fill is None or self._is_finite(fill)
-            case Apply("/", (above, below)):
-                return _is_positive(below) and self._is_finite(above)
-            case Apply(function) if function not in ARITHMETIC:
-                if not self._is_total(function):
+                return fill is None or self._is_finite(fill, known)
+            case Apply("/", (_, below)) if sign_of(below, known, self.library) is not Sign.POSITIVE:
+                return False
+            case Apply(function, arguments) if function not in ARITHMETIC | {"/"}:
+                if not self._is_inside(function, [sign_of(one, known, self.library) for one in arguments]):
                     return False
-        return all(map(self._is_finite, children(expr)))
+        return all(self._is_finite(part, known) for part in children(expr))
 
-    def _is_total(self, function: str) -> bool:
+    def _is_inside(self, function: str, signs: Sequence[Sign]) -> bool:
+        """Whether a function has a finite value at finite arguments of these signs."""
         decl = self.library.functions.get(function)
         if decl is None:
             return function in ("//", "%")
-        return native(decl) in TOTAL if decl.definition is None else self._is_finite(decl.definition)
+        if decl.definition is not None:
+            return self._is_finite(decl.definition, dict(zip(decl.parameters, signs, strict=True)))
+        name = native(decl)
+        return name in TOTAL or (name in DOMAINS and name != "np.power" and signs[0] >= DOMAINS[name])
 
     # ------------------------------------------------------------------------------------------ by proof
 
@@ -95,16 +110,6 @@ class Finiteness:
             except InputError:
                 self.calls[key] = False
         return self.calls[key]
-
-
-def _is_positive(expr: Expr) -> bool:
-    """Whether an expression is a product of sizes and numbers above 0."""
-    return all(
-        isinstance(node, Size)
-        or (isinstance(node, Number) and 0 < node.value < inf)
-        or (isinstance(node, Apply) and node.function == "*")
-        for node in walk(expr)
-    )
 
 
 def _zero_times(call: Term, subject: RuleTerms) -> RuleDecl:

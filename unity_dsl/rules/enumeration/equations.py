@@ -200,7 +200,9 @@ def is_instance(equation: Equation, library: Library, degrees: frozenset[str]) -
             for node in _below((*equation.left, *equation.right))
             if node.application is None
         }
-        inputs = {node: np.concatenate([array, _random(node.type, values, random)[:1]]) for node, array in own.items()}
+        inputs = {
+            node: np.concatenate([array, _another(array, node.type, values, random)]) for node, array in own.items()
+        }
         if _separates(equation, inputs, values):
             return True
         made: dict[tuple[object, ...], list[Array]] = {}
@@ -348,6 +350,14 @@ def _agree(equation: Equation, check: int, sign: int, library: Library, degrees:
 def _random(tensor: TensorType, values: Values, random: np.random.Generator) -> Array:
     bound = None if tensor.bound is None else values.size(tensor.bound.total)
     return random_operand(random, values.shape(tensor), bound)
+
+
+def _another(array: Array, tensor: TensorType, values: Values, random: np.random.Generator) -> Array:
+    """A random tensor of a type for one draw; integers differ from those of `array` everywhere, if there are two."""
+    if tensor.bound is None:
+        return _random(tensor, values, random)[:1]
+    bound = values.size(tensor.bound.total)
+    return np.asarray((array + random.integers(1, max(bound, 2), array.shape)) % bound)
 
 
 def _value(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
@@ -15,7 +15,8 @@ from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, Rul
 from ...syntax.rule_names import names_in, subgraphs
 
 TENSORS = ("x", "y", "z", "w", "v", "u", *(f"x{number}" for number in range(1, 64)))
-SIZES = (*"mnkhijloqrabefg", *(f"m{number}" for number in range(1, 512)))
+GROUPS = ("a", "b", *(f"a{number}" for number in range(1, 64)))
+SIZES = (*"mnkhijloqrefg", *(f"m{number}" for number in range(1, 512)))
 NUMBERS = ("c", "d", "s", "t", *(f"c{number}" for number in range(1, 512)))
 DEGREES = ("p", "q", *(f"p{number}" for number in range(1, 512)))
 
@@ -63,6 +64,9 @@ class _Renaming:
             dim.size.name for one in rule.inputs for dim in one.dims if dim.device and isinstance(dim.size, Name)
         }
         self.degrees = frozenset(degrees)
+        groups = {dim.size.name for one in rule.inputs for dim in one.dims if dim.rest and isinstance(dim.size, Name)}
+        # One group is `b..`; of two, `a..` is the first one.
+        self.groups = dict.fromkeys(groups, GROUPS if len(groups) > 1 else GROUPS[1:])
         inputs = {tensor.name: tensor for tensor in rule.inputs}
         for expr in subgraphs((*rule.left, *rule.right)):
             if isinstance(expr, Name) and expr.name in inputs:
@@ -82,7 +86,7 @@ class _Renaming:
         for condition in rule.conditions:
             self._see(condition)
         left, right = (tuple(map(self._graph, side)) for side in (rule.left, rule.right))
-        conditions = sorted((self._size(one) for one in rule.conditions), key=canonical_text)
+        conditions = sorted((self._size(one) for one in rule.conditions), key=self._condition_order)
         return replace(
             rule,
             inputs=tuple(map(self._input, ordered)),
@@ -94,9 +98,19 @@ class _Renaming:
     def _see(self, expr: Expr) -> None:
         for name in names_in(expr):
             if name.name not in self.names:
-                pool = NUMBERS if name.name in self.reals else DEGREES if name.name in self.degrees else SIZES
                 used = {*self.names.values()}
-                self.names[name.name] = next(new for new in pool if new not in used)
+                self.names[name.name] = next(new for new in self._pool(name.name) if new not in used)
+
+    def _pool(self, name: str) -> Sequence[str]:
+        """The new names for a name of its kind."""
+        if name in self.groups:
+            return self.groups[name]
+        return NUMBERS if name in self.reals else DEGREES if name in self.degrees else SIZES
+
+    def _condition_order(self, condition: Expr) -> tuple[list[int], str]:
+        """The places of its names in the order of their appearance, then the text."""
+        order = list(self.names.values())
+        return [order.index(name.name) for name in names_in(condition)], canonical_text(condition)
 
     def _size(self, expr: Expr) -> Expr:
         def renamed(node: Expr) -> Expr:

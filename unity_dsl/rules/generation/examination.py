@@ -14,6 +14,7 @@ from ...syntax.parse_rules import RuleDecl
 from ...syntax.rule_names import subgraphs
 from ..rulebook import prove_one
 from .canonical_rule import canonical_rule
+from .fitting_sizes import fitting, with_free_sizes
 from .lifting import lifted_forms
 
 MOST_OPERATORS = 4
@@ -34,23 +35,24 @@ class Examined:
 
 
 def examine(rule: RuleDecl, library: Library, *, conditions: bool = True) -> Examined:
-    """Proves a candidate, under a condition if need be, and then in its most general form that is proved.
+    """Proves a candidate where its windows fit, under a condition if need be, in its most general form that is proved.
 
     The rule of the outcome is canonical, and its obligations are those of its own text.
     """
     begun = process_time()
-    rule = canonical_rule(rule, library)
+    rule = canonical_rule(fitting(rule, library), library)
     answer = prove_one(rule, library).answer
-    status = "proved"
     if isinstance(answer, Refuted) and conditions and operators(rule) <= MOST_OPERATORS:
         found = find_condition(rule, library)
-        if found is not None and not found.others:
-            rule, status = canonical_rule(found.rule, library), "proved_with_conditions"
+        # Where one number alone makes a rule true, `where c == 1`, it says nothing.
+        if found is not None and not found.others and all(one.function != "==" for one in found.rule.conditions):
+            rule = canonical_rule(found.rule, library)
             answer = prove_one(rule, library).answer
     if not isinstance(answer, Proved):
         status = "refuted" if isinstance(answer, Refuted) else "not_proved"
         return Examined(None, status, seconds=process_time() - begun)
     rule, answer = _lifted(rule, answer, library)
+    status = "proved_with_conditions" if rule.conditions else "proved"
     met = tuple((one.name, one.statement) for one in answer.obligations)
     return Examined(rule, status, met, process_time() - begun)
 
@@ -62,12 +64,12 @@ def operators(rule: RuleDecl) -> int:
 
 
 def _lifted(rule: RuleDecl, answer: Proved, library: Library) -> tuple[RuleDecl, Proved]:
-    """The first lifted form that is proved, with its proof; the rule itself where none is."""
-    for form in lifted_forms(rule, library):
+    """The rule with free sizes and as many groups as are proved, one after the other, with its proof."""
+    for form in (with_free_sizes(rule, library), *lifted_forms(rule, library)):
         lifted = canonical_rule(form, library)
-        found = prove_one(lifted, library).answer if _holds(lifted, library) else None
+        found = prove_one(lifted, library).answer if lifted != rule and _holds(lifted, library) else None
         if isinstance(found, Proved) and len(found.assumed) <= len(answer.assumed):
-            return lifted, found
+            return _lifted(lifted, found, library)
     return rule, answer
 
 

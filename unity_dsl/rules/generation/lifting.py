@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import combinations, starmap
+from typing import TypeAlias
 
 from ...index.equations.where_conditions import keys, mentions_rank
 from ...index.library import Library
@@ -11,45 +13,75 @@ from ...prove.normal_form.form import Unsupported
 from ...prove.translation.real_attributes import with_reals
 from ...prove.translation.rule_forms import call_pattern, claim_of, declaration
 from ...prove.translation.rule_results import by_results
-from ...syntax.ast import Name, Number
+from ...syntax.ast import Expr, Name, Number
 from ...syntax.diagnostic import InputError
-from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleDim, RuleInput
+from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleDim
 from ...syntax.rule_names import names_in, subgraphs
 from ..rule_shapes import Shapes, shapes_of
 
-GROUPS = ("b", "a")
+GROUPS = ("b", "a", *(f"b{number}" for number in range(1, 64)))
 MOST_GROUPS = 2
-MOST = 8
-"""Lifted forms of a rule that are tried."""
+MOST_WIDE = 3
+"""Inputs of rank 2 and more of which some alone are given a group."""
 
 
 def lifted_forms(rule: RuleDecl, library: Library) -> Iterator[RuleDecl]:
-    """Forms of a rule with a group in place of sizes that stand nowhere else, side by side, or in front of all inputs.
+    """Forms of a rule with one group more: in place of sizes that stand nowhere else, side by side, the widest first;
+    in front of the last dimension of inputs; in front of all inputs.
 
-    The widest group comes first. A dimension that is addressed by its number is called -1 where it is the last one.
+    A dimension that is addressed by its number is called -1 where it is the last one.
     """
     if any(isinstance(expr, GraphView) for expr in subgraphs((*rule.left, *rule.right))):
         return
-    if sum(len({dim.size for dim in tensor.dims if dim.rest}) for tensor in rule.inputs) > MOST_GROUPS:
+    known = _groups(rule)
+    if len(known) == MOST_GROUPS:
         return
-    forms = [rule]
-    last = _counted_from_the_end(rule, library)
-    if last is not None and last != rule:
-        forms.insert(0, last)
-    count = 0
-    for run in (*_runs(rule), ()):
-        for form in forms:
-            if count < MOST:
-                count += 1
-                yield _with_group(form, run)
+    form, addressed, from_the_front = _counted_from_the_end(rule, library)
+    yield from (_with_group(form, _places_of(run, rule)) for run in _runs(rule, addressed))
+    if not known:
+        yield from (_with_group(form, places) for places in _inner(rule))
+        if not from_the_front:
+            yield _with_group(form, _front(rule))
 
 
-def _runs(rule: RuleDecl) -> Iterator[tuple[str, ...]]:
+Place: TypeAlias = "tuple[int, int] | None"
+"""Which dimensions of an input a group replaces, from the first to the one behind the last; none for no group."""
+
+
+def _groups(rule: RuleDecl) -> frozenset[str]:
+    return frozenset(
+        dim.size.name for one in rule.inputs for dim in one.dims if dim.rest and isinstance(dim.size, Name)
+    )
+
+
+def _places_of(run: Sequence[str], rule: RuleDecl) -> tuple[Place, ...]:
+    """Where a run of sizes stands in each input."""
+    rows = [[dim.size.name if isinstance(dim.size, Name) else "" for dim in tensor.dims] for tensor in rule.inputs]
+    return tuple((row.index(run[0]), row.index(run[0]) + len(run)) if run[0] in row else None for row in rows)
+
+
+def _front(rule: RuleDecl) -> tuple[Place, ...]:
+    """In front of the dimensions of all inputs."""
+    devices = (sum(dim.device for dim in tensor.dims) for tensor in rule.inputs)
+    return tuple((count, count) for count in devices)
+
+
+def _inner(rule: RuleDecl) -> Iterator[tuple[Place, ...]]:
+    """In front of the last dimension of inputs with several: of all of them, then, of up to three, of fewer."""
+    wide = [place for place, one in enumerate(rule.inputs) if sum(not dim.device for dim in one.dims) > 1]
+    ends = [len(tensor.dims) - 1 for tensor in rule.inputs]
+    for count in range(len(wide), 0 if len(wide) <= MOST_WIDE else len(wide) - 1, -1):
+        for chosen in combinations(wide, count):
+            yield tuple((end, end) if place in chosen else None for place, end in enumerate(ends))
+
+
+def _runs(rule: RuleDecl, addressed: frozenset[str]) -> Iterator[tuple[str, ...]]:
     """Sequences of sizes that always stand side by side in the inputs and nowhere else; the longest first."""
-    fixed = {name.name for condition in rule.conditions for name in names_in(condition)}
+    fixed = {*addressed} | {name.name for condition in rule.conditions for name in names_in(condition)}
     calls = [expr for expr in subgraphs((*rule.left, *rule.right)) if isinstance(expr, GraphCall)]
     fixed |= {name.name for call in calls for _, value in call.attributes for name in names_in(value)}
     fixed |= {name for call in calls for name in call.degrees or ()}
+    fixed |= _groups(rule)
     ranges = [tensor.integer_range for tensor in rule.inputs if tensor.integer_range is not None]
     fixed |= {name.name for size in ranges for name in names_in(size)}
     rows: list[list[str]] = []
@@ -79,57 +111,70 @@ def _together(run: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     return True
 
 
-def _with_group(rule: RuleDecl, run: Sequence[str]) -> RuleDecl:
-    """The rule with a group for a run of sizes; for an empty one, in front of every input."""
-    taken = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)} - set(run)
-    group = RuleDim(Name(next(name for name in (*GROUPS, "b1", "b2") if name not in taken), rest=False), rest=True)
-
-    def dims(tensor: RuleInput) -> tuple[RuleDim, ...]:
-        if not run:
-            devices = sum(dim.device for dim in tensor.dims)
-            return (*tensor.dims[:devices], group, *tensor.dims[devices:])
-        found: list[RuleDim] = []
-        for dim in tensor.dims:
-            name = dim.size.name if isinstance(dim.size, Name) and not dim.device else ""
-            if name == run[0]:
-                found.append(group)
-            if name not in run:
-                found.append(dim)
-        return tuple(found)
-
-    return replace(rule, inputs=tuple(replace(tensor, dims=dims(tensor)) for tensor in rule.inputs))
+def _with_group(rule: RuleDecl, places: Sequence[Place]) -> RuleDecl:
+    """The rule with a group at these places."""
+    taken = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)}
+    group = RuleDim(Name(next(name for name in GROUPS if name not in taken)), rest=True)
+    inputs = tuple(
+        tensor if place is None else replace(tensor, dims=(*tensor.dims[: place[0]], group, *tensor.dims[place[1] :]))
+        for tensor, place in zip(rule.inputs, places, strict=True)
+    )
+    return replace(rule, inputs=inputs)
 
 
-def _counted_from_the_end(rule: RuleDecl, library: Library) -> RuleDecl | None:
-    """The rule with the last dimension called -1 wherever it is addressed; None where shapes are not determined."""
+@dataclass
+class _Addressed:
+    """The calls of a rule that address a dimension by its number, read with the shapes of their operands."""
+
+    shapes: Shapes
+    library: Library
+    names: set[str] = field(default_factory=set)
+    from_the_front: bool = False
+
+    def counted(self, expr: GraphExpr, other: GraphExpr) -> GraphExpr:
+        """The expression with the last dimension called -1 wherever it is addressed; `other` is the same without real
+        numbers. `names` grow by the sizes of what is addressed.
+        """
+        if not isinstance(expr, GraphCall) or not isinstance(other, GraphCall):
+            return expr
+        decl = declaration(expr, self.library)
+        if call_pattern(expr, decl) is not None:
+            return expr
+        arguments = tuple(starmap(self.counted, zip(expr.arguments, other.arguments, strict=False)))
+        counting = {key for condition in decl.conditions if mentions_rank(condition) for key in keys(condition)}
+        attributes = tuple(
+            (name, self._number(value, other) if name in counting else value) for name, value in expr.attributes
+        )
+        return replace(expr, arguments=arguments, attributes=attributes)
+
+    def _number(self, value: Expr, call: GraphCall) -> Expr:
+        dims = [self.shapes.value(argument).dims for argument in call.arguments]
+        if isinstance(value, Number) and isinstance(value.value, int):
+            found = (part for one in dims for part in one[value.value])
+            self.names |= {symbol for part in found for symbol in part.symbols() if isinstance(symbol, str)}
+        if value == Number(len(dims[0]) - 1):
+            return Number(-1)
+        self.from_the_front |= value != Number(-1)
+        return value
+
+
+def _counted_from_the_end(rule: RuleDecl, library: Library) -> tuple[RuleDecl, frozenset[str], bool]:
+    """The rule with the last dimension called -1 wherever it is addressed, the sizes of all that are addressed, and
+    whether one still is from the front.
+
+    The rule as it is where shapes are not determined.
+    """
     try:
         plain = by_results(rule, library)
         read, read_library = with_reals(plain, library)
         shapes = shapes_of(read, claim_of(read), read_library)
         if shapes is None:
-            return None
+            return rule, frozenset(), False
+        addressed = _Addressed(shapes, library)
         left, right = (
-            tuple(_renumbered(own, other, shapes, library) for own, other in zip(side, others, strict=True))
+            tuple(starmap(addressed.counted, zip(side, others, strict=True)))
             for side, others in ((plain.left, read.left), (plain.right, read.right))
         )
-        return replace(rule, left=left, right=right)
-    except (Unsupported, InputError):
-        return None
-
-
-def _renumbered(expr: GraphExpr, other: GraphExpr, shapes: Shapes, library: Library) -> GraphExpr:
-    if not isinstance(expr, GraphCall) or not isinstance(other, GraphCall):
-        return expr
-    decl = declaration(expr, library)
-    if call_pattern(expr, decl) is not None:
-        return expr
-    arguments = tuple(
-        _renumbered(own, part, shapes, library) for own, part in zip(expr.arguments, other.arguments, strict=False)
-    )
-    rank = len(shapes.value(other.arguments[0]).dims)
-    counting = {key for condition in decl.conditions if mentions_rank(condition) for key in keys(condition)}
-    attributes = tuple(
-        (name, Number(-1) if name in counting and value == Number(rank - 1) else value)
-        for name, value in expr.attributes
-    )
-    return replace(expr, arguments=arguments, attributes=attributes)
+        return replace(rule, left=left, right=right), frozenset(addressed.names), addressed.from_the_front
+    except (Unsupported, InputError, IndexError):
+        return rule, frozenset(), False

@@ -20,7 +20,7 @@ from ...syntax.read import read_source
 from ...syntax.span import Source
 from ..certificate import called_names, certificates_path, certified, known_certificates
 from ..derivation.commutativity import commutative_operators, exchange_rule
-from ..derivation.derivability import DEFAULT, Bound
+from ..derivation.derivability import Bound
 from ..enumeration.candidates import candidates
 from ..enumeration.context import Context, contexts
 from ..enumeration.signature_table import SignatureTable
@@ -30,7 +30,7 @@ from .library_files import ThemeFile, is_generated, theme_files
 from .proof_cache import Examiner, make_folder, write_file
 from .rule_names import rule_names
 from .rule_text import rules_text
-from .selection import Progress, Selection, renamed
+from .selection import LIBRARY_BOUND, Progress, Selection, renamed
 
 FORMAT = 1
 
@@ -76,7 +76,7 @@ class Generator:
     processes: int = 1
     folder: Path | None = None
     only: str | None = None
-    bound: Bound = DEFAULT
+    bound: Bound = LIBRARY_BOUND
     known: Sequence[RuleDecl] = ()
     progress: Progress = field(default=lambda what, done, whole: None)
 

@@ -21,7 +21,7 @@ from .canonical_rule import rule_digest
 from .examination import Examined, examine
 from .rule_text import rule_text
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass

@@ -13,14 +13,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from ...index.library import Library
-from ...syntax.parse_rules import RuleDecl
+from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ...syntax.rule_names import names_in
-from ..derivation.derivability import DEFAULT, Bound, Derivability
-from .canonical_rule import canonical_rule, rule_digest
+from ..certificate import called_names
+from ..derivation.derivability import Bound, Derivability
+from .canonical_rule import rule_digest
 from .examination import Examined, operators
+from .fitting_sizes import fitting
+from .reading_order import disorder, in_reading_order
+from .rule_text import rule_text
 
 BATCH = 32
 """Candidates that are proved at the same time."""
+
+LIBRARY_BOUND = Bound(expansions=96, operators=2)
+"""The bound within which no rule of a library is derived from the others."""
 
 Examine = Callable[[Sequence[RuleDecl]], Iterable[Examined]]
 """Examines rules, in their order."""
@@ -49,7 +56,7 @@ class Selection:
     commutative: frozenset[str]
     examine: Examine
     progress: Progress
-    bound: Bound = DEFAULT
+    bound: Bound = LIBRARY_BOUND
     counts: dict[str, int] = field(default_factory=dict)
     refuted: list[RuleDecl] = field(default_factory=list)
     open: list[RuleDecl] = field(default_factory=list)
@@ -82,9 +89,14 @@ class Selection:
         for theme, rules in candidates.items():
             for rule in rules:
                 self._count("candidates")
-                distinct.setdefault(rule_digest(rule, self.library), (theme, canonical_rule(rule, self.library)))
+                ordered = in_reading_order(fitting(rule, self.library), self.commutative, self.library)
+                distinct.setdefault(rule_digest(ordered, self.library), (theme, ordered))
         self.counts["distinct"] = len(distinct)
-        return [one for _, one in sorted(distinct.items(), key=lambda entry: (_order(entry[1][1]), entry[0]))]
+        return sorted(distinct.values(), key=lambda one: self._order(one[1]))
+
+    def _order(self, rule: RuleDecl) -> tuple[tuple[int, ...], tuple[int, int], str]:
+        """Generality, then what reads best, then the text."""
+        return _generality(rule), disorder(rule, self.commutative), rule_text(replace(rule, name=""))
 
     def _forward(self, ordered: Sequence[tuple[str, RuleDecl]], derivability: Derivability) -> list[Kept | None]:
         """Every rule that is not derived when it is its turn, by its number; None for others that are used.
@@ -146,7 +158,7 @@ class Selection:
         """
         numbers = [number for number, one in enumerate(kept) if one is not None]
         self.counts["kept"] = len(numbers)
-        numbers.sort(key=lambda number: _order(_rule(kept[number])), reverse=True)
+        numbers.sort(key=lambda number: self._order(_rule(kept[number])), reverse=True)
         dropped: set[int] = {number for number in range(len(kept)) if kept[number] is None and number >= known}
         for done, number in enumerate(numbers):
             self.progress("minimised", done, len(numbers))
@@ -166,10 +178,26 @@ def _rule(kept: Kept | None) -> RuleDecl:
     return kept.rule
 
 
-def _order(rule: RuleDecl) -> tuple[int, int, int, int, int]:
-    """Few operators first, then few outputs, then many sizes and inputs, and the smaller side on the right."""
+def _generality(rule: RuleDecl) -> tuple[int, ...]:
+    """Few operators on the larger side first, then few on both, of few kinds, and few outputs, then low ranks, as rules
+    are lifted to others, then many sizes and inputs, then flat sides, and the smaller one on the right.
+    """
+    sides = [operators(replace(rule, left=side, right=())) for side in (rule.left, rule.right)]
     sizes = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)}
-    return operators(rule), len(rule.left), -len(sizes), -len(rule.inputs), operators(replace(rule, left=()))
+    depth = sum(map(_depth, (*rule.left, *rule.right)))
+    rank = max((len(tensor.dims) for tensor in rule.inputs), default=0)
+    kinds = len(called_names(rule))
+    return max(sides), sum(sides), kinds, len(rule.left), rank, -len(sizes), -len(rule.inputs), depth, sides[1]
+
+
+def _depth(expr: GraphExpr) -> int:
+    """The most operators one inside the other."""
+    match expr:
+        case GraphCall(arguments=arguments):
+            return 1 + max(map(_depth, arguments), default=0)
+        case GraphView(operand):
+            return 1 + _depth(operand)
+    return 0
 
 
 def renamed(kept: Iterable[Kept], names: Iterable[str]) -> Iterator[Kept]:

@@ -1,0 +1,109 @@
+"""The library from its table of signatures: counts of each stage, and the processor seconds that it takes.
+
+    python bench/generate_rules.py [THEME ...] [--processes N] [--cache DIR]
+
+The stages are the enumeration of candidates, their derivation and proof, and the pass that makes the rules minimal.
+What is generated is compared with the shipped files, and `--write` replaces these. All themes by default; for some of
+them the shipped rules of the others are taken as known. With a cache no results are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from measure import write_results
+
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.resources import folder
+from unity_dsl.rules.certificate import certificates_path
+from unity_dsl.rules.enumeration.signature_table import load_table
+from unity_dsl.rules.generation.library_files import ThemeFile, write_library
+from unity_dsl.rules.generation.pipeline import Generation, Generator, known_rules
+from unity_dsl.rules.generation.rule_text import sides_text
+
+STAGES = {"enumerated": "enumeration", "derived or proved": "derivation and proof", "minimised": "minimisation"}
+
+
+@dataclass
+class Clock:
+    """Processor seconds of this process and of its finished children, by the stage that progress tells."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    stage: str = "contexts"
+    since: float = field(default_factory=lambda: processor_seconds())
+
+    def tell(self, what: str, done: int, whole: int) -> None:
+        """The progress of a generator; a new stage begins where another thing is done."""
+        stage = STAGES.get(what, what)
+        if stage != self.stage:
+            self.turn(stage)
+            print(f"{stage}: {whole:,}", flush=True)
+
+    def turn(self, stage: str) -> None:
+        now = processor_seconds()
+        self.seconds[self.stage] += now - self.since
+        self.stage, self.since = stage, now
+
+
+def processor_seconds() -> float:
+    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("themes", nargs="*")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--cache", type=Path, help="a folder as of `unityc rules generate --cache`; its times are less")
+    parser.add_argument("--write", action="store_true", help="replace the shipped files")
+    given = parser.parse_args()
+    table = load_table(folder("rules") / "signatures.toml")
+    themes = [theme for theme in table.themes if not given.themes or theme.name in given.themes]
+    library = load_library()
+    clock, begun = Clock(), perf_counter()
+    known = known_rules(library, [theme.name for theme in themes])
+    generator = Generator(library, given.processes, given.cache, known=known, progress=clock.tell)
+    made = generator.run(replace(table, themes=tuple(themes)))
+    clock.turn("files")
+    same = all(map(is_shipped, made.files))
+    if given.write:
+        write_library(made.files, folder("rules"))
+    results = {"wall_seconds": round(perf_counter() - begun, 1), "files_are_the_shipped_ones": same}
+    results |= summary(made, clock)
+    print("\n".join(f"{name}: {value}" for name, value in results.items()))
+    if given.cache is None:
+        command = " ".join(["python bench/generate_rules.py", *given.themes, f"--processes {given.processes}"])
+        write_results("generate_rules", command, results)
+
+
+def is_shipped(made: ThemeFile) -> bool:
+    """Whether a generated file and its certificates are what ships."""
+    path = folder("rules") / f"{made.theme}.rules"
+    texts = {path: made.rules, certificates_path(path): made.certificates}
+    return all(one.exists() and one.read_text(encoding="utf-8") == text for one, text in texts.items())
+
+
+def summary(made: Generation, clock: Clock) -> dict[str, Any]:
+    """Counts, processor seconds, and the candidates that hold at random operands and are not proved, or false."""
+    return {
+        "processor_seconds": {stage: round(seconds, 1) for stage, seconds in clock.seconds.items()},
+        "peak_mib_of_a_process": max(
+            resource.getrusage(whose).ru_maxrss // 1024 for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        ),
+        **made.counts,
+        "examination_median_ms": round(median(made.seconds) * 1e3, 1) if made.seconds else None,
+        "rules_by_file": {one.theme: one.count for one in made.files},
+        "not_proved": [sides_text(rule) for rule in made.not_proved],
+        "refuted": [sides_text(rule) for rule in made.refuted],
+    }
+
+
+if __name__ == "__main__":
+    main()
