@@ -91,7 +91,7 @@ def rows_before() -> Mapping[str, Row]:
 def run(rule: RuleDecl, cases: int, programs: Path, pool: RankPool) -> Row:
     """How the right side of a rule was made, the number of programs, their largest error; or why there are none."""
     before = processor_seconds(pool)
-    hows, errors = Counter[str](), []
+    hows, errors = Counter[str](), list[float]()
     row: Row = {}
     try:
         for number in range(cases):
@@ -111,7 +111,8 @@ def run(rule: RuleDecl, cases: int, programs: Path, pool: RankPool) -> Row:
 
 def processor_seconds(pool: RankPool) -> float:
     """Of this process and of the ranks."""
-    return process_time() + sum(pool.run(rank_seconds, ranks=RANKS))
+    ranks: list[float] = pool.run(rank_seconds, ranks=RANKS)
+    return process_time() + sum(ranks)
 
 
 def rank_seconds(rank: int, ranks: int) -> float:
