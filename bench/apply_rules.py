@@ -38,11 +38,13 @@ from unity_dsl.syntax.render import render
 
 NAME = "apply_rules"
 MADE_BY = (
-    *(path for path in COMPILER if path.name != "rules"),
+    *(path for path in COMPILER if path.name not in ("rules", "unity_dsl")),
+    *(ROOT / "unity_dsl" / stage for stage in ("syntax", "index", "graph", "machine", "search", "emit")),
+    *sorted((ROOT / "unity_dsl" / "rules").glob("*.py")),
     *(ROOT / "tests" / "program" / name for name in ("rule_programs.py", "layout_laws.py")),
     ROOT / "tests" / "rules" / "side_models.py",
 )
-"""What the programs of a rule are made by."""
+"""What the programs of a rule are made by: not how rules are found and proved."""
 RANKS = 2
 
 Row = dict[str, Any]
