@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..graph.graph import Model
 from ..index.library import Library
 from ..resources import folder
+from ..syntax.ast import Name
 from ..syntax.canonical_text import syntax_nodes
 from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ..syntax.span import Source
@@ -41,7 +42,15 @@ def fusions_for(model: Model, sources: Sequence[Source], library: Library) -> tu
 
 
 def _fitting(source: Source, present: Collection[str]) -> Iterator[RuleDecl]:
-    for rule in parse_rules(source).rules:
-        nodes = syntax_nodes((rule.left, rule.definitions))
-        if all(node.name in present for node in nodes if isinstance(node, GraphCall)):
-            yield rule
+    return (rule for rule in parse_rules(source).rules if _operators_of_the_left_side(rule) <= set(present))
+
+
+def _operators_of_the_left_side(rule: RuleDecl) -> set[str]:
+    definitions, pending, found = dict(rule.definitions), [*rule.left], set[str]()
+    while pending:
+        for node in syntax_nodes(pending.pop()):
+            if isinstance(node, GraphCall):
+                found.add(node.name)
+            elif isinstance(node, Name) and node.name in definitions:
+                pending.append(definitions.pop(node.name))
+    return found
