@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.emit.program_check import check
+from unity_dsl.emit.plan_file import load_plan_file
+from unity_dsl.emit.program_check import check, write_again
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.resources import folder
 
@@ -181,6 +182,23 @@ def test_attention_that_is_written_out(
     assert strategy != "auto" or call in (out / "model.py").read_text()
     report = check(out, pool=pool)
     assert report.ok, report
+
+
+def test_a_rule_that_is_forbidden_is_not_used(compile_program: Compile, tmp_path: Path) -> None:
+    """Neither a shipped one nor one of a file, nor where the program is compiled again."""
+    model = TWO_LAYERS.replace("relu(linear(x, up) + up_bias)", "relu(relu(linear(x, up) + up_bias))")
+    laws = tmp_path / "laws.rules"
+    laws.write_text("rule relu_twice(x: [b..])\n  relu(relu(x)) => relu(x)\n")
+    used = {rule for rule, _ in applied(compile_program(model, rules=[laws]))}
+    assert used == {"relu_twice", "linear_with_bias"}
+    for forbidden in used:
+        out = compile_program(model, rules=[laws], forbidden=[forbidden])
+        assert {rule for rule, _ in applied(out)} == used - {forbidden}
+        again = tmp_path / f"without_{forbidden}"
+        write_again(load_plan_file(out), again, 2, "auto", ())
+        text = (again / "model.py").read_text()
+        assert ("by rule linear_with_bias" in text) == (forbidden != "linear_with_bias")
+        assert text.count("torch.relu(") == (2 if forbidden == "relu_twice" else 1)
 
 
 def test_attention_with_dropout_is_not_fused(compile_program: Compile) -> None:

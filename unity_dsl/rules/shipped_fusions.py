@@ -23,13 +23,17 @@ def shipped_fusions() -> Path:
     return folder("rules") / "fusion.rules"
 
 
-def fusions_for(model: Model, sources: Sequence[Source], library: Library) -> tuple[AcceptedRule, ...]:
-    """The rules of these texts whose left sides have no operator that the model has not.
+def fusions_for(
+    model: Model, sources: Sequence[Source], library: Library, forbidden: Collection[str] = ()
+) -> tuple[AcceptedRule, ...]:
+    """The rules of these texts, those with `forbidden` names left out, whose left sides have no operator that the model
+    has not.
 
     The shipped certificates spare their proofs. Raises E542 for one that is not proved.
     """
     present = {node.instance.name for node in model.graph.nodes()}
-    if not any(list(_fitting(source, present)) for source in sources):
+    fitting = [(rule, source) for source in sources for rule in _fitting(source, present) if rule.name not in forbidden]
+    if not fitting:
         return ()
     # Only a model that a rule may fit has to wait for what reads certificates and proves rules.
     from .certificate import certificates_path, known_certificates
@@ -37,8 +41,7 @@ def fusions_for(model: Model, sources: Sequence[Source], library: Library) -> tu
     from .wellformed import check_rule
 
     known = known_certificates(certificates_path(shipped_fusions()))
-    fitting = ((check_rule(rule, library), source) for source in sources for rule in _fitting(source, present))
-    return tuple(accept(rule, source, library, known) for rule, source in fitting)
+    return tuple(accept(check_rule(rule, library), source, library, known) for rule, source in fitting)
 
 
 def _fitting(source: Source, present: Collection[str]) -> Iterator[RuleDecl]:
