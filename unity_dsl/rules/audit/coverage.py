@@ -14,6 +14,7 @@ from ..derivation.commutativity import commutative_operators
 from ..derivation.derivability import DEFAULT, Bound, Derivability
 from ..derivation.rule_terms import read_rule
 from ..derivation.terms import Terms
+from ..derivation.unfolding import Unfolding
 
 
 class Cover(StrEnum):
@@ -46,11 +47,15 @@ class RuleLibrary:
     operators: frozenset[str]
 
     @classmethod
-    def of(cls, rules: Iterable[RuleDecl], library: Library) -> RuleLibrary:
+    def of(cls, rules: Iterable[RuleDecl], library: Library, definitions: Iterable[RuleDecl] = ()) -> RuleLibrary:
         """The library of rules that are proved."""
         rules = tuple(rules)
         operators = frozenset(call.name for rule in rules for call in calls(rule))
-        found = Derivability(library, commutative_operators(sorted(operators | {"add", "mul"}), library))
+        found = Derivability(
+            library,
+            commutative_operators(sorted(operators | {"add", "mul"}), library),
+            Unfolding.of(definitions, library),
+        )
         for rule in rules:
             found.add(rule)
         return cls(found, operators)

@@ -24,15 +24,20 @@ from .patterns import Pattern, PatternIndex, matched
 from .reversal import reverse_of
 from .rule_terms import RuleTerms, read_rule
 from .terms import Term, Terms
+from .unfolding import Unfolding
 
 
 @dataclass(frozen=True)
 class Bound:
-    """How many terms are expanded from both sides together, and how many operators more than the larger side has."""
+    """How many terms are expanded from both sides together, and how many operators more than the larger side has.
+
+    `together` says that all outputs are derived at once: a step may read what any of the outputs before it reads.
+    """
 
     expansions: int = 24
     operators: int = 1
     successors: int = 400
+    together: bool = False
 
 
 DEFAULT = Bound()
@@ -55,6 +60,7 @@ class Derivability:
 
     library: Library
     commutative: frozenset[str]
+    unfolding: Unfolding | None = None
     single: PatternIndex = field(default_factory=PatternIndex)
     joint: list[Pattern] = field(default_factory=list)
     both: set[int] = field(default_factory=set)
@@ -102,7 +108,11 @@ class Derivability:
             subject = read_rule(rule, self.library, bank, self.instances)
         except Unsupported:
             return None
+        if self.unfolding is not None:
+            subject = self.unfolding.unfolded(subject, bank)
         search = _Search(self, subject, bank, bound, frozenset(without))
+        if bound.together:
+            return search.connect(subject.left, subject.right)
         steps: list[Step] = []
         for left, right in zip(subject.left, subject.right, strict=True):
             found = search.connect((left,), (right,))
@@ -141,6 +151,10 @@ class _Frontier:
         return steps
 
 
+def _reads(outputs: Outputs) -> frozenset[str]:
+    return frozenset[str]().union(*(term.inputs for term in outputs))
+
+
 def _operators(outputs: Outputs) -> int:
     return len(frozenset[Term]().union(*(term.calls for term in outputs)))
 
@@ -172,7 +186,7 @@ class _Search:
             for count, (made, step) in enumerate(self._successors(outputs, own.ahead)):
                 if count >= self.bound.successors:
                     break
-                if made in own.parents:
+                if made in own.parents or not (own.ahead or _reads(outputs) <= _reads(made)):
                     continue
                 if made in other.parents:
                     own.parents[made] = (outputs, step)
@@ -213,7 +227,7 @@ class _Search:
         both = pattern.number in self.rules.both
         if both != inside or not (both or self._is_forward(pattern, ahead)):
             return False
-        return pattern.keeps_inputs and (ahead or not pattern.drops_inputs)
+        return pattern.keeps_inputs and (ahead or self.bound.together or not pattern.drops_inputs)
 
     def _is_forward(self, pattern: Pattern, ahead: bool) -> bool:
         """Whether the step, read from the left of the chain to its right, is the rule from left to right."""
@@ -228,7 +242,7 @@ class _Search:
             both = pattern.number in self.rules.both
             if pattern.number in self.without or not (both or self._is_forward(pattern, ahead)):
                 continue
-            if not pattern.keeps_inputs or (not ahead and pattern.drops_inputs):
+            if not pattern.keeps_inputs or not (ahead or self.bound.together or not pattern.drops_inputs):
                 continue
             for chosen in _choices(pattern.source, outputs):
                 for made in matched(pattern, chosen, self.subject, self.bank, self.rules.finiteness):

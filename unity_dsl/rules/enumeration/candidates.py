@@ -13,7 +13,7 @@ from ...syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ...syntax.span import Source
 from .application import Values
 from .context import Context, context_totals
-from .equations import Equation, equation_of, holds, is_instance
+from .equations import Equation, Typing, holds, is_instance, pair_typing
 from .fingerprints import sizes_for
 from .rule_text import rule_of
 from .signature import read_signature
@@ -55,16 +55,18 @@ def candidates(context: Context, library: Library) -> Enumeration:
     pairs = 0
     wanted = context_totals(context.inputs)
     known = _known_pairs(context.signatures, library)
+    typing = Typing(context.inputs, context.degrees)
     for left, right in _pairs(pool):
         if not _has_any((*left, *right), context.only):
             continue
         pairs += 1
         key = _pair_key(left, right)
-        if key not in known:
-            known[key] = _most_general(left, right, pool)
-        totals, rules = known[key]
-        if totals == wanted:
-            found |= {rule.name: rule for rule in rules}
+        if known.get(key, wanted) != wanted:
+            continue
+        typed = pair_typing(left, right, typing)
+        known[key] = "" if typed is None else context_totals(typed.types)
+        if typed is not None and known[key] == wanted:
+            found |= {rule.name: rule for rule in _judged(typed.equation(), pool)}
     counts = Counts(pool.counts.terms, pool.counts.undefined, pool.counts.classes, pairs, len(found))
     return Enumeration(tuple(found.values()), counts)
 
@@ -80,13 +82,9 @@ def _has_any(roots: Sequence[Term], only: frozenset[str]) -> bool:
     return not only
 
 
-_Found = tuple[str, tuple[RuleDecl, ...]]
-"""The sizes of a pair's most general types, and its rules."""
-
-
 @lru_cache(maxsize=1)
-def _known_pairs(signatures: tuple[str, ...], library: Library) -> dict[str, _Found]:
-    """What is known of pairs of a theme's graphs, by their text: it is the same whatever context they are met in."""
+def _known_pairs(signatures: tuple[str, ...], library: Library) -> dict[str, str]:
+    """The sizes of most general types of pairs of a theme's graphs, by their text: the same whatever context it is."""
     return {}
 
 
@@ -100,21 +98,20 @@ def _pair_key(left: Sequence[Term], right: Sequence[Term]) -> str:
 _INPUT = re.compile(r"#\d")
 
 
-def _most_general(left: Sequence[Term], right: Sequence[Term], pool: Pool) -> _Found:
-    """The rules of a pair at its most general types; none where it follows from others, or does not hold there."""
+def _judged(equation: Equation, pool: Pool) -> tuple[RuleDecl, ...]:
+    """The rules of an equation; none where it follows from others, or does not hold at its types."""
     degrees = pool.context.degrees
-    made = equation_of(left, right, pool.context.inputs, degrees)
     conditions: tuple[Apply, ...] = ()
     try:
-        if made is None or is_instance(made, pool.library, degrees):
-            return "", ()
-        if not holds(made, pool.library, degrees):
-            if not holds(made, pool.library, degrees, signs=(1, 1)):
-                return "", ()
+        if is_instance(equation, pool.library, degrees):
+            return ()
+        if not holds(equation, pool.library, degrees):
+            if not holds(equation, pool.library, degrees, signs=(1, 1)):
+                return ()
             conditions = (Apply(">=", (Name("c"), Number(0))),)
     except ValueError:  # no sizes of a few at which all tensors have elements
-        return "", ()
-    return context_totals(made.types), tuple(_rules(made, conditions))
+        return ()
+    return tuple(_rules(equation, conditions))
 
 
 def pool_of(context: Context, library: Library) -> Pool:

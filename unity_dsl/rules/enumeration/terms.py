@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -109,10 +110,13 @@ class Pool:
         self._type_numbers: dict[object, int] = {}
         self._size_numbers: dict[Poly, int] = {}
         self._sizes: list[tuple[int, ...]] = []
+        self._inputs_below: list[int] = []
+        self._most_operators: list[int] = []
         self._applications: dict[tuple[int, tuple[TensorType, ...]], tuple[Application, ...]] = {}
         self._weights: dict[int, Array] = {}
         self._bits: dict[tuple[int, tuple[int, ...]], int] = {}
         self._places: dict[Term, int] = {}
+        self._fitting_known: dict[tuple[int, int, int, bool], list[Term]] = {}
         self.full = (1 << len(self.context.inputs)) - 1
 
     # ------------------------------------------------------------------------------------------ types
@@ -126,6 +130,8 @@ class Pool:
                 tuple(self._size_numbers.setdefault(part.total, len(self._size_numbers)) for part in tensor.parts)
             )
             self.terms[number], self.arrays[number], self.prints[number] = [], [], []
+            self._inputs_below.append(0)
+            self._most_operators.append(-1)
         elif tensor != self.types[number]:
             joined = tuple(a.joined(b) for a, b in zip(self.types[number].dims, tensor.dims, strict=True))
             if joined != self.types[number].dims:
@@ -175,12 +181,15 @@ class Pool:
 
     def _keep(self, term: Term, value: Array, prints: Fingerprints) -> None:
         self._places[term] = len(self.terms[term.type])
+        self._inputs_below[term.type] |= term.inputs
+        self._most_operators[term.type] = max(self._most_operators[term.type], term.size)
         self.terms[term.type].append(term)
         self.arrays[term.type].append(value)
         self.prints[term.type].append(np.stack([prints.keys[0], prints.scales[0]]))
 
     def _level(self, size: int, last: bool) -> None:
         """The graphs of `size` operators: those of one operator at one set of shapes are evaluated together."""
+        self._fitting_known.clear()
         work: dict[tuple[object, ...], list[_Choice]] = {}
         for place in range(len(self.signatures)):
             for application, operands, operators in self._choices(place, size, last):
@@ -199,62 +208,66 @@ class Pool:
         signature = self.signatures[place]
         swaps = commutes(signature, self.library)
         for types in self._operand_types(signature):
-            found = self.applied(place, types)
+            found = list(self._tuples(types, size, last, swaps)) if self._may_suffice(types, size, last) else []
             if not found:
                 continue
-            tuples = list(self._tuples(types, size, last, swaps))
-            if not tuples:
-                continue
-            for application in found:
-                yield application, [operands for operands, _ in tuples], [operators for _, operators in tuples]
+            for application in self.applied(place, types):
+                yield application, [operands for operands, _ in found], [operators for _, operators in found]
 
-    def _operand_types(self, signature: Signature) -> list[tuple[int, ...]]:
+    def _operand_types(self, signature: Signature) -> Iterator[tuple[int, ...]]:
         """Types of operands in which what the signature names by one letter is of one size."""
-        shared = _shared_letters(signature)
-        found: list[tuple[int, ...]] = [()]
-        for position, declared in enumerate(signature.operands):
-            kinds = [number for number, tensor in enumerate(self.types) if _fits(tensor, declared)]
-            pairs = [pair for pair in shared if pair[1][0] == position]
-            found = [
-                (*chosen, number)
-                for chosen in found
-                for number in kinds
-                if all(
-                    self._size((*chosen, number), one) == self._size((*chosen, number), other) for one, other in pairs
-                )
-            ]
-        return found
+        fitting = [
+            [number for number, tensor in enumerate(self.types) if _fits(tensor, declared)]
+            for declared in signature.operands
+        ]
+        letters = _letter_places(signature)
+        found: list[tuple[tuple[int, ...], dict[str, int]]] = [((), {})]
+        for kinds, places in zip(fitting, letters, strict=True):
+            grown = []
+            for chosen, sizes in found:
+                for number in kinds:
+                    own = self._sizes[number]
+                    if all(sizes.get(letter, own[place]) == own[place] for letter, place in places):
+                        grown.append(((*chosen, number), sizes | {letter: own[place] for letter, place in places}))
+            found = grown
+        yield from (chosen for chosen, _ in found)
 
-    def _size(self, chosen: tuple[int, ...], place: tuple[int, int]) -> int:
-        return self._sizes[chosen[place[0]]][place[1]]
+    def _may_suffice(self, types: tuple[int, ...], size: int, last: bool) -> bool:
+        """Whether terms of these types can have all operators but one between them; last, all inputs."""
+        operators = inputs = 0
+        for kind in types:
+            operators += self._most_operators[kind]
+            inputs |= self._inputs_below[kind]
+        return operators >= size - 1 and (not last or inputs == self.full)
 
     def _tuples(
         self, types: tuple[int, ...], size: int, last: bool, swaps: bool
     ) -> Iterator[tuple[tuple[Term, ...], int]]:
         """Operands of these types whose operators are one fewer than `size`, with their set."""
         partial: list[tuple[tuple[Term, ...], int, int]] = [((), 0, 0)]
-        for kind in types:
-            terms = [term for term in self.terms[kind] if term.size < size]
+        for position, kind in enumerate(types):
+            whole = position == len(types) - 1
             partial = [
                 ((*chosen, term), operators | term.operators, inputs | term.inputs)
                 for chosen, operators, inputs in partial
-                for term in terms
-                if (operators | term.operators).bit_count() < size
+                for term in self._fitting(kind, operators, size, whole)
             ]
+        ordered = swaps and size > 1 and types[0] == types[1]
         for chosen, operators, inputs in partial:
-            if operators.bit_count() != size - 1 or (last and inputs != self.full):
+            if last and inputs != self.full:
                 continue
-            if (
-                swaps
-                and size > 1
-                and chosen[0].type == chosen[1].type
-                and self._places[chosen[0]] > self._places[chosen[1]]
-            ):
-                continue
-            yield chosen, operators
+            if not (ordered and self._places[chosen[0]] > self._places[chosen[1]]):
+                yield chosen, operators
 
-    def _order(self, term: Term) -> tuple[int, int]:
-        return term.type, self._places[term]
+    def _fitting(self, kind: int, operators: int, size: int, whole: bool) -> list[Term]:
+        """Terms of a type with which the operators are fewer than `size`; one fewer where they are the `whole`."""
+        key = kind, operators, size, whole
+        if key not in self._fitting_known:
+            counts = ((term, (operators | term.operators).bit_count()) for term in self.terms[kind])
+            self._fitting_known[key] = [
+                term for term, count in counts if (count == size - 1 if whole else count < size)
+            ]
+        return self._fitting_known[key]
 
     def _evaluated(self, place: int, choices: Sequence[_Choice], last: bool) -> Iterator[_Batch]:
         """The terms of each choice with their fingerprints; their values unless it is the last level.
@@ -358,14 +371,11 @@ def commutes(signature: Signature, library: Library) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _shared_letters(signature: Signature) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
-    """Pairs of (operand, dimension) that are the same letter, the second one in the order of the operands."""
-    seen: dict[str, tuple[int, int]] = {}
-    found = []
-    for operand, tensor in enumerate(signature.operands):
-        for place, part in enumerate(tensor.parts):
-            if part.letter is not None:
-                first = seen.setdefault(part.letter, (operand, place))
-                if first != (operand, place):
-                    found.append((first, (operand, place)))
-    return tuple(found)
+def _letter_places(signature: Signature) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """The dimensions of each operand that are letters which other operands have too."""
+    own = [
+        [(part.letter, place) for place, part in enumerate(tensor.parts) if part.letter is not None]
+        for tensor in signature.operands
+    ]
+    counts = Counter(letter for letters in own for letter, _ in letters)
+    return tuple(tuple(pair for pair in letters if counts[pair[0]] > 1) for letters in own)
