@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from random import Random
@@ -19,16 +19,19 @@ from unity_dsl.emit.program_check import compare
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.emit.reference_program import reference_library, render_reference
 from unity_dsl.graph.graph import Model
-from unity_dsl.graph.layout import Mesh, MeshAxis
+from unity_dsl.graph.layout import Kind, Mesh, MeshAxis, nest
 from unity_dsl.graph.plan import Plan
 from unity_dsl.prove.translation.rule_forms import expressions
 from unity_dsl.rules.graph_match import matches
 from unity_dsl.rules.rewrite import rewrite
 from unity_dsl.rules.sharding_rules import Encoding, encoding_in, role_of
 from unity_dsl.rules.substitution import Substitution, prepared, substitution_of
+from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.syntax.ast import Number
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import GraphCall, RuleDecl
+
+from .layout_laws import DEGREE, laid_out
 
 ONE, TWO = Mesh(()), Mesh((MeshAxis("a", 2),))
 SIZES = ((2, 4), (1, 2, 3, 4, 6), (1, 2, 3, 5))
@@ -52,7 +55,8 @@ class RuleCase:
     """A rule at sizes, and a model for either side. `how` the right one was made:
 
     `applied`: the rule rewrote the left side; `written`: the rule applies to no model, its right side is built from its
-    text; `divided`: it is the left side, its operator divided over the devices as `encoding` says.
+    text; `divided`: it is the left side, its operator divided over the devices as `encoding` says; `laid out`: it is
+    about parallel ops, of which `pins` are the results.
     """
 
     name: str
@@ -62,36 +66,30 @@ class RuleCase:
     right: Model
     how: str
     encoding: Encoding | None = None
+    pins: Mapping[str, Kind] = field(default_factory=dict)
 
     def programs(self) -> Iterator[tuple[str, Plan]]:
         """Plans of either side for one device and, drawn by chance, for two."""
         rng = Random(f"{self.name} {self.number} plans")
+        pinned = Restriction(produced={name: nest([kind]) for name, kind in self.pins.items()})
         yield "left on 1", random_plan(self.left, ONE, library(), rng)
         if self.encoding is not None:
             yield "right on 2", divided_plan(self.left, self.encoding, rng)
             return
         yield "right on 1", random_plan(self.right, ONE, library(), rng)
-        yield "left on 2", random_plan(self.left, TWO, library(), rng)
-        yield "right on 2", random_plan(self.right, TWO, library(), rng)
+        yield "left on 2", random_plan(self.left, TWO, library(), rng, pinned)
+        yield "right on 2", random_plan(self.right, TWO, library(), rng, pinned)
 
 
 def rule_case(rule: RuleDecl, number: int, initial: str = INITIAL[0]) -> RuleCase:
     """The case of that number, its weights beginning as `initial`.
 
-    Raises NoCase, and InputError where the right side has no meaning at sizes at which the left one has.
+    Raises NoCase, NoLayout, and InputError where the right side has no meaning at sizes at which the left one has.
     """
-    encoding = None
-    if has_device_axes(rule):
-        stated = encoding_in(rule)
-        if stated is None:
-            raise NoCase("a law of parallel ops")
-        rule, encoding = undivided(rule), stated[1]
-    found = prepared(rule, library())
     rng = Random(f"{rule.name} {number}")
-    if encoding is not None:
-        sized, left = drawn_left(found, rng, SIZES[0], initial, {DEGREE: TWO.size})
-        return RuleCase(rule.name, number, sized, left, left, "divided", encoding)
-    sized, left = drawn_left(found, rng, SIZES[number % len(SIZES)], initial, {})
+    if has_device_axes(rule):
+        return divided_case(rule, number, initial, rng)
+    sized, left = drawn_left(prepared(rule, library()), rng, SIZES[number % len(SIZES)], initial, {})
     usable = substitution_of(rule, library())
     if isinstance(usable, Substitution):
         return RuleCase(rule.name, number, sized, left, applied_to(left, usable), "applied")
@@ -130,8 +128,14 @@ def applied_to(left: Model, rule: Substitution) -> Model:
 # ---------------------------------------------------------------------------------------------- rules with device axes
 
 
-DEGREE = "p"
-"""What rules/sharding.rules calls the number of devices."""
+def divided_case(rule: RuleDecl, number: int, initial: str, rng: Random) -> RuleCase:
+    """A configuration is a plan for its left side, any other rule changes of layouts. Raises NoLayout."""
+    stated = encoding_in(rule)
+    changed, pins = laid_out(rule) if stated is None else (undivided(rule), {})
+    sized, left = drawn_left(prepared(changed, library()), rng, SIZES[0], initial, {DEGREE: TWO.size})
+    if stated is not None:
+        return RuleCase(rule.name, number, sized, left, left, "divided", encoding=stated[1])
+    return RuleCase(rule.name, number, sized, left, build(sized.right), "laid out", pins=pins)
 
 
 def has_device_axes(rule: RuleDecl) -> bool:
@@ -169,21 +173,23 @@ def divided_plan(model: Model, encoding: Encoding, rng: Random) -> Plan:
 def errors_of(rule: RuleDecl, number: int, folder: Path, pool: RankPool) -> tuple[RuleCase, dict[str, float]]:
     """A case, and the largest relative error of each of its programs in float64: of results, gradients and steps.
 
-    Weights are positive where the left side has no value at others. Raises NoCase and InputError.
+    Weights are positive where the left side has no value at others. Raises NoCase, NoLayout and InputError.
     """
     for initial in INITIAL:
         case = rule_case(rule, number, initial)
-        reference = write_reference(case, folder / f"{initial[0]} reference")
-        errors: dict[str, float] = {}
-        for name, plan in case.programs():
-            program = write(plan, library(), folder / f"{initial[0]} {name}")
-            found = compare(program, reference, plan.mesh.size, steps=1, pool=pool)
-            errors[name] = max(found["loss_rel_err"], found["grad_rel_err"], found["param_rel_err"])
-            if errors["left on 1"] == sys.float_info.max and initial != INITIAL[-1]:
-                break
-        else:
+        errors = dict(program_errors(case, folder / initial[0], pool))
+        if errors["left on 1"] < sys.float_info.max:
             break
     return case, errors
+
+
+def program_errors(case: RuleCase, folder: Path, pool: RankPool) -> Iterator[tuple[str, float]]:
+    """The largest relative error of each program of a case; the largest float where it has no value."""
+    reference = write_reference(case, folder / "reference")
+    for name, plan in case.programs():
+        program = write(plan, library(), folder / name)
+        found = compare(program, reference, plan.mesh.size, steps=1, pool=pool)
+        yield name, max(found["loss_rel_err"], found["grad_rel_err"], found["param_rel_err"])
 
 
 def write_reference(case: RuleCase, folder: Path) -> Path:

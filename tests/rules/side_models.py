@@ -1,7 +1,7 @@
 """Either side of a rule as a model, at numbers for its sizes.
 
 Floats of the rule are weights, integers are inputs, the results are the model's outputs. Its loss weighs every element
-of the results by an input of its own, so that these weights are what the gradients of the results are.
+of the results by an input of its own: that is what their gradients are.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def build(text: str, declared: Library | None = None) -> Model:
 class SizedRule:
     """A rule at ranks of its groups and numbers for its sizes, by the prover's symbols. Weights begin as `initial`.
 
-    With `whole` the loss of either side reads the weights that the right side does not, so that both have all of them.
+    With `whole` the loss weighs the weights of the model too. So either side has all of them, and none has a gradient
+    that is nothing but the rounding of 0, as that of layer_norm along a dimension of 1.
     """
 
     found: Substitution
@@ -92,7 +93,7 @@ class SizedRule:
     def _text_of(self, side: Side) -> str:
         made = "".join(f"  {line}\n" for line in self._made(side))
         outputs = "".join(f"  output result{number}\n" for number in range(len(side)))
-        kept = "".join(f"  output {given.name}\n" for given in self._kept)
+        kept = "".join(f"  output {given.name}\n" for given in self._floats)
         # The shapes of the results are those that the declarations say.
         shapes = build(f"model side[unused = 1]\n{made}{outputs}{kept}").outputs[: len(side)]
         loss = "".join(f"  {line}\n" for line in self._loss(side, shapes))
@@ -121,14 +122,11 @@ class SizedRule:
                 if expr.name in definitions:
                     yield from self._reached((definitions[expr.name],))
 
-    @cached_property
-    def _kept(self) -> tuple[RuleInput, ...]:
-        """What the loss adds 0 times: weights that the right side does not read."""
-        if not self.whole:
-            return ()
-        read = set(self._reached(self.found.rule.right))
-        inputs = self.found.rule.inputs
-        return tuple(given for given in inputs if given.name not in read and given.integer_range is None)
+    @property
+    def _floats(self) -> tuple[RuleInput, ...]:
+        """What the loss reads by itself."""
+        inputs = self.found.rule.inputs if self.whole else ()
+        return tuple(given for given in inputs if given.integer_range is None)
 
     def _input(self, given: RuleInput) -> str:
         shape = list(self.shape(given))
@@ -160,8 +158,10 @@ class SizedRule:
                 name, shape = f"embedding({name}, rows{number})", (*shape, 2)
             yield f"input weights{number}: f32{list(shape)}"
             terms.append(_summed(f"({name} * weights{number})", len(shape)))
-        for given in self._kept:
-            terms.append(_summed(f"scale({given.name}; factor=0)", len(self.shape(given))))
+        for given in self._floats:
+            shape = self.shape(given)
+            yield f"input weights_{given.name}: f32{list(shape)}"
+            terms.append(_summed(f"({given.name} * weights_{given.name})", len(shape)))
         yield f"loss {' + '.join(terms)}"
 
     # ------------------------------------------------------------------------------------------ expressions

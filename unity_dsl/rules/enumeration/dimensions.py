@@ -31,9 +31,9 @@ class Dim:
 
     @cached_property
     def letters(self) -> tuple[str, ...]:
-        """The letters of the size, then those that occur only in the places at which it may be taken apart."""
-        inner = sorted((*self.cuts, *self.prefixes), key=_key)
-        return tuple(dict.fromkeys(name for size in (self.total, *inner) for name in letters_of(size)))
+        """The letters of its parts, those of the first part first: what has no part of its own comes last."""
+        inner = sorted((*self.cuts, *self.prefixes), key=lambda part: (len(letters_of(part)), part.key))
+        return tuple(dict.fromkeys(name for size in (*inner, self.total) for name in letters_of(size)))
 
     def replaced(self, values: Bindings) -> Dim:
         """With letters replaced. The structure of what is put in is kept where it makes up a whole part."""

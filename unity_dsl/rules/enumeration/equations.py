@@ -58,6 +58,12 @@ class PairTyping:
     values: Mapping[str, Dim]
     types: tuple[TensorType, ...]
 
+    @property
+    def inputs(self) -> tuple[TensorType, ...]:
+        """The types of the inputs, by their numbers."""
+        numbers = [term.number for term in self.order if term.application is None]
+        return tuple(kind for _, kind in sorted(zip(numbers, self.types, strict=True), key=lambda pair: pair[0]))
+
     def equation(self) -> Equation:
         """The two sides at these types."""
         names = renaming(self.types, self.typing.degrees)
