@@ -34,7 +34,8 @@ from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
 from .meshes.mesh_joining import joined_mesh
-from .meshes.mesh_search import Found, Outcome, Task, search_around, search_meshes
+from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
+from .meshes.near_search import Found, Task
 from .model_variants.layouts_of_a_plan import Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
@@ -159,7 +160,7 @@ def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
     """What the search found for a model, where searching one like it as a whole would take long."""
     found = wanted.found.get(given.mesh)
     own = found is not None and found.problem.meaning.graph is given.model.graph
-    return found if found is not None and own and found.large else None
+    return found if found is not None and own and is_large(found) else None
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ _fresh = count()
 
 
 @cache
-def _number(role: Hashable) -> int:
+def role_number(role: Hashable) -> int:
     return next(_fresh)
 
 
 def axis_choices(choices: Iterable[Sequence[Hashable]]) -> AxisChoices:
-    return np.array([[_number(role) for role in choice] for choice in choices], dtype=np.intp)
+    return np.array([[role_number(role) for role in choice] for choice in choices], dtype=np.intp)
 
 
 def kinds_along(layout: Layout) -> list[Hashable]:

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from ...graph.graph import Node
 from ...graph.layout import Invariant, Layout, Mesh, Replicate
-from ...graph.layout_typing import Proved, Theorems, TypedOperator, Uniformly, configurations
+from ...graph.layout_typing import Configuration, Proved, ProvedRoles, Role, Theorems, TypedOperator, Uniformly
 from ...index.library import Library
 from ...machine.machine import Machine
 from ...machine.price import price_operators
 from ..cost_network.bucket_elimination import Table
-from .axis_choices import AxisChoices, axis_choices
+from .axis_choices import AxisChoices, axis_choices, role_number
 
 _TIE = 1e-14
 """Seconds by which a Replicate is worse than an Invariant of equal price."""
@@ -64,6 +64,9 @@ class Options:
         return Options(kept, self.seconds[np.array(mask, dtype=bool)])
 
 
+Chosen = frozenset[tuple[int, ...]]
+"""What some configurations of an operator do along every mesh axis, as in `AxisChoices`."""
+
 ProvedTable = dict[tuple[Hashable, ...], Proved]
 """By operator, and what of its operands needs a gradient or is stored."""
 
@@ -80,18 +83,57 @@ class OptionTable:
         self.theorems = theorems
         self.proved: ProvedTable = {} if proved is None else proved
         self._found: dict[object, Options] = {}
+        self._roles: dict[object, ProvedRoles] = {}
 
     def of(self, node: Node, weights: Sequence[bool]) -> Options:
         """Every proved configuration, in a fixed order, the all-Invariant one first."""
-        gradients = node.gradients
-        dtype = float_type(node)
-        key = node.instance.identity, gradients, tuple(weights), dtype
+        key = _key(node, weights)
         if key not in self._found:
-            known = self.proved.setdefault(key[:3], {})
-            typed = configurations(node.instance, self.mesh, self.library, gradients, weights, self.theorems, known)
-            seconds = price_operators(node.instance, typed, dtype, self.mesh, self.machine, gradients)
-            self._found[key] = _merged(typed, seconds)
+            self._found[key] = self._priced(node, self._proved_roles(node, weights).every())
         return self._found[key]
+
+    def near(self, node: Node, weights: Sequence[bool], chosen: Chosen) -> Options:
+        """The all-Invariant configuration and those that differ from one of the `chosen` along one mesh axis at most;
+        every one where the operator has none of the latter.
+        """
+        key = *_key(node, weights), chosen
+        if key not in self._found:
+            roles = self._proved_roles(node, weights)
+            typed = roles.typed(_neighbours(roles.by_axis, chosen))
+            whole = roles.typed([tuple(by_axis[0] for by_axis in roles.by_axis)])
+            if typed and typed[0].configuration != whole[0].configuration:
+                typed = [*whole, *typed]
+            self._found[key] = self._priced(node, typed) if typed else self.of(node, weights)
+        return self._found[key]
+
+    def _proved_roles(self, node: Node, weights: Sequence[bool]) -> ProvedRoles:
+        key = (*_key(node, weights)[:3],)
+        if key not in self._roles:
+            known = self.proved.setdefault(key, {})
+            self._roles[key] = ProvedRoles(
+                node.instance, self.mesh, self.library, node.gradients, weights, self.theorems, known
+            )
+        return self._roles[key]
+
+    def _priced(self, node: Node, typed: Sequence[TypedOperator]) -> Options:
+        seconds = price_operators(node.instance, typed, float_type(node), self.mesh, self.machine, node.gradients)
+        return _merged(typed, seconds)
+
+
+def _key(node: Node, weights: Sequence[bool]) -> tuple[Hashable, ...]:
+    return node.instance.identity, node.gradients, tuple(weights), float_type(node)
+
+
+def _neighbours(by_axis: Sequence[Sequence[Role]], chosen: Chosen) -> list[Configuration]:
+    """In the order of the product of the roles."""
+    places = [{role_number(role): place for place, role in enumerate(roles)} for roles in by_axis]
+    found: set[tuple[int, ...]] = set()
+    for one in chosen:
+        at = [place.get(number, -1) for place, number in zip(places, one, strict=True)]
+        for axis, roles in enumerate(by_axis):
+            if all(place >= 0 for other, place in enumerate(at) if other != axis):
+                found.update((*at[:axis], place, *at[axis + 1 :]) for place in range(len(roles)))
+    return [tuple(roles[place] for roles, place in zip(by_axis, one, strict=True)) for one in sorted(found)]
 
 
 def float_type(node: Node) -> str:

@@ -1,0 +1,112 @@
+"""Local search on a mesh: the best plan next to some, then the best next to that, until none is better.
+
+Only the configurations next to the plans are typed and priced, a small part of those that a mesh of several axes has:
+all plans in which every operator differs from what one of the plans does along one mesh axis at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from ...graph.graph import Model
+from ...graph.layout import Mesh
+from ...machine.mesh import Blocks, refined_blocks
+from ...syntax.diagnostic import InputError
+from ..choices.operator_options import Chosen
+from ..choices.restriction import Restriction
+from ..exact_search.bounded_search import Optimum, improved, optimise
+from ..folded_solver.problem_part import everything
+from ..layout_problem.model_problem import Prices, Problem, build_problem
+from ..layout_problem.starting_domains import Held, axis_domains, held_domain, near_domain
+from ..layout_problem.variable_meaning import Impossible
+
+MOST_ROUNDS = 8
+"""Of a local search: it mostly ends before."""
+_GAIN = 1e-6
+"""Of the cost: by so much a plan must be better for the search to go on from it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model to be planned: what it costs on a mesh, and what is allowed there.
+
+    `allowed` raises InputError for a mesh on which what is pinned, or what the strategy asks for, cannot be.
+    """
+
+    model: Model
+    priced: Callable[[Mesh], Prices]
+    allowed: Callable[[Mesh], Restriction]
+
+    def problem(self, mesh: Mesh, near: Mapping[str, Chosen] = {}) -> Problem:
+        """Raises Impossible, and InputError as `allowed`."""
+        return build_problem(self.model, self.priced(mesh), self.allowed(mesh), near)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best plan of a mesh, or what was known before; its `bound` holds for all plans of the problem."""
+
+    problem: Problem
+    best: Optimum
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.problem.spaces.mesh
+
+
+def near_plan(
+    task: Task,
+    mesh: Mesh,
+    starts: Iterable[Found],
+    below: float,
+    changed: Container[str] = (),
+    rounds: int = MOST_ROUNDS,
+) -> Found | None:
+    """The plan of a local search on a mesh from the plans of coarser meshes, or of this one, if it costs less than
+    `below`; None as well where nothing is known. Of operators and values that are `changed` the starts tell nothing.
+    """
+    found: Found | None = None
+    held, cost = held_by(mesh, starts).without(changed), below
+    for _ in range(rounds):
+        better = _next_to(task, mesh, held, cost) if held.chosen else None
+        if better is None:
+            break
+        found, gained, cost = better, cost - better.best.cost, better.best.cost
+        if gained < cost * _GAIN:
+            break
+        held = held_by(mesh, [better])
+    return found
+
+
+def held_by(mesh: Mesh, starts: Iterable[Found]) -> Held:
+    """What plans do on a mesh: those of meshes that it splits, and of those with as many axes."""
+    held = Held()
+    for found in starts:
+        blocks = _parts(mesh, found.mesh)
+        if blocks is not None and found.best.plan is not None:
+            held.add(found.problem, found.best.plan, blocks)
+    return held
+
+
+def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
+    """The axes that do what each axis of another mesh does: those that split it, or the one in its place."""
+    if len(mesh.axes) == len(other.axes):
+        return tuple((axis,) for axis in range(len(mesh.axes)))
+    return refined_blocks(mesh, other)
+
+
+def _next_to(task: Task, mesh: Mesh, held: Held, below: float) -> Found | None:
+    """The best plan next to what is held; where the tables are too large, one that is no worse than what is held."""
+    try:
+        problem = task.problem(mesh, {path: frozenset(chosen) for path, chosen in held.chosen.items()})
+    except (Impossible, InputError):
+        return None
+    part, whole = problem.part, everything(problem.part)
+    axes = range(len(mesh.axes))
+    best = optimise(part, whole.intersected(near_domain(problem, held, axes)), below=below)
+    if best.plan is None and not best.exact:
+        first = optimise(part, whole.intersected(held_domain(problem, held)))
+        best = improved(part, whole, partial(axis_domains, problem), first)
+    return Found(problem, best) if best.plan is not None and best.cost < below else None
