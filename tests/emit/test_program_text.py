@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.fuzz.evaluate import losses
@@ -21,6 +22,7 @@ from unity_dsl.graph.graph import Model
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.evaluation.uniform import uniform
 from unity_dsl.index.library import Library
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
@@ -321,6 +323,20 @@ def test_dropout_is_a_function_of_seed_and_step(library: Library, tmp_path: Path
         assert loss(0, 0) == loss(0, 0) != loss(0, 1) != loss(1, 0)
         running.eval()
         assert loss(0, 0) == loss(5, 7)
+
+
+def test_emitted_draws_are_those_of_the_definition(library: Library, tmp_path: Path) -> None:
+    """Bit for bit, in int32 as in 64 bits: words with any sign bit, positions beyond 2**32."""
+    import torch
+
+    folder = write(batch_plan(model_of(SMALL, library), mesh_of(), library), library, tmp_path / "program")
+    rng = np.random.default_rng(11)
+    with load_program(folder) as module:
+        for top in (1, 1 << 16, 1 << 33, 1 << 62):
+            position = rng.integers(0, top, (64, 65))
+            seed, step, site = (int(word) for word in rng.integers(0, (1 << 63, 1 << 33, 1 << 20)))
+            found = module.uniform(torch.from_numpy(position), torch.tensor(seed), torch.tensor(step), site)
+            np.testing.assert_array_equal(found.numpy(), uniform(position, seed, step, site))
 
 
 def test_a_dropout_of_probability_zero_draws_nothing(library: Library) -> None:

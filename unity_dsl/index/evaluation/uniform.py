@@ -1,7 +1,7 @@
 """Counter-based random numbers of `uniform[…]`: a function of (seed, step, site, global position).
 
-The same arithmetic stands in emitted programs. All of it is exact in signed 64-bit integers, so that NumPy, torch and
-Triton agree bit for bit: words are below 2**32 and both multipliers below 2**31, hence no product reaches 2**63.
+The same arithmetic stands in emitted programs, there in int32, whose sums and products wrap. Here all of it is exact in
+signed 64-bit integers: words are below 2**32 and both multipliers below 2**31, hence no product reaches 2**63.
 
     mix(x)     x ^= x >> 16;  x = x * 0x21f0aaad mod 2**32
                x ^= x >> 15;  x = x * 0x735a2d97 mod 2**32;  x ^= x >> 15
