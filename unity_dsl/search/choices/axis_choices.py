@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cache
-from itertools import count
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,11 @@ from ...graph.layout import Cut, Layout
 AxisChoices = npt.NDArray[np.intp]
 """Per choice, what it does along every mesh axis. Shape [choices, mesh axes]."""
 
-_fresh = count()
-
 
 @cache
 def role_number(role: Hashable) -> int:
-    return next(_fresh)
+    """The same in every process."""
+    return int.from_bytes(blake2b(repr(role).encode(), digest_size=7).digest())
 
 
 def axis_choices(choices: Iterable[Sequence[Hashable]]) -> AxisChoices:

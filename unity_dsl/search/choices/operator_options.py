@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations, product
 
 import numpy as np
 import numpy.typing as npt
@@ -64,8 +65,15 @@ class Options:
         return Options(kept, self.seconds[np.array(mask, dtype=bool)])
 
 
-Chosen = frozenset[tuple[int, ...]]
-"""What some configurations of an operator do along every mesh axis, as in `AxisChoices`."""
+@dataclass(frozen=True)
+class Around:
+    """Configurations of an operator that differ from one of the `chosen` along at most `reach` mesh axes. `chosen` are
+    rows of `AxisChoices`.
+    """
+
+    chosen: frozenset[tuple[int, ...]]
+    reach: int = 1
+
 
 ProvedTable = dict[tuple[Hashable, ...], Proved]
 """By operator, and what of its operands needs a gradient or is stored."""
@@ -92,14 +100,12 @@ class OptionTable:
             self._found[key] = self._priced(node, self._proved_roles(node, weights).every())
         return self._found[key]
 
-    def near(self, node: Node, weights: Sequence[bool], chosen: Chosen) -> Options:
-        """The all-Invariant configuration and those that differ from one of the `chosen` along one mesh axis at most;
-        every one where the operator has none of the latter.
-        """
-        key = *_key(node, weights), chosen
+    def near(self, node: Node, weights: Sequence[bool], around: Around) -> Options:
+        """The all-Invariant configuration and those `around` some; every one where there is none around."""
+        key = *_key(node, weights), around
         if key not in self._found:
             roles = self._proved_roles(node, weights)
-            typed = roles.typed(_neighbours(roles.by_axis, chosen))
+            typed = roles.typed(_neighbours(roles.by_axis, around))
             whole = roles.typed([tuple(by_axis[0] for by_axis in roles.by_axis)])
             if typed and typed[0].configuration != whole[0].configuration:
                 typed = [*whole, *typed]
@@ -124,15 +130,21 @@ def _key(node: Node, weights: Sequence[bool]) -> tuple[Hashable, ...]:
     return node.instance.identity, node.gradients, tuple(weights), float_type(node)
 
 
-def _neighbours(by_axis: Sequence[Sequence[Role]], chosen: Chosen) -> list[Configuration]:
+def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[Configuration]:
     """In the order of the product of the roles."""
     places = [{role_number(role): place for place, role in enumerate(roles)} for roles in by_axis]
     found: set[tuple[int, ...]] = set()
-    for one in chosen:
-        at = [place.get(number, -1) for place, number in zip(places, one, strict=True)]
-        for axis, roles in enumerate(by_axis):
-            if all(place >= 0 for other, place in enumerate(at) if other != axis):
-                found.update((*at[:axis], place, *at[axis + 1 :]) for place in range(len(roles)))
+    for one in around.chosen:
+        at = [place.get(number) for place, number in zip(places, one, strict=True)]
+        for free in combinations(range(len(by_axis)), min(around.reach, len(by_axis))):
+            found.update(
+                product(
+                    *(
+                        range(len(roles)) if axis in free else () if place is None else (place,)
+                        for axis, (roles, place) in enumerate(zip(by_axis, at, strict=True))
+                    )
+                )
+            )
     return [tuple(roles[place] for roles, place in zip(by_axis, one, strict=True)) for one in sorted(found)]
 
 

@@ -16,7 +16,7 @@ from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ...machine.price import UPDATE_PASSES, local_fraction, local_price
 from ..choices.layout_space import ConversionTable, Spaces
-from ..choices.operator_options import Chosen, LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
+from ..choices.operator_options import Around, LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
@@ -54,8 +54,8 @@ def prices_on(
     return Prices(mesh, machine, options, ConversionModel(mesh, machine, library))
 
 
-def build_problem(model: Model, prices: Prices, restriction: Restriction, near: Mapping[str, Chosen] = {}) -> Problem:
-    """The problem of a whole model. Operators whose paths are in `near` have options near what is chosen there only.
+def build_problem(model: Model, prices: Prices, restriction: Restriction, near: Mapping[str, Around] = {}) -> Problem:
+    """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only.
     Raises Impossible where a restriction leaves nothing of something.
     """
     context = _Context(prices, Spaces(prices.conversions, prices.between), restriction, near)
@@ -70,7 +70,7 @@ class _Context:
     prices: Prices
     spaces: Spaces
     restriction: Restriction
-    near: Mapping[str, Chosen]
+    near: Mapping[str, Around]
 
     def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
@@ -88,12 +88,16 @@ class _Context:
                 self.spaces.of(value).add(column.layouts)
 
     def options(self, node: Node, prefix: str, weights: frozenset[str]) -> Options:
-        """The configurations that an operator may have; `weights` are the names of stored values."""
+        """The configurations that an operator may have; `weights` are the names of stored values. What is pinned is
+        chosen among all.
+        """
         stored = tuple(value.name in weights for value in node.arguments)
-        chosen = self.near.get(node_path(prefix, node))
-        return (
-            self.prices.options.of(node, stored) if chosen is None else self.prices.options.near(node, stored, chosen)
+        path, options = node_path(prefix, node), self.prices.options
+        pinned = path in self.restriction.configurations or any(
+            prefix + value.name in self.restriction.produced for value in node.results
         )
+        around = None if pinned else self.near.get(path)
+        return options.of(node, stored) if around is None else options.near(node, stored, around)
 
     def storage(self, path: str, value: Value) -> Layouts:
         """Layouts in which a weight or buffer may be kept."""

@@ -7,6 +7,7 @@ looks for cheaper ones only, and leaves out meshes of which a lower bound says t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +16,7 @@ from math import inf
 
 from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, joined, refined_blocks
+from ...rules.process_map import process_map
 from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import ROUNDS, Optimum, Survey, improved, least_cost, optimise, search, survey
 from ..folded_solver.exact_minimum import Solver
@@ -23,9 +25,9 @@ from ..folded_solver.problem_part import Part, everything
 from ..folded_solver.reduced_cost_filtering import TOLERANCE
 from ..layout_problem.changed_operators import changed_paths
 from ..layout_problem.model_problem import Problem
-from ..layout_problem.starting_domains import axis_domains, even_domain, held_domain, undivided_domain
+from ..layout_problem.starting_domains import Held, axis_domains, even_domain, held_domain, undivided_domain
 from ..layout_problem.variable_meaning import Crowded, Impossible
-from .near_search import MOST_ROUNDS, Found, Task, held_by, near_plan
+from .near_search import Found, Near, Task, held_by, near_plan
 
 COARSE = 2
 """Axes of the meshes that are searched first."""
@@ -43,9 +45,12 @@ NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
 """Of the best plan's cost: where the first plan of a local search on a mesh costs more, it is not searched on."""
-MIXED = 4
-"""Meshes of which each is searched near the plans of all: those with the best plans."""
-HOPELESS = 1.2
+WIDENED = 2
+"""Meshes that are searched on in a wider neighbourhood: those with the best plans."""
+SHARED = 5_000
+"""Configurations on the coarser meshes of those that are searched, of which several processes take less time than one.
+"""
+HOPELESS = 1.1
 """Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
 
 
@@ -90,7 +95,7 @@ def search_meshes(
         _search_coarse(aid, list(_coarsenings(fine)), aided, ())
         starts = aided.coarse
     every = _promising_first(fine, starts)
-    _search_near(task, every, outcome)
+    _search_near(task, every, outcome.cost)
     left: float = EFFORT_FINE
     for number, one in enumerate(sorted(every, key=_Fine.promise)):
         effort = EFFORT_MESH + _effort(one.above, len(one.mesh.axes))
@@ -104,38 +109,38 @@ def search_meshes(
 
 @dataclass
 class _Fine:
-    """A fine mesh with the plans of coarser ones that it splits, and the best `near` them, if it was promising."""
+    """A fine mesh with the plans of coarser ones that it splits, and what is known `near` them, if it is promising."""
 
     mesh: Mesh
     above: Sequence[Found]
-    near: Found | None = None
+    near: Near | None = None
 
     def promise(self) -> tuple[bool, float]:
-        return self.near is None, _least(self.above)[0] if self.near is None else self.near.best.cost
+        return self.near is None, _least(self.above)[0] if self.near is None else self.near.cost
 
 
-def _search_near(task: Task, every: Sequence[_Fine], outcome: Outcome) -> None:
-    """Searches every fine mesh that splits a good one next to the plans there, the best of these meshes next to the
-    plans of all of them, and the best one on from there.
+def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
+    """Searches every fine mesh that splits a good one next to the plans there, and the best of these meshes on from
+    there. Several processes do it where it takes long; what they find does not depend on how many there are.
     """
+    split = [one for one in every if _least(one.above)[0] <= below * HOPELESS]
+    processes = len(os.sched_getaffinity(0)) if sum(_coarse_count(one.above) for one in split) > SHARED else 1
 
-    def improve(one: _Fine, starts: Sequence[Found], below: float, rounds: int) -> None:
-        one.near = near_plan(task, one.mesh, starts, below, rounds=rounds) or one.near
-        if one.near is not None:
-            _keep(one.near, outcome)
+    def first(one: _Fine) -> Near | None:
+        found = near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1)
+        return None if found is None else Near(found.best.cost, held_by(one.mesh, [found]))
 
-    for one in every:
-        if _least(one.above)[0] > outcome.cost * HOPELESS:
-            break
-        improve(one, one.above, outcome.cost * PROMISING, 1)
-    good = sorted((one for one in every if one.near is not None), key=_Fine.promise)[:MIXED]
-    for one in good:
-        if one.near is not None:
-            others = [other.near for other in good if other is not one and other.near is not None]
-            improve(one, [one.near, *others], one.near.best.cost, 1)
-    best = min(good, key=_Fine.promise, default=None)
-    if best is not None and best.near is not None:
-        improve(best, [best.near], best.near.best.cost, MOST_ROUNDS)
+    def widened(one: _Fine) -> Near | None:
+        if one.near is None:
+            return None
+        found = near_plan(task, one.mesh, one.near.held, one.near.cost, reach=2)
+        return one.near if found is None else Near(found.best.cost, held_by(one.mesh, [found]))
+
+    for one, near in zip(split, process_map(first, split, processes), strict=True):
+        one.near = near
+    good = sorted(split, key=_Fine.promise)[:WIDENED]
+    for one, near in zip(good, process_map(widened, good, processes), strict=True):
+        one.near = near
 
 
 def search_around(task: Task, start: Found, below: float) -> Outcome:
@@ -145,7 +150,8 @@ def search_around(task: Task, start: Found, below: float) -> Outcome:
     """
     outcome = Outcome(below, bounds={start.mesh: 0.0})
     changed = changed_paths(task.model.graph, start.problem.meaning.graph)
-    if (found := near_plan(task, start.mesh, [start], below, changed)) is not None:
+    held = held_by(start.mesh, [start]).without(changed)
+    if (found := near_plan(task, start.mesh, held, below)) is not None:
         _keep(found, outcome)
     return outcome
 
@@ -161,7 +167,7 @@ def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome, starts:
         if left < 0 and len(mesh.axes) == COARSE:
             break
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
-        found = Found(problem, _best(problem, known, starts, outcome.cost))
+        found = Found(problem, _best(problem, known, held_by(problem.spaces.mesh, starts), outcome.cost))
         _take(found, outcome)
         outcome.coarse.append(found)
 
@@ -175,8 +181,8 @@ def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> bool:
         if least >= outcome.cost:
             outcome.bounds[one.mesh] = least
             return False
-    starts = one.above if one.near is None else ()
-    _take(Found(problem, _best(problem, _survey(problem), starts, outcome.cost)), outcome)
+    held = held_by(one.mesh, one.above) if one.near is None else one.near.held
+    _take(Found(problem, _best(problem, _survey(problem), held, outcome.cost)), outcome)
     return True
 
 
@@ -205,9 +211,9 @@ def _problem(task: Task, mesh: Mesh, outcome: Outcome) -> Problem | None:
         return None
 
 
-def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float) -> Optimum:
-    """The best plan of a problem, if it costs less than `below`. Large problems are bounded once, and what is near the
-    starts is not improved again.
+def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
+    """The best plan of a problem, if it costs less than `below`. Large problems are bounded once, and what is held is
+    not improved again.
     """
     if known.bound >= below:
         return Optimum(None, known.bound, known.bound, True)
@@ -215,7 +221,7 @@ def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float
     if large and known.bound >= below * (1 - NEGLIGIBLE):
         return Optimum(None, below, known.bound, False)
     near = partial(axis_domains, problem)
-    first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, starts, below)
+    first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, held, below)
     best = search(known, near, min(below, first.cost), rounds=1 if large else ROUNDS)
     if best.plan is None and first.plan is not None and first.cost < below:
         best = replace(best, plan=first.plan)
@@ -224,10 +230,9 @@ def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float
     return best
 
 
-def _start(problem: Problem, starts: Sequence[Found], below: float) -> Optimum:
-    """A good plan: near those of other meshes, or else one with all mesh axes doing the same, or nothing divided."""
+def _start(problem: Problem, held: Held, below: float) -> Optimum:
+    """A good plan: what is held, or else one with all mesh axes doing the same, or nothing divided."""
     part, whole = problem.part, everything(problem.part)
-    held = held_by(problem.spaces.mesh, starts)
     if held.chosen:
         first = optimise(part, whole.intersected(held_domain(problem, held)))
         if first.plan is not None:
@@ -279,6 +284,11 @@ def _effort(coarse: Sequence[Found], axes: int) -> float:
     finest = max(coarse, key=lambda found: len(found.mesh.axes))
     power = axes / max(1, len(finest.mesh.axes))
     return float(sum(count**power for count in _counts(finest.problem.part)))
+
+
+def _coarse_count(coarse: Sequence[Found]) -> int:
+    """How many configurations there are on the finest of coarser meshes."""
+    return max((sum(_counts(found.problem.part)) for found in coarse), default=0)
 
 
 def _counts(part: Part) -> Iterator[int]:

@@ -6,7 +6,7 @@ all plans in which every operator differs from what one of the plans does along 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from ...graph.graph import Model
 from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, refined_blocks
 from ...syntax.diagnostic import InputError
-from ..choices.operator_options import Chosen
+from ..choices.operator_options import Around
 from ..choices.restriction import Restriction
 from ..exact_search.bounded_search import Optimum, improved, optimise
 from ..folded_solver.problem_part import everything
@@ -39,7 +39,7 @@ class Task:
     priced: Callable[[Mesh], Prices]
     allowed: Callable[[Mesh], Restriction]
 
-    def problem(self, mesh: Mesh, near: Mapping[str, Chosen] = {}) -> Problem:
+    def problem(self, mesh: Mesh, near: Mapping[str, Around] = {}) -> Problem:
         """Raises Impossible, and InputError as `allowed`."""
         return build_problem(self.model, self.priced(mesh), self.allowed(mesh), near)
 
@@ -56,21 +56,25 @@ class Found:
         return self.problem.spaces.mesh
 
 
+@dataclass(frozen=True)
+class Near:
+    """What a plan does on a mesh, and its cost: all that a process tells of it."""
+
+    cost: float
+    held: Held
+
+
 def near_plan(
-    task: Task,
-    mesh: Mesh,
-    starts: Iterable[Found],
-    below: float,
-    changed: Container[str] = (),
-    rounds: int = MOST_ROUNDS,
+    task: Task, mesh: Mesh, held: Held, below: float, rounds: int = MOST_ROUNDS, reach: int = 1
 ) -> Found | None:
-    """The plan of a local search on a mesh from the plans of coarser meshes, or of this one, if it costs less than
-    `below`; None as well where nothing is known. Of operators and values that are `changed` the starts tell nothing.
+    """The plan of a local search on a mesh from what is held, if it costs less than `below`; None as well where nothing
+    is held. Operators and values of which nothing is held have all their choices in the first round. An operator
+    differs from what is held along at most `reach` mesh axes.
     """
     found: Found | None = None
-    held, cost = held_by(mesh, starts).without(changed), below
+    cost = below
     for _ in range(rounds):
-        better = _next_to(task, mesh, held, cost) if held.chosen else None
+        better = _next_to(task, mesh, held, cost, reach) if held.chosen else None
         if better is None:
             break
         found, gained, cost = better, cost - better.best.cost, better.best.cost
@@ -97,15 +101,15 @@ def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
     return refined_blocks(mesh, other)
 
 
-def _next_to(task: Task, mesh: Mesh, held: Held, below: float) -> Found | None:
+def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int) -> Found | None:
     """The best plan next to what is held; where the tables are too large, one that is no worse than what is held."""
     try:
-        problem = task.problem(mesh, {path: frozenset(chosen) for path, chosen in held.chosen.items()})
+        problem = task.problem(mesh, {path: Around(frozenset(chosen), reach) for path, chosen in held.chosen.items()})
     except (Impossible, InputError):
         return None
     part, whole = problem.part, everything(problem.part)
     axes = range(len(mesh.axes))
-    best = optimise(part, whole.intersected(near_domain(problem, held, axes)), below=below)
+    best = optimise(part, whole.intersected(near_domain(problem, held, axes, reach)), below=below)
     if best.plan is None and not best.exact:
         first = optimise(part, whole.intersected(held_domain(problem, held)))
         best = improved(part, whole, partial(axis_domains, problem), first)
