@@ -27,7 +27,7 @@ from ..layout_problem.changed_operators import changed_paths
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import Held, axis_domains, even_domain, held_domain, undivided_domain
 from ..layout_problem.variable_meaning import Crowded, Impossible
-from .near_search import Found, Near, Task, held_by, near_plan
+from .near_search import Found, Near, Task, held_by, near_by, near_plan
 
 COARSE = 2
 """Axes of the meshes that are searched first."""
@@ -45,8 +45,10 @@ NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
 """Of the best plan's cost: where the first plan of a local search on a mesh costs more, it is not searched on."""
-WIDENED = 2
-"""Meshes that are searched on in a wider neighbourhood: those with the best plans."""
+FIRST_ROUNDS = 3
+"""Of the local search by which meshes are compared: one where the tables are too large for whole neighbourhoods."""
+FURTHER = 2
+"""Meshes whose local search goes on, in a wider neighbourhood where the tables allow it: those with the best plans."""
 SHARED = 5_000
 """Configurations on the coarser meshes of those that are searched, of which several processes take less time than one.
 """
@@ -57,13 +59,15 @@ HOPELESS = 1.1
 @dataclass
 class Outcome:
     """The best plan so far costs `cost`, `found` where it is one of the meshes. `bounds` are lower bounds on the plans
-    of the meshes that were searched, `refused` the reasons why others have none.
+    of the meshes that were searched, `refused` the reasons why others have none. `coarse` are the plans of coarse
+    meshes, `near` what local searches found on others.
     """
 
     cost: float
     found: Found | None = None
     bounds: dict[Mesh, float] = field(default_factory=dict)
     coarse: list[Found] = field(default_factory=list)
+    near: dict[Mesh, Near] = field(default_factory=dict)
     refused: dict[Mesh, Impossible | InputError] = field(default_factory=dict)
 
     @property
@@ -96,6 +100,7 @@ def search_meshes(
         starts = aided.coarse
     every = _promising_first(fine, starts)
     _search_near(task, every, outcome.cost)
+    outcome.near = {one.mesh: one.near for one in every if one.near is not None}
     left: float = EFFORT_FINE
     for number, one in enumerate(sorted(every, key=_Fine.promise)):
         effort = EFFORT_MESH + _effort(one.above, len(one.mesh.axes))
@@ -127,19 +132,21 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
     processes = len(os.sched_getaffinity(0)) if sum(_coarse_count(one.above) for one in split) > SHARED else 1
 
     def first(one: _Fine) -> Near | None:
-        found = near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1)
-        return None if found is None else Near(found.best.cost, held_by(one.mesh, [found]))
+        near = near_by(near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1))
+        if near is None or near.crowded:
+            return near
+        return near_by(near_plan(task, one.mesh, near.held, near.cost, rounds=FIRST_ROUNDS - 1)) or near
 
-    def widened(one: _Fine) -> Near | None:
-        if one.near is None:
+    def further(one: _Fine) -> Near | None:
+        if (near := one.near) is None:
             return None
-        found = near_plan(task, one.mesh, one.near.held, one.near.cost, reach=2)
-        return one.near if found is None else Near(found.best.cost, held_by(one.mesh, [found]))
+        reach = 1 if near.crowded else 2
+        return near_by(near_plan(task, one.mesh, near.held, near.cost, reach=reach, crowded=near.crowded)) or near
 
     for one, near in zip(split, process_map(first, split, processes), strict=True):
         one.near = near
-    good = sorted(split, key=_Fine.promise)[:WIDENED]
-    for one, near in zip(good, process_map(widened, good, processes), strict=True):
+    good = sorted(split, key=_Fine.promise)[:FURTHER]
+    for one, near in zip(good, process_map(further, good, processes), strict=True):
         one.near = near
 
 

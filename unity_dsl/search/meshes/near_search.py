@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
 from ...graph.graph import Model
 from ...graph.layout import Mesh
@@ -58,26 +59,42 @@ class Found:
 
 @dataclass(frozen=True)
 class Near:
-    """What a plan does on a mesh, and its cost: all that a process tells of it."""
+    """The plan of a local search, as one process tells it to another: its cost and what it does. It is `crowded` where
+    the tables were too large for whole neighbourhoods.
+    """
 
     cost: float
     held: Held
+    crowded: bool
+
+
+def near_by(found: Found | None) -> Near | None:
+    return None if found is None else Near(found.best.cost, held_by(found.mesh, [found]), not found.best.exact)
 
 
 def near_plan(
-    task: Task, mesh: Mesh, held: Held, below: float, rounds: int = MOST_ROUNDS, reach: int = 1
+    task: Task,
+    mesh: Mesh,
+    held: Held,
+    below: float,
+    *,
+    rounds: int = MOST_ROUNDS,
+    reach: int = 1,
+    crowded: bool = False,
 ) -> Found | None:
     """The plan of a local search on a mesh from what is held, if it costs less than `below`; None as well where nothing
     is held. Operators and values of which nothing is held have all their choices in the first round. An operator
-    differs from what is held along at most `reach` mesh axes.
+    differs from what is held along at most `reach` mesh axes; all of them along the same one if `crowded`, and where
+    the tables are too large for whole neighbourhoods.
     """
     found: Found | None = None
-    cost = below
+    cost, whole = below, not crowded
     for _ in range(rounds):
-        better = _next_to(task, mesh, held, cost, reach) if held.chosen else None
+        better = _next_to(task, mesh, held, cost, reach, whole) if held.chosen else None
         if better is None:
             break
         found, gained, cost = better, cost - better.best.cost, better.best.cost
+        whole = whole and better.best.exact
         if gained < cost * _GAIN:
             break
         held = held_by(mesh, [better])
@@ -101,16 +118,20 @@ def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
     return refined_blocks(mesh, other)
 
 
-def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int) -> Found | None:
-    """The best plan next to what is held; where the tables are too large, one that is no worse than what is held."""
+def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int, whole: bool) -> Found | None:
+    """The best plan next to what is held; not exact where the tables are too large, but better than others along each
+    mesh axis alone.
+    """
     try:
         problem = task.problem(mesh, {path: Around(frozenset(chosen), reach) for path, chosen in held.chosen.items()})
     except (Impossible, InputError):
         return None
-    part, whole = problem.part, everything(problem.part)
+    part, every = problem.part, everything(problem.part)
     axes = range(len(mesh.axes))
-    best = optimise(part, whole.intersected(near_domain(problem, held, axes, reach)), below=below)
+    best = Optimum(None, below, -inf, False)
+    if whole:
+        best = optimise(part, every.intersected(near_domain(problem, held, axes, reach)), below=below)
     if best.plan is None and not best.exact:
-        first = optimise(part, whole.intersected(held_domain(problem, held)))
-        best = improved(part, whole, partial(axis_domains, problem), first)
+        first = optimise(part, every.intersected(held_domain(problem, held)))
+        best = improved(part, every, partial(axis_domains, problem), first)
     return Found(problem, best) if best.plan is not None and best.cost < below else None
