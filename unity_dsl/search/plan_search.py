@@ -126,7 +126,7 @@ def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], want
 
 def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], wanted: _Wanted) -> Plan:
     """The plan with every fusion that costs less in its layouts, searched again on its mesh: all of it, or what is near
-    the fused operators where that is large.
+    that plan where the mesh has many.
     """
     if not fusions:
         return given
@@ -148,7 +148,7 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
     named = ", ".join(f"`{rule}`" + (f" {count} times" if count > 1 else "") for rule, count in times.items())
     note = f"operators fused by rules: {named}"
     if start is not None:
-        note += "; layouts were searched again next to these only, and what is said above is of the model before"
+        note += "; layouts were searched again near the plan before, and what is said above is of the model before"
     elif len(every) == 1:
         return replace(best, notes=(*best.notes, note), considered=given.considered + 1)
     else:
@@ -203,7 +203,7 @@ def _plan(
     model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf, start: Found | None = None
 ) -> Plan | None:
     """The cheapest plan of one model, or None where none costs less than `below`. With the `start` of a model of other
-    operators, that of the plans with its layouts everywhere but next to operators that differ. Raises as `search`.
+    operators, that of a local search from its layouts. Raises as `search`.
     """
     library, pins = wanted.library, wanted.pins
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}

@@ -1,13 +1,13 @@
 """The cheapest plan over several meshes: coarse ones first, then refinements of those that have the best plans.
 
 A plan on a mesh is one on every mesh that splits its axes, and costs no more there. So only the finest meshes have the
-best plans; but the problems of coarse ones are small, and their plans are where the search on finer ones starts: it
-looks for cheaper ones only, and leaves out meshes of which a lower bound says that there are none.
+best plans; but the problems of coarse ones are small, and their plans are where local searches on finer ones start.
+These tell which meshes are promising: they are searched as a whole, for cheaper plans only, and not at all where a
+lower bound says that there are none.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +16,7 @@ from math import inf
 
 from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, joined, refined_blocks
-from ...rules.process_map import process_map
+from ...rules.process_map import process_map, processors
 from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import ROUNDS, Optimum, Survey, improved, least_cost, optimise, search, survey
 from ..folded_solver.exact_minimum import Solver
@@ -44,7 +44,7 @@ LARGE = 20_000
 NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
-"""Of the best plan's cost: where the first plan of a local search on a mesh costs more, it is not searched on."""
+"""Of the best plan's cost: a local search ends where its first plan costs more."""
 FIRST_ROUNDS = 3
 """Of the local search by which meshes are compared: one where the tables are too large for whole neighbourhoods."""
 FURTHER = 2
@@ -129,7 +129,7 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
     there. Several processes do it where it takes long; what they find does not depend on how many there are.
     """
     split = [one for one in every if _least(one.above)[0] <= below * HOPELESS]
-    processes = len(os.sched_getaffinity(0)) if sum(_coarse_count(one.above) for one in split) > SHARED else 1
+    processes = processors() if sum(_coarse_count(one.above) for one in split) > SHARED else 1
 
     def first(one: _Fine) -> Near | None:
         near = near_by(near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1))

@@ -7,7 +7,7 @@ all plans in which every operator differs from what one of the plans does along 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
@@ -133,5 +133,5 @@ def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int, whole
         best = optimise(part, every.intersected(near_domain(problem, held, axes, reach)), below=below)
     if best.plan is None and not best.exact:
         first = optimise(part, every.intersected(held_domain(problem, held)))
-        best = improved(part, every, partial(axis_domains, problem), first)
+        best = replace(improved(part, every, partial(axis_domains, problem), first), bound=-inf, exact=False)
     return Found(problem, best) if best.plan is not None and best.cost < below else None
