@@ -480,10 +480,6 @@ class ProvedRoles:
                 known[degree] = [role for role in suggested if proves(role)]
         self.by_axis = [known[degree] for degree in mesh.degrees]
 
-    def every(self) -> list[TypedOperator]:
-        """Every proved configuration, in a fixed order: the all-Invariant one first."""
-        return self.typing.type_every(self.by_axis)
-
     def typed(self, chosen: Iterable[Configuration]) -> list[TypedOperator]:
         """Those of the configurations that the sizes and the operands' dimensions allow, in their order."""
         return [typed for typed in map(self.typing.type_unblocked, chosen) if isinstance(typed, TypedOperator)]

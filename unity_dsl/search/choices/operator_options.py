@@ -97,7 +97,8 @@ class OptionTable:
         """Every proved configuration, in a fixed order, the all-Invariant one first."""
         key = _key(node, weights)
         if key not in self._found:
-            self._found[key] = self._priced(node, self._proved_roles(node, weights).every())
+            roles = self._proved_roles(node, weights)
+            self._found[key] = self._priced(node, roles.typing.type_every(roles.by_axis))
         return self._found[key]
 
     def near(self, node: Node, weights: Sequence[bool], around: Around) -> Options:
