@@ -65,6 +65,8 @@ bench: setup ## measure again every figure that is quoted, into bench/results/
 	$(BIN)/python bench/check_time.py
 	$(BIN)/python bench/rules_time.py
 	$(BIN)/python bench/prove_time.py
+	$(BIN)/python bench/check_rules.py
+	$(BIN)/python bench/apply_rules.py
 	$(BIN)/python bench/audit.py
 	$(BIN)/python bench/partial_equivalence.py
 	$(BIN)/python bench/sharding_rules.py

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from multiprocessing import get_context
 from pathlib import Path
 from time import process_time
 
@@ -23,6 +22,7 @@ from tests.prove.cases import library  # noqa: E402
 from tests.prove.evaluator.truth import Judged, Truth, judge  # noqa: E402
 from unity_dsl.prove.translation.rule_results import by_results  # noqa: E402
 from unity_dsl.resources import folder  # noqa: E402
+from unity_dsl.rules.process_map import process_map  # noqa: E402
 from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules  # noqa: E402
 from unity_dsl.syntax.read import read_source  # noqa: E402
 
@@ -41,8 +41,7 @@ def main() -> None:
         (path.stem, by_results(rule, library())) for path in paths for rule in parse_rules(read_source(path)).rules
     ]
     tasks = [(theme, rule, options.instances) for theme, rule in rules]
-    with get_context("fork").Pool(options.processes) as pool:
-        found = pool.map(tried, tasks, chunksize=4)
+    found = list(process_map(tried, tasks, options.processes))
     wrong = {
         rule.name: judged.detail for (_, rule), (judged, _) in zip(rules, found, strict=True) if not is_right(judged)
     }

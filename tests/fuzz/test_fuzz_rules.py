@@ -12,7 +12,8 @@ from random import Random
 import pytest
 
 from tests.prove.cases import library
-from tests.rules.models import build, random_rewritings
+from tests.rules.models import random_rewritings
+from tests.rules.side_models import build
 from unity_dsl.emit.program_check import TOLERANCE, compare
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.graph import Model

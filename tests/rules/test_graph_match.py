@@ -19,7 +19,8 @@ from unity_dsl.syntax.ast import Name
 from unity_dsl.syntax.parse_rules import GraphCall, GraphExpr, RuleDecl
 from unity_dsl.syntax.span import Source
 
-from .models import build, substitution
+from .models import substitution
+from .side_models import build
 
 
 def found(rule: str | RuleDecl, model: Model) -> list[Match]:

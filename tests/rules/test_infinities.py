@@ -20,7 +20,8 @@ from unity_dsl.rules.wellformed import load_rules
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
-from .models import build, substitution
+from .models import substitution
+from .side_models import build
 
 NONE, BELOW, ABOVE, BOTH = frozenset[int](), frozenset({-1}), frozenset({1}), frozenset({-1, 1})
 

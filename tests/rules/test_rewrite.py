@@ -24,7 +24,6 @@ from unity_dsl.syntax.parse_rules import GraphExpr, RuleDecl
 from .models import (
     LAWS,
     Draw,
-    build,
     coarse,
     evaluated,
     model_of,
@@ -34,6 +33,7 @@ from .models import (
     rewritten,
     substitution,
 )
+from .side_models import build
 
 
 def one(rule: str, model: Model) -> Model:

@@ -130,13 +130,18 @@ def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
     Raises InputError for unknown operators.
     """
     try:
-        rule = by_results(rule, library)
-        operands = with_reals(rule, library)
-        reals, values = frozenset(real_names(rule, library)), determined_reals(rule, library)
-        found = Substitution(rule, claim_of(operands[0]), library, reals, values, operands)
+        found = prepared(rule, library)
         return _why_not(found) or found
     except Unsupported as reason:
         return f"no method for {reason}"
+
+
+def prepared(rule: RuleDecl, library: Library) -> Substitution:
+    """The rule prepared for matching, whether or not it applies to models. Raises Unsupported and InputError."""
+    rule = by_results(rule, library)
+    operands = with_reals(rule, library)
+    reals, values = frozenset(real_names(rule, library)), determined_reals(rule, library)
+    return Substitution(rule, claim_of(operands[0]), library, reals, values, operands)
 
 
 def _why_not(found: Substitution) -> str | None:

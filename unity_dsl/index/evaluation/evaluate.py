@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 RandomSource = Callable[[Equation, Array], Array]
 """From an equation and the global row-major positions (int64) to numbers in [0, 1)."""
 
-_REDUCE: Mapping[ReductionKind, Callable[..., Array]] = {
+REDUCE: Mapping[ReductionKind, Callable[..., Array]] = {
     ReductionKind.SUM: np.sum,
     ReductionKind.PROD: np.prod,
     ReductionKind.MAX: np.max,
@@ -65,12 +65,12 @@ def evaluate_all(
     }
     if instance.extern:
         (output,) = instance.outputs
-        return values | {output.name: _in_range(output, evaluate_extern(instance, values))}
+        return values | {output.name: in_range(output, evaluate_extern(instance, values))}
     equations = instance.equations if training or not instance.evaluation else instance.evaluation
     for equation in equations:
         with np.errstate(all="ignore"):
             result = _Space(instance, equation, values, library, source).result()
-        values[equation.target.name] = _in_range(equation.target, result)
+        values[equation.target.name] = in_range(equation.target, result)
     return values
 
 
@@ -79,10 +79,10 @@ def _input(instance: Instance, operand: Operand, value: Array) -> Array:
         raise ValueError(f"{operand.name} has shape {value.shape}, expected {instance.shape(operand)}")
     if operand.integer_range is None:
         return value.astype(np.float64)
-    return _in_range(operand, value.astype(np.int64))
+    return in_range(operand, value.astype(np.int64))
 
 
-def _in_range(operand: Operand, value: Array) -> Array:
+def in_range(operand: Operand, value: Array) -> Array:
     """The tensor, whose integers, if any, must be in range. Raises ValueError."""
     if operand.integer_range is not None and value.size and not 0 <= value.min() <= value.max() < operand.integer_range:
         raise ValueError(f"{operand.name} has values outside [0, {operand.integer_range})")
@@ -114,7 +114,7 @@ class _Space:
         if equation.kind is not None:
             space = tuple(self.sizes[axis] for axis in self.axes)
             value = np.broadcast_to(value, space).astype(np.float64)
-            value = _REDUCE[equation.kind](value, axis=tuple(range(len(target), len(space))))
+            value = REDUCE[equation.kind](value, axis=tuple(range(len(target), len(space))))
         dtype = np.float64 if equation.target.integer_range is None else np.int64
         dims = tuple(prod(self.sizes[axis] for axis in dim) for dim in equation.target.dims)
         return np.array(np.broadcast_to(value, target), dtype=dtype).reshape(dims)
@@ -128,7 +128,7 @@ class _Space:
             case Name(name):
                 return self.index(name)
             case Apply(function, arguments):
-                return self.apply(function, [self.value(argument) for argument in arguments])
+                return applied(function, [self.value(argument) for argument in arguments], self.functions)
             case Select(condition, then, otherwise):
                 return np.where(self.value(condition), self.value(then), self.value(otherwise))
             case Read():
@@ -166,31 +166,34 @@ class _Space:
             position = position * self.sizes[part.name] + self.index(part.name)
         return position
 
-    def apply(self, function: str, arguments: list[Any]) -> Any:
-        if function in ARITHMETIC_CALLS:
-            return ARITHMETIC_CALLS[function](*arguments)
-        if function in COMPARISON_CALLS:
-            return COMPARISON_CALLS[function](*arguments).astype(np.float64)
-        return self.call(self.functions[function], arguments)
 
-    def call(self, decl: FunctionDecl, arguments: list[Any]) -> Any:
-        """An element function: its definition, or for a primitive its `numpy:` line."""
-        bound = dict(zip(decl.parameters, arguments, strict=True))
-        if decl.definition is not None:
-            return self.define(decl.definition, bound)
-        if decl.numpy is None:
-            raise TypeError(f"function {decl.name} has neither a definition nor a `numpy:` line")
-        return evaluate_native(decl.numpy, bound)
+def applied(function: str, arguments: list[Any], functions: Mapping[str, FunctionDecl]) -> Any:
+    """A function of an equation at arrays: arithmetic, a comparison as 0 and 1, or an element function."""
+    if function in ARITHMETIC_CALLS:
+        return ARITHMETIC_CALLS[function](*arguments)
+    if function in COMPARISON_CALLS:
+        return COMPARISON_CALLS[function](*arguments).astype(np.float64)
+    return _called(functions[function], arguments, functions)
 
-    def define(self, expr: Expr, bound: Mapping[str, Any]) -> Any:
-        match expr:
-            case Number(number):
-                return plain_number(number)
-            case Name(name):
-                return bound[name]
-            case Apply(function, arguments):
-                return self.apply(function, [self.define(argument, bound) for argument in arguments])
-            case Select(condition, then, otherwise):
-                parts = [self.define(part, bound) for part in (condition, then, otherwise)]
-                return np.where(*parts)
-        raise TypeError(f"{type(expr).__name__} in the definition of a function")
+
+def _called(decl: FunctionDecl, arguments: list[Any], functions: Mapping[str, FunctionDecl]) -> Any:
+    """An element function: its definition, or for a primitive its `numpy:` line."""
+    bound = dict(zip(decl.parameters, arguments, strict=True))
+    if decl.definition is not None:
+        return _defined(decl.definition, bound, functions)
+    if decl.numpy is None:
+        raise TypeError(f"function {decl.name} has neither a definition nor a `numpy:` line")
+    return evaluate_native(decl.numpy, bound)
+
+
+def _defined(expr: Expr, bound: Mapping[str, Any], functions: Mapping[str, FunctionDecl]) -> Any:
+    match expr:
+        case Number(number):
+            return plain_number(number)
+        case Name(name):
+            return bound[name]
+        case Apply(function, arguments):
+            return applied(function, [_defined(argument, bound, functions) for argument in arguments], functions)
+        case Select(condition, then, otherwise):
+            return np.where(*(_defined(part, bound, functions) for part in (condition, then, otherwise)))
+    raise TypeError(f"{type(expr).__name__} in the definition of a function")

@@ -1,9 +1,9 @@
 """The finitely many ranks of rest groups at which a rule is proved, and why they suffice for all ranks.
 
-An operator addresses a dimension by its position from the front (`d` in `[d, f..]`), from the back (`i` in `[b.., i]`),
-or as part of a rest group. Let R bound these positions. At rank 0 all addressed positions lie outside the group; so in
-a group of R + 1 or more axes at least one is not addressed individually. All such axes are always treated alike, hence
-equivalent to one axis split into factors, a renaming.
+An operator addresses a dimension by its position from the front (`d` in `[d, f..]`; with the one of `dim=1` all before
+it), from the back (`i` in `[b.., i]`), or as part of a rest group. Let R bound these positions. At rank 0 all addressed
+positions lie outside the group; so in a group of R + 1 or more axes at least one is not addressed individually. All
+such axes are always treated alike, hence equivalent to one axis split into factors, a renaming.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import product as combinations
 
 from ...index.equations.where_conditions import mentions_rank
 from ...index.library import Library
-from ...syntax.ast import Apply, Expr, Name, Number
-from ...syntax.parse_rules import RuleDecl
+from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, ParallelDecl
+from ...syntax.parse_rules import GraphCall, RuleDecl
 from ...syntax.rational import Rational
 from ..normal_form.form import Unsupported
 from .rule_forms import Ranks, calls, declaration, rest_groups, views
@@ -32,40 +32,48 @@ def ranks_of(rule: RuleDecl, library: Library) -> Iterator[Ranks]:
 
 
 def _reach(rule: RuleDecl, library: Library) -> int:
-    """The bound R: the greatest position addressed in a declaration, a pattern, or by broadcasting."""
+    """The bound R: the greatest position addressed in a declaration, a pattern, by number, or by broadcasting."""
     fixed = [sum(not dim.rest and not dim.device for dim in tensor.dims) for tensor in rule.inputs]
     fixed += [len(side) for view in views(rule) for side in (view.source, view.target)]
     for call in calls(rule):
         decl = declaration(call, library)
         fixed += [sum(not dim.rest for dim in tensor.dims) for tensor in (*decl.inputs, *decl.outputs)]
+        fixed += [position + 1 for position in _numbered(call, decl) if position is not None]
     return max(fixed, default=0)
 
 
 def check_ranks(rule: RuleDecl, library: Library) -> None:
-    """Only the first or last dimension may be addressed by number where there are rest groups. Raises Unsupported.
+    """Raises Unsupported where, beside rest groups, a dimension is addressed by anything but a number.
 
-    With `dim=1` no finite set of ranks suffices: from some rank on the dimension is in the group.
+    That of `dim=1` is counted from the front, that of `dim=-1` is the last. A rule is proved at rank 0 of its groups
+    too, so that `dim=1` is a dimension of every operand without them.
     """
     if not rest_groups(rule):
         return
     for call in calls(rule):
-        decl = declaration(call, library)
-        given: dict[str, Expr | Rational | None] = {attribute.name: attribute.default for attribute in decl.attributes}
-        given |= dict(call.attributes)
-        for condition in decl.conditions:
-            if mentions_rank(condition) and not _first_or_last(condition, given):
-                raise Unsupported(f"the dimension that `{call.name}` counts, where the rule has rest groups")
+        if None in _numbered(call, declaration(call, library)):
+            raise Unsupported(f"the dimension that `{call.name}` counts, where the rule has rest groups")
 
 
-def _first_or_last(condition: Expr, given: Mapping[str, Expr | Rational | None]) -> bool:
-    """`rank(f) == dim`, `rank(f) + 1 + rank(g) == dim` and so on, with a dim of 0 or -1."""
+def _numbered(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> Iterator[int | None]:
+    """The positions that a call addresses by number, -1 for the last; None for one that is given otherwise."""
+    given: dict[str, Expr | Rational | None] = {attribute.name: attribute.default for attribute in decl.attributes}
+    given |= dict(call.attributes)
+    return (_position(condition, given) for condition in decl.conditions if mentions_rank(condition))
+
+
+def _position(condition: Expr, given: Mapping[str, Expr | Rational | None]) -> int | None:
+    """The dim of `rank(f) == dim`, `rank(f) + 1 + rank(g) == dim` and so on."""
     if not (isinstance(condition, Apply) and condition.function == "=="):
-        return False
+        return None
     for side, other in (condition.arguments, condition.arguments[::-1]):
         if isinstance(side, Name) and side.name in given:
             groups, between = _counted(other)
-            return given[side.name] in (Number(0), Number(-1), 0, -1) and between == groups - 1
-    return False
+            value = given[side.name]
+            number = value.value if isinstance(value, Number) else value
+            whole = isinstance(number, int) and number >= -1 and between == groups - 1
+            return number if whole and isinstance(number, int) else None
+    return None
 
 
 def _counted(expr: Expr) -> tuple[int, int]:

@@ -9,7 +9,9 @@ from pathlib import Path
 from ...index.declarations.loading import library_of, library_sources
 from ...index.library import Library
 from ...syntax.diagnostic import fail, suggest
+from ...syntax.parse_rules import RuleDecl
 from ...syntax.read import read_source
+from ..wellformed import load_rules
 from .file_rules import FileOperator
 from .typed_terms import NoReading, Typed, Typing
 
@@ -51,7 +53,8 @@ class Format:
 
     `meaning` makes results of an operator's operands; it raises NoReading, and Contradiction where the operands do not
     fit. `wider` is, for the choice of an operator, a more general one, to be taken in rules in which the choice admits
-    no sizes. `operators` is a file of the declarations that the meanings call beside the shipped ones.
+    no sizes. `operators` is a file of the declarations that the meanings call beside the shipped ones, and
+    `definitions` one of rules that say what they are in terms of these.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Format:
     axes: Callable[[int, int], Sequence[str]]
     meaning: Callable[[FileOperator, Sequence[Typed], Typing], tuple[Typed, ...]]
     operators: Path | None = None
+    definitions: Path | None = None
     wider: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def apply(self, made: FileOperator, operands: Sequence[Typed], typing: Typing) -> tuple[Typed, ...]:
@@ -88,6 +92,11 @@ class Reading:
         """The shipped declarations and those that belong to the format."""
         path = self.format.operators
         return library_of((*library_sources(), *(() if path is None else (read_source(path),))))
+
+    def definitions(self, library: Library) -> tuple[RuleDecl, ...]:
+        """What the operators of the format are in terms of shipped ones: rules from the former to the latter."""
+        path = self.format.definitions
+        return () if path is None else load_rules(read_source(path), library)
 
 
 def chosen_reading(format: Format, wanted: Sequence[str]) -> Reading:

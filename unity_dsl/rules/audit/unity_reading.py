@@ -75,5 +75,12 @@ def _linear(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> Ty
 
 
 UNITY = Format(
-    "unity", MEANINGS, lambda _: 3, lambda _: 3, _axes, _meaning, operators=Path(__file__).with_suffix(".uop")
+    "unity",
+    MEANINGS,
+    lambda _: 3,
+    lambda _: 3,
+    _axes,
+    _meaning,
+    operators=Path(__file__).with_suffix(".uop"),
+    definitions=Path(__file__).with_suffix(".rules"),
 )

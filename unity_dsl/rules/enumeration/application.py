@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -12,24 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...index.equations.instance import Equation, Instance, Operand
-from ...index.equations.term import rewrite
 from ...index.equations.where_conditions import Value
-from ...index.evaluation.evaluate import evaluate
+from ...index.evaluation.batched import BatchedEvaluation, batched_evaluation
 from ...index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
 from ...index.library import Library
 from ...prove.normal_form.polynomial import Poly, of
 from ...prove.translation.rule_forms import call_pattern
 from ...prove.translation.symbolic_sizes import exactly
-from ...syntax.ast import Apply, Expr, Name, Number, Read
+from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView
 from .dimensions import Dim, TensorType, letters_of
 from .signature import Signature
 
 Array = npt.NDArray[Any]
-BATCH = "~"
-"""The name of the axis along which operands of many graphs lie."""
 LARGEST_SPACE = 1 << 21
 """Positions that are evaluated at once."""
 
@@ -186,8 +182,8 @@ class Values:
         sizes = tuple(self.size(value.total) for _, value in application.letters)
         return application.signature.text, operands, results, sizes, application.reals
 
-    def instances(self, application: Application) -> tuple[tuple[Instance, int], ...]:
-        """One instance a result, with the number of the result in it. Raises ValueError where the operator has none."""
+    def evaluations(self, application: Application) -> tuple[tuple[BatchedEvaluation, int], ...]:
+        """One operator a result, with the number of the result in it. Raises ValueError where the operator has none."""
         sizes = {name: self.size(value.total) for name, value in application.letters}
         reals = tuple((name, self.real(value)) for name, value in application.reals)
         shapes = []
@@ -197,7 +193,7 @@ class Values:
         try:
             return tuple(
                 (
-                    _instance(result, tuple(shapes), tuple(sorted(sizes.items())), reals, self.library),
+                    _evaluation(result, tuple(shapes), tuple(sorted(sizes.items())), reals, self.library),
                     result_number(result),
                 )
                 for result in application.signature.results
@@ -213,8 +209,8 @@ class Values:
             self._flat(array, tensor, application) for array, tensor in zip(operands, application.operands, strict=True)
         ]
         made = []
-        for (instance, number), kind in zip(self.instances(application), application.types, strict=True):
-            value = _evaluated(instance, number, flat, self.library)
+        for (evaluation, number), kind in zip(self.evaluations(application), application.types, strict=True):
+            value = _in_parts(evaluation, flat)[number]
             own = tuple(name for name in kind.devices if name not in application.over)
             over = tuple(self.sizes[name] for name in application.over)
             value = value.reshape((count, *over, *value.shape[1:]))
@@ -242,30 +238,30 @@ def result_number(expr: GraphExpr) -> int:
 
 
 @lru_cache(maxsize=65536)
-def _instance(
+def _evaluation(
     expr: GraphExpr,
     shapes: tuple[tuple[tuple[int, ...], int | None], ...],
     sizes: tuple[tuple[str, int], ...],
     reals: tuple[tuple[str, float], ...],
     library: Library,
-) -> Instance:
-    """The instance of a signature's operator, with an axis in front along which many operands lie."""
+) -> BatchedEvaluation:
+    """The equations of a signature's operator at shapes. Raises ValueError for an extern operator."""
     known: dict[str, float] = {**dict(sizes), **dict(reals)}
     given = [Shape(dims, bound) for dims, bound in shapes]
     if isinstance(expr, GraphView):
         made = instantiate(library.operators["rearrange"], given, {}, binding=_binding(expr, given, known))
-        return _batched(made)
+        return batched_evaluation(made, library)
     assert isinstance(expr, GraphCall)
     attributes = {name: _number(value, known) for name, value in expr.attributes}
     if expr.degrees is not None:
         decl = library.parallels[expr.name]
         degrees = {own: int(known[name]) for own, name in zip(decl.degrees, expr.degrees, strict=True)}
         moved = [Shape(shape.dims) for shape in given]
-        return _batched(instantiate_parallel(decl, moved, degrees, attributes))
+        return batched_evaluation(instantiate_parallel(decl, moved, degrees, attributes), library)
     operator = library.operators[expr.name]
     pattern = call_pattern(expr, operator)
     binding = None if pattern is None else _binding(pattern, given, known)
-    return _batched(instantiate(operator, given, attributes, binding=binding))
+    return batched_evaluation(instantiate(operator, given, attributes, binding=binding), library)
 
 
 def _number(expr: Expr, known: Mapping[str, float]) -> Value:
@@ -296,39 +292,11 @@ def _binding(view: GraphView, given: Sequence[Shape], known: Mapping[str, float]
     return Binding(dims(view.source), dims(view.target))
 
 
-def _batched(instance: Instance) -> Instance:
-    """The instance with an axis in front of every tensor. Raises ValueError for an extern operator."""
-    if instance.extern:
-        raise ValueError("an extern operator")
-
-    def longer(operand: Operand) -> Operand:
-        return replace(operand, dims=((BATCH,), *operand.dims))
-
-    def change(expr: Expr) -> Expr:
-        return replace(expr, index=(Name(BATCH), *expr.index)) if isinstance(expr, Read) else expr
-
-    equations = tuple(
-        Equation(longer(made.target), rewrite(made.value, change), made.kind, made.over, made.ties)
-        for made in instance.equations
-    )
-    return replace(
-        instance,
-        inputs=tuple(map(longer, instance.inputs)),
-        outputs=tuple(map(longer, instance.outputs)),
-        sizes={BATCH: 1, **instance.sizes},
-        equations=equations,
-        evaluation=(),
-    )
-
-
-def _evaluated(instance: Instance, number: int, operands: Sequence[Array], library: Library) -> Array:
-    """One result for all operands, so many at once that no equation has too many positions."""
+def _in_parts(evaluation: BatchedEvaluation, operands: Sequence[Array]) -> list[Array]:
+    """The results for all operands, so many at once that no equation has too many positions."""
     count = len(operands[0])
+    instance = evaluation.instance
     space = max(prod(instance.sizes[axis] for axis in equation.space) for equation in instance.equations)
     step = max(LARGEST_SPACE // space, 1)
-    parts = []
-    for start in range(0, count, step):
-        given = [array[start : start + step] for array in operands]
-        sized = replace(instance, sizes={**instance.sizes, BATCH: len(given[0])})
-        parts.append(evaluate(sized, given, library)[number])
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    parts = [evaluation.results([array[at : at + step] for array in operands]) for at in range(0, count, step)]
+    return parts[0] if len(parts) == 1 else [np.concatenate(part) for part in zip(*parts, strict=True)]

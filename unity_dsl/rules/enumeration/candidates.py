@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from ...index.library import Library
@@ -12,12 +11,12 @@ from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ...syntax.span import Source
 from .application import Values
-from .context import Context, context_totals
-from .equations import Equation, equation_of, holds, is_instance
+from .context import Context, totals_text
+from .equations import Equation, Typing, holds, is_instance, pair_typing
 from .fingerprints import sizes_for
 from .rule_text import rule_of
 from .signature import read_signature
-from .terms import Pool, Term
+from .terms import Pool, Term, is_wider
 
 NUMBERS = {"c": 1.375, "d": -0.71875}
 """The real numbers of a context's graphs."""
@@ -25,11 +24,12 @@ NUMBERS = {"c": 1.375, "d": -0.71875}
 
 @dataclass(frozen=True)
 class Counts:
-    """Graphs that were evaluated, those among them without finite values, classes of equal ones, pairs of a graph and
-    the first of its class, and candidates.
+    """Graphs; those of them that were evaluated, and that have no finite values; classes of equal ones; pairs of a
+    graph and the first of its class, at types that link all that is of one size in the context; candidates.
     """
 
     terms: int
+    evaluated: int
     undefined: int
     classes: int
     pairs: int
@@ -53,19 +53,16 @@ def candidates(context: Context, library: Library) -> Enumeration:
     pool.run()
     found: dict[str, RuleDecl] = {}
     pairs = 0
-    wanted = context_totals(context.inputs)
-    known = _known_pairs(context.signatures, library)
+    wanted = totals_text(context.inputs)
+    typing = Typing(context.inputs, context.degrees)
     for left, right in _pairs(pool):
         if not _has_any((*left, *right), context.only):
             continue
         pairs += 1
-        key = _pair_key(left, right)
-        if key not in known:
-            known[key] = _most_general(left, right, pool)
-        totals, rules = known[key]
-        if totals == wanted:
-            found |= {rule.name: rule for rule in rules}
-    counts = Counts(pool.counts.terms, pool.counts.undefined, pool.counts.classes, pairs, len(found))
+        typed = pair_typing(left, right, typing)
+        if typed is not None and totals_text(typed.inputs) == wanted:
+            found |= {rule.name: rule for rule in _judged(typed.equation(), pool)}
+    counts = Counts(**asdict(pool.counts), pairs=pairs, candidates=len(found))
     return Enumeration(tuple(found.values()), counts)
 
 
@@ -80,41 +77,20 @@ def _has_any(roots: Sequence[Term], only: frozenset[str]) -> bool:
     return not only
 
 
-_Found = tuple[str, tuple[RuleDecl, ...]]
-"""The sizes of a pair's most general types, and its rules."""
-
-
-@lru_cache(maxsize=1)
-def _known_pairs(signatures: tuple[str, ...], library: Library) -> dict[str, _Found]:
-    """What is known of pairs of a theme's graphs, by their text: it is the same whatever context they are met in."""
-    return {}
-
-
-def _pair_key(left: Sequence[Term], right: Sequence[Term]) -> str:
-    """The two sides, inputs numbered as they are met."""
-    text = f"{';'.join(term.text for term in left)}={';'.join(term.text for term in right)}"
-    order = {name: f"#{place}" for place, name in enumerate(dict.fromkeys(_INPUT.findall(text)))}
-    return text if all(name == new for name, new in order.items()) else _INPUT.sub(lambda one: order[one[0]], text)
-
-
-_INPUT = re.compile(r"#\d")
-
-
-def _most_general(left: Sequence[Term], right: Sequence[Term], pool: Pool) -> _Found:
-    """The rules of a pair at its most general types; none where it follows from others, or does not hold there."""
+def _judged(equation: Equation, pool: Pool) -> tuple[RuleDecl, ...]:
+    """The rules of an equation; none where it follows from others, or does not hold at its types."""
     degrees = pool.context.degrees
-    made = equation_of(left, right, pool.context.inputs, degrees)
     conditions: tuple[Apply, ...] = ()
     try:
-        if made is None or is_instance(made, pool.library, degrees):
-            return "", ()
-        if not holds(made, pool.library, degrees):
-            if not holds(made, pool.library, degrees, signs=(1, 1)):
-                return "", ()
+        if is_instance(equation, pool.library, degrees):
+            return ()
+        if not holds(equation, pool.library, degrees):
+            if not holds(equation, pool.library, degrees, signs=(1, 1)):
+                return ()
             conditions = (Apply(">=", (Name("c"), Number(0))),)
     except ValueError:  # no sizes of a few at which all tensors have elements
-        return "", ()
-    return context_totals(made.types), tuple(_rules(made, conditions))
+        return ()
+    return tuple(_rules(equation, conditions))
 
 
 def pool_of(context: Context, library: Library) -> Pool:
@@ -135,9 +111,12 @@ def number_expr(text: str) -> Expr:
 
 
 def _pairs(pool: Pool) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ...]]]:
-    """Graphs that are equal, one output each, then two; between them they read all inputs of the context."""
+    """Graphs that are equal, one output each, then two; between them they read all inputs of the context.
+
+    Left out are those whose types leave apart what is of one size in the context: they belong to a more general one.
+    """
     for term, first in pool.equal:
-        if term.inputs | first.inputs == pool.full:
+        if term.inputs | first.inputs == pool.full and pool.links.join(term.links, first.links) == pool.links.whole:
             yield (term,), (first,)
     yield from _pairs_of_two(pool)
 
@@ -147,18 +126,17 @@ def _pairs_of_two(pool: Pool) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ..
 
     Left are the two graphs that read fewer inputs, right those that share: a product of concatenated matrices, split.
     """
-    wider = [
-        (term, first) for term, first in pool.equal if first.inputs & ~term.inputs == 0 != term.inputs ^ first.inputs
-    ]
-    for place, (term, first) in enumerate(wider):
-        for other, second in wider[:place]:
-            operators = term.operators | other.operators
-            if term.operators & other.operators == 0 or operators.bit_count() > pool.context.operators:
+    links, most = pool.links, pool.context.operators
+    wider = [(term, first, links.join(term.links, first.links)) for term, first in pool.equal if is_wider(term, first)]
+    for place, (term, first, linked) in enumerate(wider):
+        for other, second, beside in wider[:place]:
+            if term.operators & other.operators == 0 or (term.operators | other.operators).bit_count() > most:
                 continue
-            if first is second or (first.operators | second.operators).bit_count() > pool.context.operators:
+            if first is second or (first.operators | second.operators).bit_count() > most:
                 continue
             if first.inputs | second.inputs == term.inputs | other.inputs == pool.full:
-                yield (second, first), (other, term)
+                if links.union(linked, beside) == links.whole:
+                    yield (second, first), (other, term)
 
 
 def _rules(equation: Equation, conditions: tuple[Apply, ...]) -> Iterator[RuleDecl]:

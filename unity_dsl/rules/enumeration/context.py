@@ -265,15 +265,15 @@ def _identified(inputs: tuple[TensorType, ...], degrees: frozenset[str]) -> Iter
 
 
 def renaming(tensors: Sequence[TensorType], fixed: frozenset[str] = frozenset({"p"})) -> dict[str, Dim]:
-    """New names of the letters, by their first appearance."""
-    letters = dict.fromkeys(name for tensor in tensors for part in tensor.parts for name in letters_of(part.total))
+    """New names of the letters, by their first appearance; of a dimension that is taken apart by its parts."""
+    letters = dict.fromkeys(name for tensor in tensors for part in tensor.parts for name in part.letters)
     names = iter(LETTERS)
     return {name: named(next(names)) for name in letters if name not in fixed}
 
 
 def _renamed(inputs: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     """In the order and with the letters of the context's key."""
-    first = min(_likely_orders(inputs), key=lambda order: (_ordered_text(_plain(order)), _ordered_text(order)))
+    first = min(_likely_orders(inputs), key=lambda order: (totals_text(order), _ordered_text(order)))
     renamed = renaming(first)
     return tuple(tensor.replaced(renamed) for tensor in first)
 
@@ -297,7 +297,7 @@ def context_key(inputs: Sequence[TensorType]) -> str:
 
 def context_totals(inputs: Sequence[TensorType]) -> str:
     """As `context_key`, for sizes without their structure."""
-    return context_key(_plain(inputs))
+    return min(map(totals_text, _likely_orders(inputs)))
 
 
 def _plain(inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -315,6 +315,15 @@ def _plain(inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
 def _ordered_text(inputs: Sequence[TensorType]) -> str:
     renamed = renaming(inputs)
     return " ".join(structure_text(tensor.replaced(renamed)) for tensor in inputs)
+
+
+def totals_text(inputs: Sequence[TensorType]) -> str:
+    """The same for operands that differ in names of letters, and in where their dimensions are taken apart."""
+    parts = [part for tensor in inputs for part in tensor.parts]
+    alone = [part.letter for part in parts if part.letter is not None]
+    names = dict.fromkeys([*alone, *(name for part in parts for name in part.letters)])
+    renamed = {name: named(f"~{place:02}") for place, name in enumerate(names)}
+    return " ".join(structure_text(tensor.replaced(renamed)) for tensor in _plain(inputs))
 
 
 def _likely_orders(inputs: Sequence[TensorType]) -> Iterator[tuple[TensorType, ...]]:

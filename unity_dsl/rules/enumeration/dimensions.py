@@ -29,14 +29,19 @@ class Dim:
         """The name, where the size is a bare letter."""
         return letter_of(self.total)
 
+    @cached_property
+    def letters(self) -> tuple[str, ...]:
+        """The letters of its parts, those of the first part first: what has no part of its own comes last."""
+        inner = sorted((*self.cuts, *self.prefixes), key=lambda part: (len(letters_of(part)), part.key))
+        return tuple(dict.fromkeys(name for size in (*inner, self.total) for name in letters_of(size)))
+
     def replaced(self, values: Bindings) -> Dim:
         """With letters replaced. The structure of what is put in is kept where it makes up a whole part."""
         if self.letter is not None:
             return values.get(self.letter, self)
-        names = letters_of(self.total)
-        if not any(name in values for name in names):
+        values = {name: values[name] for name in self.letters if name in values}
+        if not values:
             return self
-        values = {name: values[name] for name in names if name in values}
         sizes = {name: value.total for name, value in values.items()}
         cuts = {substituted(cut, sizes) for cut in self.cuts}
         prefixes = {substituted(prefix, sizes) for prefix in self.prefixes}
@@ -135,36 +140,50 @@ def unified(pairs: Sequence[tuple[Dim, Dim]], fixed: frozenset[str], fresh: Iter
     A sum meets a sum part by part, a product a product, at each pair of places where they may be taken apart: these are
     the most general types in which the parts keep their meaning, not all solutions in whole numbers.
     """
-    yield from _unified(list(pairs), {}, fixed, fresh)
+    for found in _unified(tuple(pairs), {}, fixed, fresh):
+        yield {name: _resolved(value, found) for name, value in found.items()}
 
 
 def _unified(
-    pairs: list[tuple[Dim, Dim]], found: dict[str, Dim], fixed: frozenset[str], fresh: Iterator[str]
+    pairs: Sequence[tuple[Dim, Dim]], found: dict[str, Dim], fixed: frozenset[str], fresh: Iterator[str]
 ) -> Iterator[dict[str, Dim]]:
-    if not pairs:
-        yield found
-        return
-    (left, right), *others = pairs
-    left, right = left.replaced(found), right.replaced(found)
-    for step, remaining in _steps(left, right, fixed, fresh):
-        values = {name: value.replaced(step) for name, value in found.items()} | step
-        yield from _unified([*remaining, *others], values, fixed, fresh)
+    """Substitutions in triangular form: what stands for a letter may contain letters that something stands for.
+
+    `found` is extended in place until a pair has several solutions.
+    """
+    for place, (one, other) in enumerate(pairs):
+        left, right = _resolved(one, found), _resolved(other, found)
+        if left is right or left.total == right.total:
+            continue
+        name, value = left.letter, right
+        if name is None or name in fixed:
+            name, value = right.letter, left
+        if name is None or name in fixed:
+            rest = pairs[place + 1 :]
+            for step, remaining in _steps(left, right, fixed, fresh):
+                yield from _unified((*remaining, *rest), {**found, **step}, fixed, fresh)
+            return
+        if name in letters_of(value.total):
+            return
+        found[name] = value
+    yield found
+
+
+def _resolved(dim: Dim, found: dict[str, Dim]) -> Dim:
+    """A dimension with what a substitution in triangular form has for its letters."""
+    while (name := dim.letter) is not None:
+        if name not in found:
+            return dim
+        dim = found[name]
+    inner = [name for name in dim.letters if name in found]
+    return dim.replaced({name: _resolved(found[name], found) for name in inner}) if inner else dim
 
 
 _Step = tuple[dict[str, Dim], list[tuple[Dim, Dim]]]
 
 
 def _steps(left: Dim, right: Dim, fixed: frozenset[str], fresh: Iterator[str]) -> Iterator[_Step]:
-    """What one pair asks for: letters that it determines, and pairs that are left."""
-    if left.total == right.total:
-        yield {}, []
-        return
-    for one, other in ((left, right), (right, left)):
-        name = one.letter
-        if name is not None and name not in fixed:
-            if name not in letters_of(other.total):
-                yield {name: other}, []
-            return
+    """What a pair of sums or products asks for: letters that it determines, and pairs that are left."""
     yield from _by_parts(left, right)
     yield from _by_degree(left, right, fixed, fresh)
     if not (left.cuts and right.cuts) and not left.prefixes and not right.prefixes:

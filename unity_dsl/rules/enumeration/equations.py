@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -43,39 +44,91 @@ class Equation:
     right: tuple[Node, ...]
 
 
-def equation_of(
-    left: Sequence[Term], right: Sequence[Term], inputs: Sequence[TensorType], degrees: frozenset[str]
-) -> Equation | None:
-    """Two sides at the most general types at which both are typed, and typed alike.
+@dataclass(frozen=True)
+class PairTyping:
+    """The most general types at which both sides of a pair are typed, and typed alike.
 
-    None where there are none, as where they are equal at the types of one context only.
+    `values` are the sizes of the letters of `typing`, `types` those of the inputs, as the left side meets them.
     """
+
+    left: tuple[Term, ...]
+    right: tuple[Term, ...]
+    order: tuple[Term, ...]
+    typing: Typing
+    values: Mapping[str, Dim]
+    types: tuple[TensorType, ...]
+
+    @property
+    def inputs(self) -> tuple[TensorType, ...]:
+        """The types of the inputs, by their numbers."""
+        numbers = [term.number for term in self.order if term.application is None]
+        return tuple(kind for _, kind in sorted(zip(numbers, self.types, strict=True), key=lambda pair: pair[0]))
+
+    def equation(self) -> Equation:
+        """The two sides at these types."""
+        names = renaming(self.types, self.typing.degrees)
+        nodes: dict[Term, Node] = {}
+        made: dict[tuple[object, ...], Application] = {}
+        position = count()
+        for term in self.order:
+            kind = self.typing.types[term].replaced(self.values).replaced(names)
+            if term.application is None:
+                nodes[term] = Node(next(position), kind)
+                continue
+            operands = tuple(nodes[operand] for operand in term.operands)
+            if term.key not in made:
+                own = {name: dim.replaced(self.values) for name, dim in self.typing.letters[term.key].items()}
+                sizes = {name: dim.replaced(names) for name, dim in own.items()}
+                sizes |= {name: named(name) for name in term.application.signature.degrees}
+                made[term.key] = _application(term.application, sizes, operands)
+            nodes[term] = Node(term.number, kind, made[term.key], operands)
+        types = tuple(tensor.replaced(names) for tensor in self.types)
+        return Equation(types, tuple(nodes[term] for term in self.left), tuple(nodes[term] for term in self.right))
+
+
+def pair_typing(left: Sequence[Term], right: Sequence[Term], typing: Typing) -> PairTyping | None:
+    """The most general types of two sides; None where there are none, or where inputs do not decide all sizes."""
     order = _ordered((*left, *right))
-    typing = _Typing(order, inputs, degrees)
-    pairs = typing.pairs
+    pairs = typing.pairs_of(order)
     for one, other in zip(left, right, strict=True):
         pairs += zip(typing.types[one].parts, typing.types[other].parts, strict=True)
-    for values in unified(pairs, degrees, typing.fresh):
-        found = typing.solved(values)
-        if found is not None:
-            nodes, types = found
-            return Equation(types, tuple(nodes[term] for term in left), tuple(nodes[term] for term in right))
+    inputs = [typing.types[term] for term in order if term.application is None]
+    for values in unified(pairs, typing.degrees, typing.fresh):
+        types = tuple(tensor.replaced(values) for tensor in inputs)
+        known = {*typing.degrees, *(name for tensor in types for part in tensor.parts for name in part.letters)}
+        if all(known.issuperset(dim.replaced(values).letters) for dim in typing.sizes_of(order)):
+            return PairTyping(tuple(left), tuple(right), tuple(order), typing, values, types)
     return None
 
 
-class _Typing:
+class Typing:
     """The types of terms as unknowns: a letter for each dimension of an input, and for each size of an operator."""
 
-    def __init__(self, order: Sequence[Term], inputs: Sequence[TensorType], degrees: frozenset[str]) -> None:
-        self.order, self.degrees = order, degrees
+    def __init__(self, inputs: Sequence[TensorType], degrees: frozenset[str]) -> None:
+        self.inputs, self.degrees = inputs, degrees
         self.fresh = (f"_{number}" for number in count())
         self.types: dict[Term, TensorType] = {}
         self.letters: dict[tuple[object, ...], dict[str, Dim]] = {}
-        self.pairs: list[tuple[Dim, Dim]] = []
-        for term in order:
-            self.types[term] = self._input(inputs[term.number]) if term.application is None else self._result(term)
+        self._pairs: dict[tuple[object, ...], list[tuple[Dim, Dim]]] = {}
 
-    def _input(self, given: TensorType) -> TensorType:
+    def pairs_of(self, order: Sequence[Term]) -> list[tuple[Dim, Dim]]:
+        """The dimensions that are equal where these terms, operands first, are typed."""
+        found: dict[tuple[object, ...], list[tuple[Dim, Dim]]] = {}
+        for term in order:
+            if term not in self.types:
+                self.types[term] = self._input(term) if term.application is None else self._result(term)
+            if term.application is not None:
+                found[term.key] = self._pairs[term.key]
+        return [pair for own in found.values() for pair in own]
+
+    def sizes_of(self, order: Sequence[Term]) -> Iterator[Dim]:
+        """The sizes of the operators of these terms."""
+        for term in order:
+            if term.application is not None:
+                yield from self.letters[term.key].values()
+
+    def _input(self, term: Term) -> TensorType:
+        given = self.inputs[term.number]
         dims = tuple(named(next(self.fresh)) for _ in given.dims)
         return TensorType(given.devices, dims, None if given.bound is None else named(next(self.fresh)))
 
@@ -88,51 +141,23 @@ class _Typing:
             parts = [dim for tensor in signature.operands for dim in tensor.parts]
             names = dict.fromkeys(name for dim in parts for name in letters_of(dim.total) if name not in self.degrees)
             self.letters[key] = {name: named(next(self.fresh)) for name in names}
-            for operand, declared in zip(term.operands, signature.operands, strict=True):
-                wanted = declared.replaced(self.letters[key])
-                self.pairs += zip(self.types[operand].parts, wanted.parts, strict=True)
+            self._pairs[key] = [
+                pair
+                for operand, declared in zip(term.operands, signature.operands, strict=True)
+                for pair in zip(self.types[operand].parts, declared.replaced(self.letters[key]).parts, strict=True)
+            ]
         result = signature.types[term.number].replaced(self.letters[key])
         return TensorType(tuple(sorted((*result.devices, *made.over))), result.dims, result.bound)
 
-    def solved(self, values: Mapping[str, Dim]) -> tuple[dict[Term, Node], tuple[TensorType, ...]] | None:
-        """The terms at these sizes, and the types of the inputs; None where inputs do not decide all sizes."""
-        found = {term: kind.replaced(values) for term, kind in self.types.items()}
-        inputs = [found[term] for term in self.order if term.application is None]
-        known = {*self.degrees, *_letters(inputs)}
-        sizes = {key: {name: dim.replaced(values) for name, dim in own.items()} for key, own in self.letters.items()}
-        if not known.issuperset(_letters(found.values())):
-            return None
-        if any(name not in known for own in sizes.values() for dim in own.values() for name in letters_of(dim.total)):
-            return None
-        names = renaming(inputs, self.degrees)
-        nodes: dict[Term, Node] = {}
-        made: dict[tuple[object, ...], Application] = {}
-        position = 0
-        for term in self.order:
-            kind = found[term].replaced(names)
-            if term.application is None:
-                nodes[term] = Node(position, kind)
-                position += 1
-                continue
-            operands = tuple(nodes[operand] for operand in term.operands)
-            if term.key not in made:
-                own = {name: dim.replaced(names) for name, dim in sizes[term.key].items()}
-                own |= {name: named(name) for name in term.application.signature.degrees}
-                made[term.key] = self._application(term.application, own, operands)
-            nodes[term] = Node(term.number, kind, made[term.key], operands)
-        return nodes, tuple(tensor.replaced(names) for tensor in inputs)
 
-    def _application(self, given: Application, letters: dict[str, Dim], operands: tuple[Node, ...]) -> Application:
-        results = [result.replaced(letters) for result in given.signature.types]
-        types = tuple(TensorType(tuple(sorted((*one.devices, *given.over))), one.dims, one.bound) for one in results)
-        bound = tuple(sorted(letters.items()))
-        return Application(
-            given.signature, bound, given.reals, given.over, tuple(operand.type for operand in operands), types
-        )
-
-
-def _letters(tensors: Sequence[TensorType] | object) -> set[str]:
-    return {name for tensor in tensors for part in tensor.parts for name in letters_of(part.total)}  # type: ignore
+def _application(given: Application, letters: dict[str, Dim], operands: tuple[Node, ...]) -> Application:
+    """An application at other types."""
+    results = [result.replaced(letters) for result in given.signature.types]
+    types = tuple(TensorType(tuple(sorted((*one.devices, *given.over))), one.dims, one.bound) for one in results)
+    bound = tuple(sorted(letters.items()))
+    return Application(
+        given.signature, bound, given.reals, given.over, tuple(operand.type for operand in operands), types
+    )
 
 
 def _ordered(roots: Sequence[Term]) -> list[Term]:
@@ -176,7 +201,7 @@ def is_instance(equation: Equation, library: Library, degrees: frozenset[str]) -
             if node.application is None
         }
         inputs = {node: np.concatenate([array, _random(node.type, values, random)[:1]]) for node, array in own.items()}
-        if _agreements(equation, inputs, values) > 1 << len(inputs):
+        if _separates(equation, inputs, values):
             return True
         made: dict[tuple[object, ...], list[Array]] = {}
         for chosen in _shared(equation):
@@ -186,7 +211,7 @@ def is_instance(equation: Equation, library: Library, degrees: frozenset[str]) -
                 )
                 for node in chosen
             }
-            if _agreements(equation, inputs | common, values, fixed=frozenset(inputs)) > 1:
+            if _agreements(equation, inputs | common, values, frozenset(chosen))[0] > 1:
                 return True
         return False
     except ValueError:
@@ -198,23 +223,38 @@ _Place = tuple[tuple[object, ...], int]
 """The operator that reads a tensor (nothing for an output), and the position among its operands."""
 
 
-def _agreements(
-    equation: Equation, leaves: Mapping[Node, Array], values: Values, fixed: frozenset[Node] = frozenset()
-) -> int:
-    """How many pairs of sets of places, on the left and on the right, give equal outputs.
+def _separates(equation: Equation, inputs: Mapping[Node, Array], values: Values) -> bool:
+    """Whether the equation holds with two tensors in place of one of its inputs.
 
-    A place in the set reads the second tensor of its leaf, any other the first; those of `fixed` leaves are in no set.
+    Of an input that each side reads at most once it is enough to change it on the left alone.
+    """
+    reads = [Counter(node for node, _ in _reads(side, inputs)) for side in (equation.left, equation.right)]
+    repeated = frozenset(node for node in inputs if any(read[node] > 1 for read in reads))
+    once = [node for node in inputs if all(read[node] == 1 for read in reads)]
+    agreeing, alone = _agreements(equation, inputs, values, repeated, once)
+    return agreeing > 1 << len(repeated) or alone > 0
+
+
+def _agreements(
+    equation: Equation, leaves: Mapping[Node, Array], values: Values, varied: frozenset[Node], once: Sequence[Node] = ()
+) -> tuple[int, int]:
+    """How many pairs of sets of places, on the left and on the right, give equal outputs; for how many of the leaves
+    `once` the left side gives what the right side gives without the change.
+
+    A place in the set reads the second tensor of its leaf, any other the first; the sets are of `varied` leaves.
     """
     sides: list[Array] = []
     for side in (equation.left, equation.right):
-        places = [place for node, place in _reads(side, leaves) if node not in fixed]
+        places = [(node, place) for node, place in _reads(side, leaves) if node in varied]
         if len(places) > MAX_PLACES:
-            return 0
-        sides.append(_with_twins(side, places, leaves, values))
+            return 0, 0
+        sides.append(_with_twins(side, [place for _, place in places], leaves, values, once))
     weights = np.random.default_rng(5).uniform(0.5, 1.5, sides[0].shape[1])
-    keys = [side @ weights for side in sides]
+    left, right = (side @ weights for side in sides)
     scale = float(np.max(np.abs(sides[0]), initial=0.0)) * sides[0].shape[1] + 1e-3
-    return int((np.abs(keys[0][:, None] - keys[1][None, :]) < TOLERANCE * scale).sum())
+    close = np.abs(left[:, None] - right[None, :]) < TOLERANCE * scale
+    sets = [len(side) - len(once) for side in sides]
+    return int(close[: sets[0], : sets[1]].sum()), int(close[sets[0] :, 0].sum())
 
 
 def _reads(side: Sequence[Node], leaves: Mapping[Node, Array]) -> list[tuple[Node, _Place]]:
@@ -234,15 +274,26 @@ def _reads(side: Sequence[Node], leaves: Mapping[Node, Array]) -> list[tuple[Nod
     return [(node, place) for place, node in found.items()]
 
 
-def _with_twins(side: Sequence[Node], places: Sequence[_Place], leaves: Mapping[Node, Array], values: Values) -> Array:
-    """[sets of places, elements]: the outputs where the places of each set read the second tensor of their leaf."""
+def _with_twins(
+    side: Sequence[Node], places: Sequence[_Place], leaves: Mapping[Node, Array], values: Values, once: Sequence[Node]
+) -> Array:
+    """[sets of places, elements]: the outputs where the places of each set read the second tensor of their leaf.
+
+    One more row for each leaf of `once`, for the set of its places.
+    """
     bits = {place: bit for bit, place in enumerate(places)}
-    count = 1 << len(places)
+    sets = np.arange(1 << len(places))
+    rows = {node: len(sets) + row for row, node in enumerate(once)}
+    count = len(sets) + len(once)
     made: dict[tuple[object, ...], list[Array]] = {}
 
     def read(node: Node, place: _Place) -> Array:
         if node in leaves:
-            chosen = (np.arange(count) >> bits[place]) & 1 if place in bits else np.zeros(count, dtype=np.int64)
+            chosen = np.zeros(count, dtype=np.int64)
+            if place in bits:
+                chosen[: len(sets)] = (sets >> bits[place]) & 1
+            if node in rows:
+                chosen[rows[node]] = 1
             return np.asarray(leaves[node][chosen])
         if node.key not in made:
             assert node.application is not None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from hashlib import sha256
 
 import numpy as np
@@ -17,37 +18,28 @@ from .context import Context
 from .dimensions import TensorType
 from .fingerprints import DRAWS, Fingerprints, fingerprints, functional, groups, random_operand, sizes_for
 from .signature import Signature
+from .type_links import TypeLinks
 
 
 @dataclass(frozen=True)
 class Term:
     """A graph: an input by its `number`, or result `number` of an application to terms.
 
-    `operators` is the set of its operators as bits, `inputs` that of its inputs; `place` is that of its signature.
+    `operators` is the set of its operators as bits, `inputs` that of its inputs; `links` is the state of its types.
     """
 
     number: int
     type: int
     inputs: int
     operators: int
+    links: int
     application: Application | None = None
     operands: tuple[Term, ...] = ()
-    place: int = 0
 
     @property
     def size(self) -> int:
         """The number of its operators, shared ones once."""
         return self.operators.bit_count()
-
-    @cached_property
-    def text(self) -> str:
-        """The graph, inputs as `#0`, by the places of signatures in their theme."""
-        if self.application is None:
-            return f"#{self.number}"
-        made = self.application
-        reals = "".join(f"{name}={value}" for name, value in made.reals)
-        inner = ",".join(operand.text for operand in self.operands)
-        return f"{self.place}.{self.number}{reals}({inner})"
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -63,12 +55,12 @@ class Term:
 
 @dataclass
 class Counts:
-    """What was made on the way: graphs, those without finite values, classes, pairs, candidates."""
+    """What was made on the way: graphs, those that were evaluated, those without finite values, and classes."""
 
     terms: int = 0
+    evaluated: int = 0
     undefined: int = 0
     classes: int = 0
-    pairs: int = 0
 
 
 @dataclass
@@ -79,7 +71,6 @@ class _Batch:
     result: int
     operands: list[tuple[Term, ...]]
     operators: list[int]
-    place: int
     prints: Fingerprints
     values: Array | None
 
@@ -109,10 +100,16 @@ class Pool:
         self._type_numbers: dict[object, int] = {}
         self._size_numbers: dict[Poly, int] = {}
         self._sizes: list[tuple[int, ...]] = []
+        self._inputs_below: list[int] = []
+        self._most_operators: list[int] = []
         self._applications: dict[tuple[int, tuple[TensorType, ...]], tuple[Application, ...]] = {}
         self._weights: dict[int, Array] = {}
         self._bits: dict[tuple[int, tuple[int, ...]], int] = {}
         self._places: dict[Term, int] = {}
+        self._by_size: dict[int, dict[int, list[Term]]] = {}
+        self._by_operator: dict[int, dict[int, list[Term]]] = {}
+        self._fitting_known: dict[tuple[int, int, int, bool], list[Term]] = {}
+        self.links = TypeLinks(self.context.inputs, self.context.degrees)
         self.full = (1 << len(self.context.inputs)) - 1
 
     # ------------------------------------------------------------------------------------------ types
@@ -126,6 +123,9 @@ class Pool:
                 tuple(self._size_numbers.setdefault(part.total, len(self._size_numbers)) for part in tensor.parts)
             )
             self.terms[number], self.arrays[number], self.prints[number] = [], [], []
+            self._by_size[number], self._by_operator[number] = {}, {}
+            self._inputs_below.append(0)
+            self._most_operators.append(-1)
         elif tensor != self.types[number]:
             joined = tuple(a.joined(b) for a, b in zip(self.types[number].dims, tensor.dims, strict=True))
             if joined != self.types[number].dims:
@@ -167,7 +167,7 @@ class Pool:
             kind = self.type_number(tensor)
             bound = None if tensor.bound is None else self.values.size(tensor.bound.total)
             value = random_operand(self.random(f"input {number}"), self.values.shape(tensor), bound)
-            term = Term(number, kind, 1 << number, 0)
+            term = Term(number, kind, 1 << number, 0, self.links.input(number))
             self.inputs.append(term)
             self._keep(term, value, fingerprints(value[None], self._weight(kind)))
         for size in range(1, self.context.operators + 1):
@@ -175,20 +175,26 @@ class Pool:
 
     def _keep(self, term: Term, value: Array, prints: Fingerprints) -> None:
         self._places[term] = len(self.terms[term.type])
+        self._inputs_below[term.type] |= term.inputs
+        self._most_operators[term.type] = max(self._most_operators[term.type], term.size)
         self.terms[term.type].append(term)
+        self._by_size[term.type].setdefault(term.size, []).append(term)
+        for bit in _bits(term.operators):
+            self._by_operator[term.type].setdefault(bit, []).append(term)
         self.arrays[term.type].append(value)
         self.prints[term.type].append(np.stack([prints.keys[0], prints.scales[0]]))
 
     def _level(self, size: int, last: bool) -> None:
         """The graphs of `size` operators: those of one operator at one set of shapes are evaluated together."""
+        self._fitting_known.clear()
+        made = [choice for place in range(len(self.signatures)) for choice in self._choices(place, size, last)]
+        self.counts.terms += sum(len(operands) for _, operands, _ in made)
         work: dict[tuple[object, ...], list[_Choice]] = {}
-        for place in range(len(self.signatures)):
-            for application, operands, operators in self._choices(place, size, last):
-                key = place, *self.values.key(application)
-                work.setdefault(key, []).append((application, operands, operators))
+        for choice in Matchable(self, made).chosen() if last else made:
+            work.setdefault(self.values.key(choice[0]), []).append(choice)
         batches: dict[int, list[_Batch]] = {}
-        for key, choices in work.items():
-            for batch in self._evaluated(int(str(key[0])), choices, last):
+        for choices in work.values():
+            for batch in self._evaluated(choices, last):
                 number = self.type_number(batch.application.types[batch.result])
                 batches.setdefault(number, []).append(batch)
         for number in batches:
@@ -199,64 +205,76 @@ class Pool:
         signature = self.signatures[place]
         swaps = commutes(signature, self.library)
         for types in self._operand_types(signature):
-            found = self.applied(place, types)
+            found = list(self._tuples(types, size, last, swaps)) if self._may_suffice(types, size, last) else []
             if not found:
                 continue
-            tuples = list(self._tuples(types, size, last, swaps))
-            if not tuples:
-                continue
-            for application in found:
-                yield application, [operands for operands, _ in tuples], [operators for _, operators in tuples]
+            for application in self.applied(place, types):
+                yield application, [operands for operands, _ in found], [operators for _, operators in found]
 
-    def _operand_types(self, signature: Signature) -> list[tuple[int, ...]]:
+    def _operand_types(self, signature: Signature) -> Iterator[tuple[int, ...]]:
         """Types of operands in which what the signature names by one letter is of one size."""
-        shared = _shared_letters(signature)
-        found: list[tuple[int, ...]] = [()]
-        for position, declared in enumerate(signature.operands):
-            kinds = [number for number, tensor in enumerate(self.types) if _fits(tensor, declared)]
-            pairs = [pair for pair in shared if pair[1][0] == position]
+        fitting = [
+            [number for number, tensor in enumerate(self.types) if _fits(tensor, declared)]
+            for declared in signature.operands
+        ]
+        letters = _letter_places(signature)
+        found: list[tuple[tuple[int, ...], dict[str, int]]] = [((), {})]
+        for kinds, places in zip(fitting, letters, strict=True):
+            known = [(letter, place) for letter, place in places if letter in found[0][1]] if found else []
+            by_sizes: dict[tuple[int, ...], list[tuple[int, dict[str, int]]]] = {}
+            for number in kinds:
+                own = {letter: self._sizes[number][place] for letter, place in places}
+                if all(own[letter] == self._sizes[number][place] for letter, place in places):
+                    by_sizes.setdefault(tuple(own[letter] for letter, _ in known), []).append((number, own))
             found = [
-                (*chosen, number)
-                for chosen in found
-                for number in kinds
-                if all(
-                    self._size((*chosen, number), one) == self._size((*chosen, number), other) for one, other in pairs
-                )
+                ((*chosen, number), sizes | own)
+                for chosen, sizes in found
+                for number, own in by_sizes.get(tuple(sizes[letter] for letter, _ in known), ())
             ]
-        return found
+        yield from (chosen for chosen, _ in found)
 
-    def _size(self, chosen: tuple[int, ...], place: tuple[int, int]) -> int:
-        return self._sizes[chosen[place[0]]][place[1]]
+    def _may_suffice(self, types: tuple[int, ...], size: int, last: bool) -> bool:
+        """Whether terms of these types can have all operators but one between them; last, all inputs."""
+        operators = inputs = 0
+        for kind in types:
+            operators += self._most_operators[kind]
+            inputs |= self._inputs_below[kind]
+        return operators >= size - 1 and (not last or inputs == self.full)
 
     def _tuples(
         self, types: tuple[int, ...], size: int, last: bool, swaps: bool
     ) -> Iterator[tuple[tuple[Term, ...], int]]:
         """Operands of these types whose operators are one fewer than `size`, with their set."""
         partial: list[tuple[tuple[Term, ...], int, int]] = [((), 0, 0)]
-        for kind in types:
-            terms = [term for term in self.terms[kind] if term.size < size]
+        for position, kind in enumerate(types):
+            whole = position == len(types) - 1
             partial = [
                 ((*chosen, term), operators | term.operators, inputs | term.inputs)
                 for chosen, operators, inputs in partial
-                for term in terms
-                if (operators | term.operators).bit_count() < size
+                for term in self._fitting(kind, operators, size, whole)
             ]
+        ordered = swaps and size > 1 and types[0] == types[1]
         for chosen, operators, inputs in partial:
-            if operators.bit_count() != size - 1 or (last and inputs != self.full):
+            if last and inputs != self.full:
                 continue
-            if (
-                swaps
-                and size > 1
-                and chosen[0].type == chosen[1].type
-                and self._places[chosen[0]] > self._places[chosen[1]]
-            ):
-                continue
-            yield chosen, operators
+            if not (ordered and self._places[chosen[0]] > self._places[chosen[1]]):
+                yield chosen, operators
 
-    def _order(self, term: Term) -> tuple[int, int]:
-        return term.type, self._places[term]
+    def _fitting(self, kind: int, operators: int, size: int, whole: bool) -> list[Term]:
+        """Terms of a type with which the operators are fewer than `size`; one fewer where they are the `whole`."""
+        key = kind, operators, size, whole
+        if key not in self._fitting_known:
+            new = size - 1 - operators.bit_count()
+            by_size, by_operator = self._by_size[kind], self._by_operator[kind]
+            apart = by_size.get(new, []) if whole else [term for own in range(new + 1) for term in by_size.get(own, [])]
+            sharing = {term: None for bit in _bits(operators) for term in by_operator.get(bit, [])}
+            counts = ((term, (term.operators & ~operators).bit_count()) for term in sharing)
+            found = [term for term in apart if not term.operators & operators]
+            found += [term for term, count in counts if (count == new if whole else count <= new)]
+            self._fitting_known[key] = found
+        return self._fitting_known[key]
 
-    def _evaluated(self, place: int, choices: Sequence[_Choice], last: bool) -> Iterator[_Batch]:
+    def _evaluated(self, choices: Sequence[_Choice], last: bool) -> Iterator[_Batch]:
         """The terms of each choice with their fingerprints; their values unless it is the last level.
 
         All choices are one operator at one set of shapes.
@@ -271,7 +289,7 @@ class Pool:
             results = self.values.results(choices[0][0], given)
         except ValueError:
             return  # the operator has no meaning at these sizes
-        self.counts.terms += len(tuples)
+        self.counts.evaluated += len(tuples)
         for result, value in enumerate(results):
             value = value.reshape((len(tuples), DRAWS, *value.shape[1:]))
             start = 0
@@ -279,7 +297,7 @@ class Pool:
                 part = value[start : start + len(operands)]
                 start += len(operands)
                 prints = fingerprints(part, self._weight(self.type_number(application.types[result])))
-                yield _Batch(application, result, operands, operators, place, prints, None if last else part)
+                yield _Batch(application, result, operands, operators, prints, None if last else part)
 
     # ------------------------------------------------------------------------------------------ classes
 
@@ -331,9 +349,80 @@ class Pool:
         inputs = 0
         for operand in operands:
             inputs |= operand.inputs
-        return Term(
-            batch.result, number, inputs, batch.operators[offset] | 1 << bit, batch.application, operands, batch.place
-        )
+        states = self.links.applied(batch.application, tuple(operand.links for operand in operands))
+        operators = batch.operators[offset] | 1 << bit
+        return Term(batch.result, number, inputs, operators, states[batch.result], batch.application, operands)
+
+
+class Matchable:
+    """Which graphs of the last level may be a side of an equation at the context's types and at no more general ones.
+
+    A graph and another of its type, or two such pairs: the sides of an equation of two outputs.
+    """
+
+    def __init__(self, pool: Pool, choices: Sequence[_Choice]) -> None:
+        self.pool, self.links, self.choices = pool, pool.links, choices
+        self.types = {id(made): tuple(map(pool.type_number, made.types)) for made, _, _ in choices}
+        self.partners = {kind: Counter(term.links for term in terms) for kind, terms in pool.terms.items()}
+        self.narrow = {
+            kind: {term.links for term in terms if term.inputs != pool.full} for kind, terms in pool.terms.items()
+        }
+        self.earlier = {self.links.join(term.links, first.links) for term, first in pool.equal if is_wider(term, first)}
+        self._alone: dict[tuple[int, int], bool] = {}
+        self._beside: dict[tuple[int, int], set[int]] = {}
+
+    def chosen(self) -> Iterator[_Choice]:
+        """The choices with those operands that make such a graph."""
+        states = [[self._states(made, operands) for operands in chosen] for made, chosen, _ in self.choices]
+        for (made, _, _), own in zip(self.choices, states, strict=True):
+            for results in own:
+                for kind, state in zip(self.types[id(made)], results, strict=True):
+                    self.partners[kind][state] += 1
+        for (made, chosen, operators), own in zip(self.choices, states, strict=True):
+            kinds = self.types[id(made)]
+            places = [place for place, results in enumerate(own) if self._may_match(kinds, results)]
+            if places:
+                yield made, [chosen[place] for place in places], [operators[place] for place in places]
+
+    def _states(self, application: Application, operands: tuple[Term, ...]) -> tuple[int, ...]:
+        return self.links.applied(application, tuple(operand.links for operand in operands))
+
+    def _may_match(self, kinds: tuple[int, ...], states: tuple[int, ...]) -> bool:
+        found = list(zip(kinds, states, strict=True))
+        if any(self._matches_one(*one) for one in found):
+            return True
+        for place, one in enumerate(found):
+            others = self.earlier.union(*(self._joins(*other) for other in found[:place]))
+            if any(self.links.union(mine, other) == self.links.whole for mine in self._joins(*one) for other in others):
+                return True
+        return False
+
+    def _matches_one(self, kind: int, state: int) -> bool:
+        """Whether a graph and another of its type link all that is of one size in the context."""
+        if (kind, state) not in self._alone:
+            self._alone[kind, state] = any(
+                (count > 1 or other != state) and self.links.join(state, other) == self.links.whole
+                for other, count in self.partners[kind].items()
+            )
+        return self._alone[kind, state]
+
+    def _joins(self, kind: int, state: int) -> set[int]:
+        """What a graph links with each of its type that reads fewer inputs."""
+        if (kind, state) not in self._beside:
+            self._beside[kind, state] = {self.links.join(state, other) for other in self.narrow[kind]}
+        return self._beside[kind, state]
+
+
+def is_wider(term: Term, other: Term) -> bool:
+    """Whether a term reads what another reads, and more."""
+    return other.inputs & ~term.inputs == 0 != term.inputs ^ other.inputs
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """The bits of a set, each as a mask."""
+    while mask:
+        yield mask & -mask
+        mask &= mask - 1
 
 
 def _fits(tensor: TensorType, declared: TensorType) -> bool:
@@ -358,14 +447,11 @@ def commutes(signature: Signature, library: Library) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _shared_letters(signature: Signature) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
-    """Pairs of (operand, dimension) that are the same letter, the second one in the order of the operands."""
-    seen: dict[str, tuple[int, int]] = {}
-    found = []
-    for operand, tensor in enumerate(signature.operands):
-        for place, part in enumerate(tensor.parts):
-            if part.letter is not None:
-                first = seen.setdefault(part.letter, (operand, place))
-                if first != (operand, place):
-                    found.append((first, (operand, place)))
-    return tuple(found)
+def _letter_places(signature: Signature) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """The dimensions of each operand that are letters which other operands have too."""
+    own = [
+        [(part.letter, place) for place, part in enumerate(tensor.parts) if part.letter is not None]
+        for tensor in signature.operands
+    ]
+    counts = Counter(letter for letters in own for letter, _ in letters)
+    return tuple(tuple(pair for pair in letters if counts[pair[0]] > 1) for letters in own)

@@ -1,0 +1,44 @@
+"""Signatures at operands: many at once have the values that the reference evaluation gives for each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.resources import folder
+from unity_dsl.rules.enumeration.application import Application, Values, applications
+from unity_dsl.rules.enumeration.candidates import number_expr
+from unity_dsl.rules.enumeration.fingerprints import random_operand, sizes_for
+from unity_dsl.rules.enumeration.signature import read_signature
+from unity_dsl.rules.enumeration.signature_table import load_table
+
+LIBRARY = load_library()
+TABLE = load_table(folder("rules") / "signatures.toml")
+SIGNATURES = sorted({text for theme in TABLE.themes for text in (*theme.signatures, *theme.special)})
+SEED = 5
+
+
+def at_its_own_types(text: str) -> tuple[Application, Values]:
+    signature = read_signature(text, LIBRARY)
+    sizes = sizes_for(signature.operands, signature.degrees)
+    images = {name: 5 for name in ("h", "w") if name in sizes}
+    values = Values(LIBRARY, {**sizes, **images}, {"c": 1.375})
+    (application, *_) = applications(signature, signature.operands, (number_expr("c"),), signature.degrees)
+    return application, values
+
+
+@pytest.mark.parametrize("text", SIGNATURES)
+def test_many_operands_at_once_have_the_values_of_each_alone(text: str) -> None:
+    application, values = at_its_own_types(text)
+    random = np.random.default_rng(SEED)
+    operands = [
+        random_operand(random, values.shape(kind), kind.bound and values.size(kind.bound.total))
+        for kind in application.operands
+    ]
+    made = values.results(application, operands)
+    for (evaluation, number), found in zip(values.evaluations(application), made, strict=True):
+        for place in range(len(found)):
+            expected = evaluate(evaluation.instance, [array[place] for array in operands], LIBRARY)[number]
+            np.testing.assert_allclose(found[place], expected, rtol=1e-12, atol=1e-12, err_msg=f"seed {SEED}: {text}")
