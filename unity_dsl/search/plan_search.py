@@ -35,7 +35,7 @@ from .layout_problem.plan_assembly import assemble
 from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
 from .meshes.mesh_joining import joined_mesh
 from .meshes.mesh_search import Found, Outcome, Task, search_around, search_meshes
-from .model_variants.layouts_of_a_plan import Layouts
+from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
 from .plan_notes import describe_outcome, describe_unused
@@ -52,8 +52,6 @@ SEARCHED = 8
 FUSED = 0.5
 """Of the plans drawn by chance, those of models in which operators are fused wherever they can be."""
 _SEED = re.compile(r"[0-9]{1,18}")
-_GAIN = 1e-9
-"""Of the cost: by so much a changed model must be cheaper than the given one."""
 
 
 def meshes_for(machine: Machine, devices: int, shape: tuple[int, ...] | None, strategy: str) -> tuple[Mesh, ...]:
@@ -258,7 +256,8 @@ def _drawn(
     if fusions and rng.random() < FUSED:
         from ..rules.fusing import fused
 
-        made, applied = fused(chosen.model, fusions, library, lambda _, before, after: _keeps(after, pins, before))
+        order = rng.sample(fusions, len(fusions))
+        made, applied = fused(chosen.model, order, library, lambda _, before, after: _keeps(after, pins, before))
         chosen = Variant(made, (*chosen.rules, *applied))
     made = chosen.model
     restriction = apply_pins(Restriction(), pins, made, mesh, library)
@@ -290,7 +289,7 @@ def _better(variant: Variant, best: Plan, given: Plan, wanted: _Wanted, start: F
     """The plan of a changed model, where it costs less than the best so far and keeps what is pinned; `start` as for
     `_plan`.
     """
-    below = best.cost.seconds * (1 - _GAIN)
+    below = best.cost.seconds * (1 - GAIN)
     try:
         if _pinned(wanted.pins, given.model) - _pinned(wanted.pins, variant.model):
             return best
