@@ -17,7 +17,7 @@ from typing import Any
 
 from measure import RESULTS, write_results
 
-from unity_dsl.report.audit_page import USUAL, audit_page, load_audits
+from unity_dsl.report.audit_page import USUAL, audit_page, load_audits, load_coverage
 from unity_dsl.rules.audit.classification import Finding, Status, findings
 from unity_dsl.rules.audit.formats import FORMATS
 from unity_dsl.rules.audit.reading import chosen_reading
@@ -52,7 +52,8 @@ def main() -> None:
                 kept = {**known(name), reading or USUAL: audit}
                 order = [one or USUAL for one in readings]
                 write_results(name, f"unityc rules audit {file}", {one: kept[one] for one in order if one in kept})
-    (ROOT / "docs" / "audit.md").write_text(audit_page(load_audits(RESULTS)), encoding="utf-8")
+    page = audit_page(load_audits(RESULTS), load_coverage(RESULTS))
+    (ROOT / "docs" / "audit.md").write_text(page, encoding="utf-8")
 
 
 def known(name: str) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from .coverage_section import coverage_section
+
 SYSTEMS = {"audit_taso": "TASO", "audit_unity": "Unity"}
 FILES = {"TASO": "`graph_subst.pb`, 133 rules", "Unity": "`graph_subst_3_v2.json`, 640 rules"}
 USUAL = "usual"
@@ -21,7 +23,7 @@ NOTES = {
 }
 """What a reader has to know of the rules shown."""
 HEAD = """\
-<!-- Written by `python bench/audit.py` from bench/results/audit_*.json; do not edit. -->
+<!-- Written by `python bench/audit.py` and `python bench/coverage.py` from their results; do not edit. -->
 
 # Published rules, audited
 
@@ -49,8 +51,14 @@ def load_audits(results: Path) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def audit_page(audits: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page as Markdown; `audits` are those of `load_audits`."""
+def load_coverage(results: Path) -> Mapping[str, Any]:
+    """What follows from what, as bench/coverage.py recorded it. Raises OSError where the file is missing."""
+    found: Mapping[str, Any] = json.loads((results / "coverage.json").read_text(encoding="utf-8"))["seconds"]
+    return found
+
+
+def audit_page(audits: Mapping[str, Mapping[str, Any]], coverage: Mapping[str, Any]) -> str:
+    """The page as Markdown; `audits` are those of `load_audits`, `coverage` is that of `load_coverage`."""
     parts = [HEAD, _counts_table({system: readings[USUAL] for system, readings in audits.items()})]
     for system, readings in audits.items():
         usual = readings[USUAL]
@@ -59,6 +67,7 @@ def audit_page(audits: Mapping[str, Mapping[str, Any]]) -> str:
         parts += [_wrong(rule) for rule in usual["rules"] if rule["status"] in ("proved_with_conditions", "refuted")]
         parts += _unbound([rule for rule in usual["rules"] if rule["status"] == "unbound"])
         parts += [_other_readings(readings, usual["reading"])]
+    parts.append(coverage_section(coverage))
     return "\n".join(parts)
 
 

@@ -6,7 +6,7 @@ from tests.prove.cases import library
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.prove.translation.rule_forms import calls
-from unity_dsl.rules.audit.coverage import Cover, RuleLibrary, coverage
+from unity_dsl.rules.audit.coverage import Cover, RuleLibrary, at_fixed_ranks, coverage, coverage_at_some_rank
 from unity_dsl.rules.audit.reading import chosen_reading
 from unity_dsl.rules.audit.unity_reading import UNITY
 from unity_dsl.rules.derivation.unfolding import Unfolding
@@ -55,7 +55,7 @@ def test_rules_are_told_by_how_they_follow() -> None:
     assert found["one_step"].by == ("linear_adds",)
     assert sorted(found["two_steps"].by) == ["linear_adds", "relu_of_relu"]
     assert found["another_operator"].reason == "no rule of the library has `square`, `tanh`"
-    assert found["does_not_follow"].reason == "no chain is found in 24 expansions"
+    assert found["does_not_follow"].reason == "no chain is found in 2000 expansions"
 
 
 def test_what_operators_of_a_format_are_defined_to_be_is_proved() -> None:
@@ -89,3 +89,59 @@ rule relu_of_concat(x: [a, m, b..], y: [a, n, b..])
     defined = [one.cover for one in coverage(asked, RuleLibrary.of(laws, declared, reading.definitions(declared)))]
     assert plain == [Cover.MISSED, Cover.MISSED]
     assert defined == [Cover.INCLUDED, Cover.MISSED]
+
+
+def test_rules_with_groups_follow_from_rules_of_one_rank() -> None:
+    fixed = "rule fixed(x: [m, n], y: [k, n])\n  relu(concat(x, y; dim=0)) => concat(relu(x), relu(y); dim=0)\n"
+    known = RuleLibrary.of(parse_rules(Source("fixed", fixed)).rules, library())
+    text = """\
+rule any_rank(x: [m, g..], y: [k, g..])
+  relu(concat(x, y; dim=0)) => concat(relu(x), relu(y); dim=0)
+
+rule last_dimension(x: [g.., m], y: [g.., k])
+  relu(concat(x, y; dim=-1)) => concat(relu(x), relu(y); dim=-1)
+"""
+    asked = parse_rules(Source("asked", text)).rules
+    assert [one.cover for one in coverage(asked, known)] == [Cover.MISSED, Cover.MISSED]
+    assert [one.cover for one in coverage_at_some_rank(asked, known)] == [Cover.INCLUDED, Cover.MISSED]
+
+
+def test_ranks_of_a_rule() -> None:
+    text = "rule two_groups(x: [b.., b_0], y: [c.., m, n])\n  relu(x), relu(y) => relu(x), relu(y)\n"
+    (rule,) = parse_rules(Source("two", text)).rules
+    made = at_fixed_ranks(rule)
+    assert sorted(tuple(len(tensor.dims) for tensor in one.inputs) for one in made) == [
+        (first, second) for first in (1, 2, 3, 4) for second in (2, 3, 4)
+    ]
+    for one in made:
+        assert not any(dim.rest for tensor in one.inputs for dim in tensor.dims)
+        for tensor in one.inputs:
+            assert len({dim.size for dim in tensor.dims}) == len(tensor.dims), one
+
+
+def test_operators_that_a_library_lacks_are_told() -> None:
+    known = RuleLibrary.of(parse_rules(Source("known", KNOWN)).rules, library())
+    asked = {rule.name: rule for rule in parse_rules(Source("asked", ASKED)).rules}
+    assert known.lacking(asked["another_operator"]) == {"square", "tanh"}
+    assert known.lacking(asked["two_steps"]) == frozenset()
+
+
+def test_a_rule_of_several_outputs_speaks_of_each() -> None:
+    both = """\
+rule split_of_concat(x: [m, k], y: [n, k])
+  z = concat(x, y; dim=0)
+  x, y => slice(z; dim=0, start=0, stop=m), slice(z; dim=0, start=m, stop=m + n)
+"""
+    asked = """\
+rule first(x: [m, k], y: [n, k])
+  relu(slice(concat(x, y; dim=0); dim=0, start=0, stop=m)) => relu(x)
+
+rule second(x: [m, k], y: [n, k])
+  slice(concat(x, y; dim=0); dim=0, start=m, stop=m + n) => y
+
+rule out_of_nothing(x: [m, k], y: [n, k])
+  x => slice(concat(x, y; dim=0); dim=0, start=0, stop=m)
+"""
+    known = RuleLibrary.of(parse_rules(Source("both", both)).rules, library())
+    found = list(coverage(parse_rules(Source("asked", asked)).rules, known))
+    assert [one.cover for one in found] == [Cover.INCLUDED, Cover.INCLUDED, Cover.MISSED]

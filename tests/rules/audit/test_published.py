@@ -15,11 +15,14 @@ from tests.rules.audit.readings import library_of_format, reading_of
 from tests.rules.audit.shown import read_table
 from tests.sampling import SAMPLE, of_the_day
 from unity_dsl.index.equations.term_text import condition_text
-from unity_dsl.report.audit_page import USUAL, audit_page, load_audits
+from unity_dsl.report.audit_page import USUAL, audit_page, load_audits, load_coverage
 from unity_dsl.rules.audit.classification import Status, classify, true_rules
+from unity_dsl.rules.audit.coverage import Cover, RuleLibrary, coverage
 from unity_dsl.rules.audit.formats import FORMATS
 from unity_dsl.rules.audit.reading import chosen_reading
 from unity_dsl.rules.audit.rule_file import read_rule_file
+from unity_dsl.rules.audit.rule_translation import translate
+from unity_dsl.rules.generation.pipeline import known_rules
 from unity_dsl.syntax.parse_rules import parse_rules
 from unity_dsl.syntax.span import Source
 
@@ -32,7 +35,7 @@ FILES = {"taso": "TASO", "unity": "Unity"}
 
 
 def test_the_page_is_what_the_results_say(golden: Callable[[Path, str], None]) -> None:
-    golden(ROOT / "docs" / "audit.md", audit_page(load_audits(RESULTS)))
+    golden(ROOT / "docs" / "audit.md", audit_page(load_audits(RESULTS), load_coverage(RESULTS)))
 
 
 def test_the_results_have_the_known_counts() -> None:
@@ -84,3 +87,17 @@ def test_rules_of_the_day_are_answered_as_recorded(name: str, results: str) -> N
     for rule in true_rules(found):
         judged = judge(rule, library, INSTANCES, SAMPLE)
         assert judged.truth is Truth.EQUAL, f"UNITY_SAMPLE={SAMPLE} {rule.name}: {judged}"
+
+
+@pytest.mark.parametrize("name", [TASO, UNITY])
+def test_rules_of_the_day_follow_from_the_shipped_ones_as_recorded(name: str) -> None:
+    file = read_rule_file(published(name))
+    library, reading = library_of_format(file.format), reading_of(file)
+    audit = load_audits(RESULTS)[FILES[file.format]][USUAL]
+    known = {rule["name"] for rule in audit["rules"]}
+    plain = [rule for rule in file.rules if rule.name not in known]
+    asked = [translate(rule, reading).rule for rule in of_the_day(plain, 14)]
+    shipped = RuleLibrary.of(known_rules(library, None), library, reading.definitions(library))
+    missed = {one.name for one in coverage(asked, shipped) if one.cover is Cover.MISSED}
+    recorded = load_coverage(RESULTS)["published"][name]["missed"]
+    assert missed == {rule.name for rule in asked} & set(recorded), f"UNITY_SAMPLE={SAMPLE}"

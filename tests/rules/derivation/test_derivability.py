@@ -102,6 +102,15 @@ def test_a_longer_derivation_than_the_bound_is_none() -> None:
     assert word_laws().derive(long, Bound(expansions=40)) is not None
 
 
+def test_terms_that_have_what_the_other_side_has_may_come_first() -> None:
+    sums = "rule sums_associate(x: [m, n], y: [m, n], z: [m, n])\n  x + y + z => x + (y + z)\n"
+    inputs = ", ".join(f"{name}: [m, n]" for name in "abcdef")
+    asked = rule(f"rule law({inputs})\n  a + b + (c + d) + (e + f) => a + f + (c + e) + (b + d)\n")
+    known = proved_rules(sums)
+    assert known.derive(asked, Bound(expansions=20)) is None
+    assert known.derive(asked, Bound(expansions=20, goal_weight=1)) is not None
+
+
 def test_a_rule_that_is_left_out_is_not_used() -> None:
     assert word_laws().derive(rule(law("rr", "r")), without={0}) is None
     assert word_laws().derive(rule(law("rr", "r"))) is not None

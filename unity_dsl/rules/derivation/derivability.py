@@ -3,8 +3,8 @@
 A step replaces an instance of one side of a rule by the other side. From left to right is always one; from right to
 left, and inside a term, only if both directions are proved: then the sides have values at the same places. No step may
 read a tensor that the term before it does not have, so what brings two products together is not derived from what takes
-them apart. The search goes best first, the fewest operators first, from both sides in turn (bidirectional search, Pohl
-1971), within `Bound`.
+them apart. The search goes best first, the fewest operators first, from both sides in turn (bidirectional heuristic
+search, Pohl 1971), within `Bound`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ class Bound:
     """How many terms are expanded from both sides together, and how many operators more than the larger side has.
 
     `together` says that all outputs are derived at once: a step may read what any of the outputs before it reads.
+    `goal_weight` is what an operator counts more, in the order of terms, that the side to be reached does not have.
     """
 
     expansions: int = 24
     operators: int = 1
     successors: int = 400
     together: bool = False
+    goal_weight: int = 0
 
 
 DEFAULT = Bound()
@@ -79,7 +81,7 @@ class Derivability:
         number = self.count
         self.count += 1
         try:
-            terms = read_rule(rule, self.library, Terms(self.commutative), self.instances)
+            terms = self.read(rule, Terms(self.commutative))
         except Unsupported:
             return number
         if self._holds_both_ways(rule, terms):
@@ -91,6 +93,11 @@ class Derivability:
             else:
                 self.single.add(pattern, (source[0].kind or ("",))[0] in self.commutative)
         return number
+
+    def read(self, rule: RuleDecl, bank: Terms) -> RuleTerms:
+        """The rule as terms of a bank, defined operators unfolded. Raises Unsupported as `read_rule` does."""
+        terms = read_rule(rule, self.library, bank, self.instances)
+        return terms if self.unfolding is None else self.unfolding.unfolded(terms, bank)
 
     def _holds_both_ways(self, rule: RuleDecl, terms: RuleTerms) -> bool:
         """Whether both sides have values at the same places: everywhere, or because the reverse is proved as well."""
@@ -105,11 +112,9 @@ class Derivability:
         """
         bank = Terms(self.commutative)
         try:
-            subject = read_rule(rule, self.library, bank, self.instances)
+            subject = self.read(rule, bank)
         except Unsupported:
             return None
-        if self.unfolding is not None:
-            subject = self.unfolding.unfolded(subject, bank)
         search = _Search(self, subject, bank, bound, frozenset(without))
         if bound.together:
             return search.connect(subject.left, subject.right)
@@ -128,9 +133,14 @@ class Derivability:
 
 @dataclass
 class _Frontier:
-    """The terms reached from one side, each with the one before it and the step between."""
+    """The terms reached from one side, each with the one before it and the step between.
+
+    `goal` are the calls of the other side, `weight` is the bound's `goal_weight`.
+    """
 
     ahead: bool
+    goal: frozenset[Term]
+    weight: int
     parents: dict[Outputs, tuple[Outputs, Step] | None] = field(default_factory=dict)
     queue: list[tuple[int, int, Outputs]] = field(default_factory=list)
     made: int = 0
@@ -138,7 +148,8 @@ class _Frontier:
     def push(self, outputs: Outputs, parent: tuple[Outputs, Step] | None) -> None:
         self.parents[outputs] = parent
         self.made += 1
-        heappush(self.queue, (_operators(outputs), self.made, outputs))
+        calls = _calls(outputs)
+        heappush(self.queue, (len(calls) + self.weight * len(calls - self.goal), self.made, outputs))
 
     def path(self, outputs: Outputs) -> list[Step]:
         """The steps from its own side to a term, the last one first."""
@@ -155,8 +166,8 @@ def _reads(outputs: Outputs) -> frozenset[str]:
     return frozenset[str]().union(*(term.inputs for term in outputs))
 
 
-def _operators(outputs: Outputs) -> int:
-    return len(frozenset[Term]().union(*(term.calls for term in outputs)))
+def _calls(outputs: Outputs) -> frozenset[Term]:
+    return frozenset[Term]().union(*(term.calls for term in outputs))
 
 
 @dataclass
@@ -172,10 +183,11 @@ class _Search:
         """The steps from `left` to `right`, None where none are found within the bound."""
         if left == right:
             return ()
-        sides = (_Frontier(True), _Frontier(False))
+        weight = self.bound.goal_weight
+        sides = (_Frontier(True, _calls(right), weight), _Frontier(False, _calls(left), weight))
         for side, outputs in zip(sides, (left, right), strict=True):
             side.push(outputs, None)
-        most = max(map(_operators, (left, right))) + self.bound.operators
+        most = max(len(_calls(left)), len(_calls(right))) + self.bound.operators
         for number in range(self.bound.expansions):
             if not sides[0].queue and not sides[1].queue:
                 return None
@@ -191,15 +203,14 @@ class _Search:
                 if made in other.parents:
                     own.parents[made] = (outputs, step)
                     return (*sides[0].path(made)[::-1], *sides[1].path(made))
-                if _operators(made) <= most:
+                if len(_calls(made)) <= most:
                     own.push(made, (outputs, step))
         return None
 
     def _successors(self, outputs: Outputs, ahead: bool) -> Iterator[tuple[Outputs, Step]]:
         """The terms that are one step after these (`ahead`), or one step before them."""
         roots = set(outputs)
-        places = frozenset[Term]().union(*(term.calls for term in outputs))
-        for place in sorted(places, key=lambda term: term.number):
+        for place in sorted(_calls(outputs), key=lambda term: term.number):
             for made, step in self._rewrites(place, ahead, inside=False) if place in roots else ():
                 yield tuple(made if term is place else term for term in outputs), step
             for made, step in self._rewrites(place, ahead, inside=True):
