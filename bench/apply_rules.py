@@ -37,12 +37,16 @@ from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.render import render
 
 NAME = "apply_rules"
+REWRITING = ("graph_identity", "graph_match", "infinities", "match_numbers", "match_sizes", "rewrite", "substitution")
 MADE_BY = (
-    *(path for path in COMPILER if path.name != "rules"),
+    *(path for path in COMPILER if path.name not in ("rules", "unity_dsl")),
+    *(ROOT / "unity_dsl" / stage for stage in ("syntax", "index", "graph", "machine", "emit")),
+    *(ROOT / "unity_dsl" / "rules" / f"{name}.py" for name in (*REWRITING, "sharding_rules")),
+    ROOT / "unity_dsl" / "search" / "strategies" / "random.py",
     *(ROOT / "tests" / "program" / name for name in ("rule_programs.py", "layout_laws.py")),
     ROOT / "tests" / "rules" / "side_models.py",
 )
-"""What the programs of a rule are made by."""
+"""What the programs of a rule are made by: not how rules are found and proved, nor how a search chooses plans."""
 RANKS = 2
 
 Row = dict[str, Any]
@@ -91,7 +95,7 @@ def rows_before() -> Mapping[str, Row]:
 def run(rule: RuleDecl, cases: int, programs: Path, pool: RankPool) -> Row:
     """How the right side of a rule was made, the number of programs, their largest error; or why there are none."""
     before = processor_seconds(pool)
-    hows, errors = Counter[str](), []
+    hows, errors = Counter[str](), list[float]()
     row: Row = {}
     try:
         for number in range(cases):
@@ -111,7 +115,8 @@ def run(rule: RuleDecl, cases: int, programs: Path, pool: RankPool) -> Row:
 
 def processor_seconds(pool: RankPool) -> float:
     """Of this process and of the ranks."""
-    return process_time() + sum(pool.run(rank_seconds, ranks=RANKS))
+    ranks: list[float] = pool.run(rank_seconds, ranks=RANKS)
+    return process_time() + sum(ranks)
 
 
 def rank_seconds(rank: int, ranks: int) -> float:

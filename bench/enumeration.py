@@ -1,7 +1,9 @@
 """Graphs, classes, pairs and candidates of the signature table, theme by theme, with the time that each takes.
 
     python bench/enumeration.py [THEME ...] [--operators N] [--processes N]
+    python bench/enumeration.py --four
 
+The second form takes a small table, of products, sums and transposes of matrices, with four operators a side. Either
 writes bench/results/enumeration.json, theme by theme, and keeps the rows of other themes.
 """
 
@@ -22,9 +24,21 @@ from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.resources import folder
 from unity_dsl.rules.enumeration.candidates import candidates
 from unity_dsl.rules.enumeration.context import Context, theme_contexts
-from unity_dsl.rules.enumeration.signature_table import load_table
+from unity_dsl.rules.enumeration.signature_table import load_table, read_table
+from unity_dsl.syntax.span import Source
 
 LIBRARY = load_library()
+FOUR = """
+[four]
+operators = 4
+signatures = [
+  "(x: [m, k], w: [n, k]) linear(x, w)",
+  "(x: [m, k], y: [k, n]) matmul(x, y)",
+  "(x: [m, n], y: [m, n]) add(x, y)",
+  "(x: [m, n]) relu(x)",
+  "(x: [m, n]) x[m, n] -> [n, m]",
+]
+"""
 
 
 def measured(context: Context) -> tuple[dict[str, int], float, list[str], int]:
@@ -39,9 +53,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("themes", nargs="*")
     parser.add_argument("--operators", type=int, help="the most operators a side, in place of the table's")
+    parser.add_argument("--four", action="store_true", help="four operators a side on a small table")
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
-    table = load_table(folder("rules") / "signatures.toml")
+    table = read_table(Source("four", FOUR)) if given.four else load_table(folder("rules") / "signatures.toml")
     kept = RESULTS / "enumeration.json"
     found = json.loads(kept.read_text())["seconds"] if kept.exists() else {}
     for theme in table.themes:

@@ -1,8 +1,9 @@
 """Processor seconds of a training step of emitted programs against modules written by hand: `python bench/program.py`.
 
-Forward and backward pass on one device, on the same weights and data, both by the best native calls that PyTorch has.
-Seconds are of processor time, on one thread. Steps of both take turns in one process; the ratio is the median of the
-ratios of neighbouring steps. Without dropout both have the same loss, which is checked; with it the draws differ.
+Forward and backward pass on one device, on the same weights and data: emitted with and without the shipped fusions, and
+by hand with the best native calls that PyTorch has. Seconds are of processor time, on one thread. Steps of the three
+take turns in one process; a ratio is the median of the ratios of neighbouring steps. Without dropout all have the same
+loss, which is checked; with it the draws differ.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
+from operator import truediv
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -149,10 +152,11 @@ def emitted(example: str, dropout: float, folder: Path, fused: bool) -> ModuleTy
     request = Request(ROOT / "examples" / f"{example}.udl", settings=settings, shipped_rules=fused)
     compilation = compile_model(request)
     write_program(compilation.plan, compilation.library, compilation.sources, request, folder)
-    spec = importlib.util.spec_from_file_location(folder.name, folder / "model.py")
+    name = f"{folder.parent.name}_{folder.name}"
+    spec = importlib.util.spec_from_file_location(name, folder / "model.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[folder.name] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -175,47 +179,56 @@ def step(model: nn.Module, loss_of: Callable[[], Tensor]) -> tuple[float, float]
     return float(loss.detach()), seconds
 
 
-def compare(example: str, dropout: float, repetitions: int, folder: Path, fused: bool) -> dict[str, float | int]:
-    """Median seconds of a step of both, and the median of the ratios of neighbouring steps."""
-    module = emitted(example, dropout, folder, fused)
-    program = module.Model()
-    program.initialise(0)
-    hand = BY_HAND[example](program.global_tensors(), dropout)
+def compare(example: str, dropout: float, repetitions: int, folder: Path) -> dict[str, float | int]:
+    """Median seconds of a step of each, and the medians of the ratios of neighbouring steps to the one by hand."""
+    programs: dict[str, nn.Module] = {}
+    for name, fused in (("without_rules", False), ("emitted", True)):
+        module = emitted(example, dropout, folder / name, fused)
+        programs[name] = module.Model()
+        programs[name].initialise(0)
     batch = batch_of(module)
-    times: list[tuple[float, float]] = []
+    losses = {name: partial(first_of, model, batch) for name, model in programs.items()}
+    programs["by_hand"] = BY_HAND[example](programs["emitted"].global_tensors(), dropout)
+    losses["by_hand"] = partial(programs["by_hand"], **batch)
+    times: dict[str, list[float]] = {name: [] for name in programs}
     for number in range(2 + repetitions):
-        own, own_seconds = step(program, lambda: program(**batch)[0])
-        other, other_seconds = step(hand, lambda: hand(**batch))
-        if not dropout and abs(own - other) > 1e-4 * abs(other):
-            raise SystemExit(f"{example}: the loss is {own}, by hand {other}")
-        if number >= 2:  # the first two warm up
-            times.append((own_seconds, other_seconds))
-    return {
-        "emitted": round(median(own for own, _ in times), 4),
-        "by_hand": round(median(other for _, other in times), 4),
-        "ratio": round(median(own / other for own, other in times), 3),
-        "repetitions": repetitions,
+        done = {name: step(model, losses[name]) for name, model in programs.items()}
+        loss, _ = done["by_hand"]
+        for name, (own, seconds) in done.items():
+            if not dropout and abs(own - loss) > 1e-4 * abs(loss):
+                raise SystemExit(f"{example}, {name}: the loss is {own}, by hand {loss}")
+            if number >= 2:  # the first two warm up
+                times[name].append(seconds)
+    ratios = {
+        f"ratio_{name}": round(median(map(truediv, times[name], times["by_hand"])), 3)
+        for name in ("without_rules", "emitted")
     }
+    return {**{name: round(median(own), 4) for name, own in times.items()}, **ratios, "repetitions": repetitions}
+
+
+def first_of(model: nn.Module, batch: Batch) -> Tensor:
+    """The loss of an emitted program."""
+    loss: Tensor = model(**batch)[0]
+    return loss
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--no-rules", action="store_true", help="without the shipped fusions")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    results = {}
+    results: dict[str, dict[str, float | int]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for example in BY_HAND:
             for dropout in (0, 0.1):
                 name = f"{example}, dropout {dropout}"
                 path = Path(folder) / f"{example}_{len(results)}"
-                results[name] = compare(example, dropout, options.repetitions, path, not options.no_rules)
-                print(f"{name:<24} {results[name]}")
-    if not options.no_rules:
-        write_results("program", "python bench/program.py", results)
+                path.mkdir()
+                results[name] = compare(example, dropout, options.repetitions, path)
+                print(f"{name:<24} {results[name]}", flush=True)
+    write_results("program", "python bench/program.py", results)
 
 
 if __name__ == "__main__":

@@ -141,6 +141,7 @@ def unityc() -> None:
     "--rules", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="Proved substitutions (repeatable)."
 )
 @click.option("--no-rules", is_flag=True, help="Fuse no operators by the shipped rules.")
+@click.option("--forbid", multiple=True, metavar="RULE", help="A rule that the search must not use (repeatable).")
 @click.option("--force", is_flag=True, help="Overwrite a program that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_command(
@@ -156,6 +157,7 @@ def compile_command(
     ops: tuple[Path, ...],
     rules: tuple[Path, ...],
     no_rules: bool,
+    forbid: tuple[str, ...],
     force: bool,
     as_json: bool,
 ) -> None:
@@ -190,6 +192,7 @@ def compile_command(
         operators=ops,
         rules=rules,
         shipped_rules=not no_rules,
+        forbidden=forbid,
     )
     compilation = compile_model(request)
     files = write_program(

@@ -13,6 +13,7 @@ from .graph.plan import Plan
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
 from .machine.machine import machine_source, read_machine
+from .rules.forbidden import check_forbidden
 from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .search.layout_pins import parse_pins
 from .search.plan_search import meshes_for, search
@@ -30,7 +31,8 @@ class Request:
     """What to compile, for what, and how to choose.
 
     `settings` and `preset` choose the model's parameters. `pins` are as written, `w1=S0,I`. `operators` are folders of
-    the user's own `.uop` files, `rules` files of rules. `shipped_rules` says whether the shipped fusions are used.
+    the user's own `.uop` files, `rules` files of rules. `shipped_rules` says whether the shipped fusions are used;
+    `forbidden` are names of rules that are not, shipped or of these files.
     """
 
     model: Path
@@ -44,6 +46,7 @@ class Request:
     operators: Sequence[Path] = ()
     rules: Sequence[Path] = ()
     shipped_rules: bool = True
+    forbidden: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -65,14 +68,16 @@ def compile_model(request: Request) -> Compilation:
         tuple(map(read_source, request.rules)),
         (read_source(shipped_fusions()),) if request.shipped_rules else (),
     )
+    check_forbidden(request.forbidden, sources.rules)
     machine = read_machine(sources.machine)
     meshes = meshes_for(machine, request.devices, request.mesh, request.strategy)
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
     model = build_model(parse_model(sources.model), library, request.settings, request.preset)
-    fusions = fusions_for(model, sources.fusions, library) if request.strategy != "single" else ()
+    fusions = fusions_for(model, sources.fusions, library, request.forbidden) if request.strategy != "single" else ()
     pins = parse_pins(request.pins)
-    applied, fusing = ([accepted.rule for accepted in some] for some in (rules, fusions))
+    applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]
+    fusing = [accepted.rule for accepted in fusions]
     plan = search(model, meshes, machine, library, request.strategy, pins, applied, fusions=fusing)
     return Compilation(_with_assumed_facts(plan, (*rules, *fusions)), library, sources, rules)
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +77,47 @@ def test_generate_refuses_what_no_signature_follows_from(capsys: pytest.CaptureF
         assert run(["rules", "generate", "--theme", name, "-o", "made"]) == 2
         assert f"error[{text}]" in capsys.readouterr().err
     assert not Path("made").exists()
+
+
+SMALL = """\
+[small]
+about = "Sums, relu and transposes"
+operators = 2
+signatures = [
+  "(x: [m, n], y: [m, n]) add(x, y)",
+  "(x: [m, n]) relu(x)",
+  "(x: [m, n]) x[m, n] -> [n, m]",
+]
+"""
+INTERRUPTED = """
+import signal, sys, time
+from unity_dsl.cli import main
+from unity_dsl.commands import generate
+
+def tell(what, done, whole):
+    if (what, done) == ("enumerated", 3):
+        print("3 done", file=sys.stderr, flush=True)
+        time.sleep(60)
+
+generate.tell = tell
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background inherits that it is ignored
+main()
+"""
+
+
+def test_an_interrupted_generation_keeps_its_contexts_and_ends_with_the_same_files() -> None:
+    Path("table.toml").write_text(SMALL)
+    generate = ["rules", "generate", "--table", "table.toml", "-o"]
+    command = [sys.executable, "-c", INTERRUPTED, *generate, "made", "--cache", "cache"]
+    begun = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert begun.stderr is not None and begun.stderr.readline() == "3 done\n"
+    os.killpg(begun.pid, signal.SIGINT)
+    _, told = begun.communicate(timeout=120)
+    assert begun.returncode == 128 + signal.SIGINT and told.strip() == "unityc: interrupted"
+    kept = {path: path.stat().st_mtime_ns for path in Path("cache").glob("context-small-*.json")}
+    assert len(kept) == 3 and not list(Path("made").glob("*"))
+    assert run([*generate, "made", "--cache", "cache"]) == 0
+    assert all(path.stat().st_mtime_ns == written for path, written in kept.items()), "enumerated again"
+    assert run([*generate, "alone", "--processes", "1"]) == 0
+    for name in ("small.rules", "small.certificates.json"):
+        assert Path("made", name).read_bytes() == Path("alone", name).read_bytes()

@@ -33,6 +33,7 @@ from unity_dsl.syntax.ast import (
     TensorDecl,
 )
 
+from .fused_cases import FUSED_BY_STATEMENTS, FUSED_CASES
 from .operand_cases import Case, Random, Tensors, any_shape, broadcast, normal, sizes, unary
 from .selection_cases import SELECTION_CASES
 from .simple_cases import SIMPLE_CASES, WITHOUT_NATIVE_CALL
@@ -349,6 +350,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "reduce_max": pattern(lambda x: x.amax(-1)),
     **SIMPLE_CASES,
     **SELECTION_CASES,
+    **FUSED_CASES,
 }
 ELSEWHERE = {"dropout"}
 EQUATIONS_ONLY = {
@@ -356,6 +358,7 @@ EQUATIONS_ONLY = {
     *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend", "lstm_cell"),
     *("one_hot", "expert_places", "dispatch", "expert_linear", "combine_experts", "expert_balance"),
     *WITHOUT_NATIVE_CALL,
+    *FUSED_BY_STATEMENTS,
 }
 """Operators without a native line."""
 SEEDS = range(8)

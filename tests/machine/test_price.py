@@ -8,6 +8,7 @@ import pytest
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
 from unity_dsl.graph.layout_typing import Along, Uniformly, configurations, type_operator
+from unity_dsl.graph.local_lowering import local_execution
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
@@ -21,8 +22,10 @@ from unity_dsl.machine.price import (
     price_inner,
     price_operator,
     price_operators,
+    price_statements,
     price_steps,
     price_update,
+    priced_kernels,
 )
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 
@@ -129,6 +132,18 @@ def test_small_operators_are_bound_by_memory(library: Library) -> None:
     typed = type_operator(instance, (Uniformly(Invariant()),), mesh, library)
     assert not isinstance(typed, str)
     assert price_operator(instance, typed, "f32", mesh, MACHINE, [False]) == pytest.approx(5e-6 + 8e6 / 0.8e12)
+
+
+def test_statements_of_an_operator_are_kernels_of_their_own(library: Library) -> None:
+    """A product, a sum and `relu` of two equations: one kernel more, and two tensors of 4 MB written and read again."""
+    shapes = [Shape((1000, 10)), Shape((1000, 10)), Shape((1000,))]
+    instance = instantiate(library.operators["linear_bias_relu"], shapes, {})
+    typed = type_operator(instance, (), Mesh(()), library)
+    assert not isinstance(typed, str)
+    execution = local_execution(instance, typed, Mesh(()), library, [True] * 3, 4)
+    kernels = priced_kernels(instance, typed)
+    assert kernels == len(instance.equations) == 2
+    assert price_statements(execution, kernels, MACHINE) == pytest.approx(5e-6 + 16e6 / 0.8e12)
 
 
 def test_dividing_divides_the_time(library: Library) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.emit.program_check import check
+from unity_dsl.emit.plan_file import load_plan_file
+from unity_dsl.emit.program_check import check, write_again
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.resources import folder
 
@@ -69,6 +70,93 @@ def test_a_bias_behind_a_sum_over_the_devices_is_added_there(compile_program: Co
     assert report.ok, report
 
 
+NORMS = """model norms[b = 8, d = 16]
+  input x: f32[b, d]
+  input target: f32[b, d]
+  weight g: f32[d] ~ normal(0.3)
+  weight h: f32[d] ~ normal(0.3)
+  weight w: f32[d, d] ~ normal(0.3)
+  weight v: f32[d, d] ~ normal(0.3)
+  r = x + linear(rms_norm(x, g), w)
+  u = r + linear(layer_norm(r, g, h), v)
+  s = u + linear(rms_norm(u, g), w)
+  y = s + layer_norm(s, g, h)
+  loss mse(y, target)
+  output y
+"""
+ACTIVATIONS = """model activations[b = 8, d = 16, heads = 2]
+  input x: f32[b, d]
+  input target: f32[b, heads, d / heads]
+  weight w: f32[d, d] ~ normal(0.3)
+  weight bias: f32[d] ~ normal(0.3)
+  weight split: f32[heads, d / heads, d] ~ normal(0.3)
+  weight shift: f32[heads, d / heads] ~ normal(0.3)
+  a = relu(linear(x, w) + bias)
+  c = gelu(linear(a, w) + bias)
+  e = gelu_tanh(linear(c, w) + bias)
+  y = project(e, split) + shift
+  loss mse(y, target)
+  output y
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        (NORMS, {"linear_of_layer_norm", "linear_of_rms_norm", "layer_norm_of_sum", "rms_norm_of_sum"}),
+        (ACTIVATIONS, {"relu_of_linear", "gelu_of_linear", "gelu_tanh_of_linear", "project_with_bias"}),
+    ],
+    ids=["norms", "activations"],
+)
+def test_every_fused_operator_in_plans_drawn_by_chance(
+    text: str, rules: set[str], compile_program: Compile, pool: RankPool
+) -> None:
+    """Those without a native call, which no search chooses, on two ranks: until each rule was used."""
+    missing = set(rules)
+    for seed in range(24):
+        out = compile_program(text, devices=2, strategy=f"random:{seed}")
+        used = {rule for rule, _ in applied(out)} & missing
+        if used:
+            report = check(out, pool=pool)
+            assert report.ok, (seed, report)
+        missing -= used
+        if not missing:
+            return
+    raise AssertionError(f"never used: {missing}")
+
+
+CLASSES = """model classes[n = 16, d = 8, c = 12]
+  input x: f32[n, d]
+  input target: int<c>[n]
+  weight w: f32[c, d] ~ normal(0.5)
+  logits = linear(x, w)
+  loss LOSS
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("loss", "rule"),
+    [
+        ("nll(log_softmax(logits), target)", "nll_of_log_softmax"),
+        ("nll(log(softmax(logits)), target)", "nll_of_log_of_softmax"),
+        (
+            "scale(reduce_mean(reduce_sum((log_softmax(logits) * one_hot(target))[n, c] -> [n])[n] -> []); factor=-1)",
+            "log_softmax_at_one_hot",
+        ),
+    ],
+)
+def test_a_likelihood_that_is_written_out_is_cross_entropy(
+    loss: str, rule: str, ranks: int, compile_program: Compile, pool: RankPool
+) -> None:
+    out = compile_program(CLASSES.replace("LOSS", loss), devices=ranks)
+    assert [name for name, _ in applied(out)] == [rule]
+    text = (out / "model.py").read_text()
+    assert "F.cross_entropy(" in text and "log_softmax(" not in text
+    report = check(out, pool=pool)
+    assert report.ok, report
+
+
 def test_what_is_pinned_is_not_fused_away(compile_program: Compile) -> None:
     out = compile_program(TWO_LAYERS, devices=2, pins=["linear_1=S0"])
     assert [place for _, place in applied(out)] == ["y"]
@@ -94,6 +182,23 @@ def test_attention_that_is_written_out(
     assert strategy != "auto" or call in (out / "model.py").read_text()
     report = check(out, pool=pool)
     assert report.ok, report
+
+
+def test_a_rule_that_is_forbidden_is_not_used(compile_program: Compile, tmp_path: Path) -> None:
+    """Neither a shipped one nor one of a file, nor where the program is compiled again."""
+    model = TWO_LAYERS.replace("relu(linear(x, up) + up_bias)", "relu(relu(linear(x, up) + up_bias))")
+    laws = tmp_path / "laws.rules"
+    laws.write_text("rule relu_twice(x: [b..])\n  relu(relu(x)) => relu(x)\n")
+    used = {rule for rule, _ in applied(compile_program(model, rules=[laws]))}
+    assert used == {"relu_twice", "linear_with_bias"}
+    for forbidden in used:
+        out = compile_program(model, rules=[laws], forbidden=[forbidden])
+        assert {rule for rule, _ in applied(out)} == used - {forbidden}
+        again = tmp_path / f"without_{forbidden}"
+        write_again(load_plan_file(out), again, 2, "auto", ())
+        text = (again / "model.py").read_text()
+        assert ("by rule linear_with_bias" in text) == (forbidden != "linear_with_bias")
+        assert text.count("torch.relu(") == (2 if forbidden == "relu_twice" else 1)
 
 
 def test_attention_with_dropout_is_not_fused(compile_program: Compile) -> None:

@@ -181,7 +181,7 @@ class SizedRule:
                 return f"{name}({', '.join(map(self._text, arguments))}{'; ' if given else ''}{', '.join(given)})"
         raise TypeError(expr)
 
-    def _attribute(self, value: Expr) -> int | float:
+    def _attribute(self, value: Expr) -> int | float | Fraction:
         if self.found.is_real(value):
             return float(value_at(value, self.numbers))
         return number_of(attribute_value(value, self.found.claim), self.sizes)

@@ -50,7 +50,7 @@ class Sources:
 
 
 class Choices(Protocol):
-    """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`."""
+    """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `forbidden` are names of rules."""
 
     @property
     def settings(self) -> Mapping[str, str | int | float]: ...
@@ -64,6 +64,8 @@ class Choices(Protocol):
     def strategy(self) -> str: ...
     @property
     def pins(self) -> Sequence[str]: ...
+    @property
+    def forbidden(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class PlanFile:
     mesh: tuple[int, ...] | None
     strategy: str
     pins: tuple[str, ...]
+    forbidden: tuple[str, ...]
     degrees: tuple[int, ...]
     files: Mapping[str, str]
 
@@ -121,6 +124,7 @@ def render_plan_file(
             "mesh": None if choices.mesh is None else list(choices.mesh),
             "strategy": choices.strategy,
             "pins": list(choices.pins),
+            "forbidden": list(choices.forbidden),
         },
         "cost": describe_cost(plan.cost),
         "notes": list(plan.notes),
@@ -306,6 +310,9 @@ def _read(document: object) -> PlanFile:
         mesh=None if mesh is None else tuple(_count(n, "request.mesh") for n in _list(mesh, "request.mesh")),
         strategy=_text(request.get("strategy"), "request.strategy"),
         pins=tuple(_text(pin, "request.pins") for pin in _list(request.get("pins"), "request.pins")),
+        forbidden=tuple(
+            _text(rule, "request.forbidden") for rule in _list(request.get("forbidden", []), "request.forbidden")
+        ),
         degrees=tuple(_count(_table(a, "mesh").get("degree"), "mesh") for a in _list(top.get("mesh"), "mesh")),
         files={_file_name(name): _text(value, f"files.{name}") for name, value in files.items()},
     )

@@ -154,7 +154,8 @@ def plan_again(record: PlanFile, devices: int, strategy: str, pins: tuple[str, .
     model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
     meshes = meshes_for(machine, devices, None, strategy)
     texts = () if strategy == "single" else record.sources.rules
-    rules = [accepted.rule for source in texts for accepted in accept_rules(source, library)]
+    accepted = (accepted.rule for source in texts for accepted in accept_rules(source, library))
+    rules = [rule for rule in accepted if rule.name not in record.forbidden]
     texts = () if strategy == "single" else record.sources.fusions
-    fusions = [accepted.rule for accepted in fusions_for(model, texts, library)]
+    fusions = [accepted.rule for accepted in fusions_for(model, texts, library, record.forbidden)]
     return search(model, meshes, machine, library, strategy, parse_pins(pins), rules, fusions=fusions), library

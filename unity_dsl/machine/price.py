@@ -22,6 +22,7 @@ from ..graph.single_steps import received_fraction
 from ..index.cost.work import Work, backward_work, work
 from ..index.equations.instance import Instance
 from ..index.lowering.division import InnerReduce
+from ..index.lowering.execution import Execution
 from .machine import Machine
 from .mesh import prime_factors
 
@@ -226,7 +227,7 @@ def _price_each(
 ) -> Seconds:
     sizes = {axis: np.array([found.local_sizes[axis] for found in typed], dtype=float) for axis in instance.sizes}
     width = DTYPE_BYTES[dtype]
-    launches = np.array([1 if found.native else len(instance.equations) for found in typed])
+    launches = np.array([priced_kernels(instance, found) for found in typed])
     seconds = _roofline(work(instance, sizes, width), dtype, machine) + launches * machine.launch_seconds
     if any(needs_gradient):
         backward = backward_work(instance, needs_gradient, sizes, width)
@@ -235,11 +236,26 @@ def _price_each(
     return np.array(np.broadcast_to(seconds, len(typed)) + np.array(inner), dtype=np.float64)
 
 
+def priced_kernels(instance: Instance, typed: TypedOperator) -> int:
+    """The kernels that `price_operators` counts: a native call is one, and so is each equation without it."""
+    return 1 if typed.native else len(instance.equations)
+
+
 def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
     """The larger of arithmetic and memory traffic."""
     arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
     traffic = (done.bytes_read + done.bytes_written) / (machine.memory_bandwidth * machine.memory_efficiency)
     return np.asarray(np.maximum(arithmetic, traffic), dtype=np.float64)
+
+
+def price_statements(execution: Execution, kernels: int, machine: Machine) -> float:
+    """Forward seconds of an operator's statements, without those of `kernels` that read its operands and write its
+    results: the launches of the others, and what kernels write for each other and read again.
+    """
+    results = {tensor.storage for tensor in execution.outputs}
+    between = sum(storage.bytes for storage in execution.built if storage not in results)
+    launches = max(len(execution.built) - kernels, 0)
+    return launches * machine.launch_seconds + 2 * between / (machine.memory_bandwidth * machine.memory_efficiency)
 
 
 def price_inner(

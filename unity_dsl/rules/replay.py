@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from ..graph.graph import Model
 from ..graph.plan import AppliedRule
 from ..index.library import Library
+from ..syntax.parse_rules import parse_rules
 from ..syntax.span import Source
 from .graph_match import TooMany, matches
 from .rewrite import rewrite
 from .substitution import Substitution, substitution_of
-from .wellformed import load_rules
+from .wellformed import check_rule
 
 
 def replayed(model: Model, applied: Sequence[AppliedRule], sources: Iterable[Source], library: Library) -> Model | None:
@@ -20,8 +21,8 @@ def replayed(model: Model, applied: Sequence[AppliedRule], sources: Iterable[Sou
     The rules are taken from the texts, as proved.
     """
     wanted = {used.rule for used in applied}
-    declared = (rule for source in sources for rule in load_rules(source, library) if rule.name in wanted)
-    known = {rule.name: substitution_of(rule, library) for rule in declared}
+    declared = (rule for source in sources for rule in parse_rules(source).rules if rule.name in wanted)
+    known = {rule.name: substitution_of(check_rule(rule, library), library) for rule in declared}
     for used in applied:
         found = known.get(used.rule)
         changed = _at(used.place, found, model) if isinstance(found, Substitution) else None

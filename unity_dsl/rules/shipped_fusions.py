@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..graph.graph import Model
 from ..index.library import Library
 from ..resources import folder
+from ..syntax.ast import Name
 from ..syntax.canonical_text import syntax_nodes
 from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ..syntax.span import Source
@@ -22,13 +23,17 @@ def shipped_fusions() -> Path:
     return folder("rules") / "fusion.rules"
 
 
-def fusions_for(model: Model, sources: Sequence[Source], library: Library) -> tuple[AcceptedRule, ...]:
-    """The rules of these texts whose left sides have no operator that the model has not.
+def fusions_for(
+    model: Model, sources: Sequence[Source], library: Library, forbidden: Collection[str] = ()
+) -> tuple[AcceptedRule, ...]:
+    """The rules of these texts, those with `forbidden` names left out, whose left sides have no operator that the model
+    has not.
 
     The shipped certificates spare their proofs. Raises E542 for one that is not proved.
     """
     present = {node.instance.name for node in model.graph.nodes()}
-    if not any(list(_fitting(source, present)) for source in sources):
+    fitting = [(rule, source) for source in sources for rule in _fitting(source, present) if rule.name not in forbidden]
+    if not fitting:
         return ()
     # Only a model that a rule may fit has to wait for what reads certificates and proves rules.
     from .certificate import certificates_path, known_certificates
@@ -36,12 +41,19 @@ def fusions_for(model: Model, sources: Sequence[Source], library: Library) -> tu
     from .wellformed import check_rule
 
     known = known_certificates(certificates_path(shipped_fusions()))
-    fitting = ((check_rule(rule, library), source) for source in sources for rule in _fitting(source, present))
-    return tuple(accept(rule, source, library, known) for rule, source in fitting)
+    return tuple(accept(check_rule(rule, library), source, library, known) for rule, source in fitting)
 
 
 def _fitting(source: Source, present: Collection[str]) -> Iterator[RuleDecl]:
-    for rule in parse_rules(source).rules:
-        nodes = syntax_nodes((rule.left, rule.definitions))
-        if all(node.name in present for node in nodes if isinstance(node, GraphCall)):
-            yield rule
+    return (rule for rule in parse_rules(source).rules if _operators_of_the_left_side(rule) <= set(present))
+
+
+def _operators_of_the_left_side(rule: RuleDecl) -> set[str]:
+    definitions, pending, found = dict(rule.definitions), [*rule.left], set[str]()
+    while pending:
+        for node in syntax_nodes(pending.pop()):
+            if isinstance(node, GraphCall):
+                found.add(node.name)
+            elif isinstance(node, Name) and node.name in definitions:
+                pending.append(definitions.pop(node.name))
+    return found

@@ -11,6 +11,7 @@ from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ...syntax.span import Source
 from .application import Values
+from .collector import collector_paused
 from .context import Context, totals_text
 from .equations import Equation, Typing, holds, is_instance, pair_typing
 from .fingerprints import sizes_for
@@ -44,6 +45,7 @@ class Enumeration:
     counts: Counts
 
 
+@collector_paused()
 def candidates(context: Context, library: Library) -> Enumeration:
     """All substitutions over the context's operands that are most general at their types. Deterministic.
 

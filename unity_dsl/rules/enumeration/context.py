@@ -13,6 +13,7 @@ from math import factorial, prod
 
 from ...index.library import Library
 from ...prove.translation.symbolic_sizes import shown
+from .collector import collector_paused
 from .dimensions import Dim, TensorType, letters_of, named, unified
 from .fingerprints import sizes_for
 from .signature import Signature, read_signature
@@ -70,6 +71,7 @@ def contexts(table: SignatureTable, library: Library, only: frozenset[str] = fro
     return tuple(made for theme in table.themes for made in theme_contexts(theme, library, table, only))
 
 
+@collector_paused()
 def theme_contexts(
     theme: Theme, library: Library, table: SignatureTable, only: frozenset[str] = frozenset()
 ) -> tuple[Context, ...]:

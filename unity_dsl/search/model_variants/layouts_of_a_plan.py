@@ -3,13 +3,15 @@
 A fusion is taken if nothing that it replaces is converted in between, and the operators in its place have a
 configuration in the layouts that are there: then the plan with it is one of the same mesh, and costs less. Every place
 is decided by itself: a bias is added within `linear` where that is divided by columns, and after the sum over the
-devices where it is divided by rows.
+devices where it is divided by rows. What costs more on one device, all that its statements build counted, is not taken
+anywhere: an operator without a native call is as many kernels as those that it replaces, or more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,9 +23,13 @@ from ...machine.machine import Machine
 from ...machine.price import price_operator
 from ..choices.operator_options import Options, OptionTable, float_type
 from ..choices.restriction import stored_values
+from .variant_enumeration import SingleDevice
 
 if TYPE_CHECKING:
     from ...rules.graph_match import Match
+
+GAIN = 1e-9
+"""Of the seconds: by so much what takes the place of something must be cheaper."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +40,19 @@ class Layouts:
     options: OptionTable
     machine: Machine
 
+    @cached_property
+    def alone(self) -> SingleDevice:
+        """Prices of whole operators."""
+        return SingleDevice(self.machine, self.options.library)
+
     def accept(self, match: Match, before: Model, after: Model) -> bool:
         """Whether the operators of a match can be replaced where they are, in every iteration, and it costs less."""
         old, new = _graph_at(before.graph, match.path), _graph_at(after.graph, match.path)
         left, right = ({step.name: step for step in graph.steps if isinstance(step, Node)} for graph in (old, new))
         gone = [node for name, node in left.items() if name not in right or right[name].rule != node.rule]
         made = [node for name, node in right.items() if name not in left or left[name].rule != node.rule]
+        if sum(map(self.alone.operator, made)) >= (1 - GAIN) * sum(map(self.alone.operator, gone)):
+            return False
         weights = self._stored(before.graph, match.path)
         saved = 0.0
         for count, body in _bodies_at(self.plan.graph, match.path):

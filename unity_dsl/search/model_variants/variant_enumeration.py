@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...graph.graph import Graph, Model, Node, Segment
+from ...graph.graph import DTYPE_BYTES, Graph, Model, Node, Segment
 from ...graph.layout import Mesh
 from ...graph.layout_typing import type_operator
+from ...graph.local_lowering import local_execution
 from ...index.library import Library
 from ...machine.machine import Machine
-from ...machine.price import price_operator
+from ...machine.price import price_operator, price_statements, priced_kernels
 from ...rules.graph_identity import Identities, Identity, operation
 from ...syntax.parse_rules import RuleDecl
 from ..choices.operator_options import float_type
@@ -85,7 +86,11 @@ def _worth(entry: tuple[float, Variant]) -> tuple[float, int]:
 
 
 class SingleDevice:
-    """What the operators of a model cost on one device, all of them: what is compared before layouts are chosen."""
+    """What the operators of a model cost on one device, all of them: what is compared before layouts are chosen.
+
+    Unlike in a plan, what the statements of an operator without a native call build on the way counts as well: one made
+    of several operators does not look cheaper than these.
+    """
 
     def __init__(self, machine: Machine, library: Library) -> None:
         self.machine = machine
@@ -97,17 +102,24 @@ class SingleDevice:
 
     def _graph(self, graph: Graph) -> float:
         return sum(
-            step.count * step.probability * self._graph(step.body) if isinstance(step, Segment) else self._node(step)
+            step.count * step.probability * self._graph(step.body) if isinstance(step, Segment) else self.operator(step)
             for step in graph.steps
         )
 
-    def _node(self, node: Node) -> float:
-        gradients = node.gradients
-        dtype = float_type(node)
-        key = operation(node.instance), gradients, dtype
+    def operator(self, node: Node) -> float:
+        """Seconds of one operator, forward and backward."""
+        key = operation(node.instance), node.gradients, float_type(node)
         if key not in self._found:
-            alone = Mesh(())
-            typed = type_operator(node.instance, (), alone, self.library)
-            assert not isinstance(typed, str), typed
-            self._found[key] = price_operator(node.instance, typed, dtype, alone, self.machine, gradients)
+            self._found[key] = self._priced(node)
         return self._found[key]
+
+    def _priced(self, node: Node) -> float:
+        alone, dtype, instance, gradients = Mesh(()), float_type(node), node.instance, node.gradients
+        typed = type_operator(instance, (), alone, self.library)
+        assert not isinstance(typed, str), typed
+        seconds = price_operator(instance, typed, dtype, alone, self.machine, gradients)
+        if typed.native:
+            return seconds
+        execution = local_execution(instance, typed, alone, self.library, gradients, DTYPE_BYTES[dtype])
+        passes = 2 if any(gradients) else 1  # backwards, cotangents of what is built
+        return seconds + passes * price_statements(execution, priced_kernels(instance, typed), self.machine)

@@ -8,7 +8,7 @@ CERTIFICATES: dict[str, Code] = {
     "E541": Code(
         "no rule of that name",
         "`unityc rules show NAME` looks among the rules of the files given with --rules, or else among those that are "
-        "shipped.",
+        "shipped; `unityc MODEL.udl --forbid NAME` among both.",
     ),
     "E542": Code(
         "a rule that is not proved",
