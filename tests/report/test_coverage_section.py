@@ -14,6 +14,7 @@ def row(rules: int, missed: dict[str, str]) -> dict[str, Any]:
 
 RESULTS: dict[str, Any] = {
     "bound": {"expansions": 70, "operators": 3},
+    "bound of shipped": {"expansions": 20, "operators": 3},
     "published": {
         "taso_graph_subst.pb": row(10, {}),
         "unity_graph_subst_3_v2.json": row(8, {"rule_1": "no chain is found", "rule_7": "no chain is found"}),
@@ -28,6 +29,7 @@ RESULTS: dict[str, Any] = {
 def test_rows_bounds_reasons_and_examples_are_told() -> None:
     text = coverage_section(RESULTS)
     assert "70 terms are expanded" in text.replace("\n", " ") and "at most 3 operators" in text.replace("\n", " ")
+    assert "at most 20 expanded terms" in text.replace("\n", " ")
     assert "| TASO | 10 | 1 | 2 | 7 | 0 | 100.0 % | 5 |" in text
     assert "| Unity | 8 | 1 | 2 | 3 | 2 | 75.0 % | 5 |" in text
     assert "Missed of Unity, no chain is found: `rule_1`, `rule_7`." in text

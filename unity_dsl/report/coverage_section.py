@@ -22,10 +22,10 @@ DEFINITIONS = (
     "are."
 )
 CONVERSE = (
-    "Shipped rules derived from the true rules of a file, or of both. The rules of the files have fixed ranks: a "
-    "shipped rule for any rank counts if it follows at one rank of up to four dimensions. Products are `matmul` "
-    "in TASO's file and those of the first replicas in Unity's, so that rules on `linear` do not follow from "
-    "either, nor do rules of any degree from those of degree 2."
+    "Shipped rules derived from the true rules of a file, or of both, by at most {expansions} expanded terms. The "
+    "rules of the files have fixed ranks: a shipped rule for any rank counts if it follows at one rank of up to "
+    "four dimensions. Products are `matmul` in TASO's file and those of the first replicas in Unity's, so that "
+    "rules on `linear` do not follow from either, nor do rules of any degree from those of degree 2."
 )
 OPERATORS = "Of these operators neither file has a true rule; behind each, the number of shipped rules with it: {}."
 EXAMPLES = {
@@ -39,7 +39,11 @@ def coverage_section(results: Mapping[str, Any]) -> str:
     published, shipped = results["published"], results["shipped"]
     parts = ["## Coverage\n", _filled(SEARCH.format(**results["bound"])), _filled(DEFINITIONS)]
     parts += [_table("true rules of", published), *_missed(published)]
-    parts += ["### The other way\n", _filled(CONVERSE), _table("shipped rules from", shipped)]
+    parts += [
+        "### The other way\n",
+        _filled(CONVERSE.format(**results["bound of shipped"])),
+        _table("shipped rules from", shipped),
+    ]
     lacking = ", ".join(f"`{name}` {count}" for name, count in results["operators they lack"].items())
     parts += [_filled(OPERATORS.format(lacking))] if lacking else []
     for name, head in EXAMPLES.items():

@@ -20,6 +20,8 @@ from ..derivation.unfolding import Unfolding
 
 BOUND = Bound(expansions=2000, operators=6, together=True, goal_weight=1)
 """Wider than that of the generation: rules of defined operators are unfolded to many operators and reordered."""
+BOUND_AT_RANKS = replace(BOUND, expansions=200)
+"""For rules that are looked at at several ranks."""
 MOST_DIMS = 4
 """The highest rank of inputs at which a rule with groups is looked at."""
 
@@ -87,7 +89,9 @@ def coverage(rules: Sequence[RuleDecl], known: RuleLibrary, bound: Bound = BOUND
     return (_covered(rule, known, bound) for rule in rules)
 
 
-def coverage_at_some_rank(rules: Sequence[RuleDecl], known: RuleLibrary, bound: Bound = BOUND) -> Iterator[Covered]:
+def coverage_at_some_rank(
+    rules: Sequence[RuleDecl], known: RuleLibrary, bound: Bound = BOUND_AT_RANKS
+) -> Iterator[Covered]:
     """The same of rules with groups, each at that rank of its groups at which it follows in the fewest steps.
 
     So a library of rules of fixed ranks is not held to lack what it has at one rank.
