@@ -25,15 +25,21 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
         gap = 100 * (1 - outcome.bound / outcome.cost)
         yield f"not proved optimal: the tables grew too large; no plan{over} is more than {gap:.2g} % cheaper"
     left = [mesh for mesh in meshes if mesh not in outcome.bounds and mesh not in outcome.refused]
-    if left:
-        named = first_of(list(map(describe_mesh, left)), _NAMED)
-        yield f"not searched: {len(left)} mesh{'es' if len(left) > 1 else ''} of more axes, or less promising: {named}"
+    if near := [mesh for mesh in left if mesh in outcome.near]:
+        yield f"searched near the plans of other meshes only: {_named(near)}"
+    if others := [mesh for mesh in left if mesh not in outcome.near]:
+        yield f"not searched, being less promising: {_named(others)}"
     full = sum(len(planned.materialised) == 2 for part in _graphs(graph) for planned in part.values.values())
     if full:
         values = "1 value is" if full == 1 else f"{full} values are"
         yield f"{values} held in two further layouts, the most that is considered"
     if meshes[0].size > 1 and not any(_divides(part) for part in _graphs(graph)):
         yield "no operator is divided: at these sizes communication would cost more than it saves"
+
+
+def _named(meshes: Sequence[Mesh]) -> str:
+    listed = first_of(list(map(describe_mesh, meshes)), _NAMED)
+    return f"{len(meshes)} meshes: {listed}" if len(meshes) > 1 else f"the mesh {listed}"
 
 
 def describe_unused(mesh: Mesh, machine: Machine) -> Iterator[str]:

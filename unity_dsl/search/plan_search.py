@@ -34,7 +34,8 @@ from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
 from .meshes.mesh_joining import joined_mesh
-from .meshes.mesh_search import Found, Outcome, Task, search_around, search_meshes
+from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
+from .meshes.near_search import Found, Near, Task, near_plan
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
@@ -123,7 +124,7 @@ def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], want
 
 def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], wanted: _Wanted) -> Plan:
     """The plan with every fusion that costs less in its layouts, searched again on its mesh: all of it, or what is near
-    the fused operators where that is large.
+    that plan where the mesh has many.
     """
     if not fusions:
         return given
@@ -145,7 +146,7 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
     named = ", ".join(f"`{rule}`" + (f" {count} times" if count > 1 else "") for rule, count in times.items())
     note = f"operators fused by rules: {named}"
     if start is not None:
-        note += "; layouts were searched again next to these only, and what is said above is of the model before"
+        note += "; layouts were searched again near the plan before, and what is said above is of the model before"
     elif len(every) == 1:
         return replace(best, notes=(*best.notes, note), considered=given.considered + 1)
     else:
@@ -157,7 +158,7 @@ def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
     """What the search found for a model, where searching one like it as a whole would take long."""
     found = wanted.found.get(given.mesh)
     own = found is not None and found.problem.meaning.graph is given.model.graph
-    return found if found is not None and own and found.large else None
+    return found if found is not None and own and is_large(found) else None
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,9 @@ class _Wanted:
         return without_unnamed_cuts(self.library, self.pins)
 
     def priced(self, mesh: Mesh) -> Prices:
-        return self.prices.get(mesh) or prices_on(mesh, self.machine, self.searched, self.theorems, self.proved)
+        if mesh not in self.prices:
+            self.prices[mesh] = prices_on(mesh, self.machine, self.searched, self.theorems, self.proved)
+        return self.prices[mesh]
 
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
         """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""
@@ -198,7 +201,7 @@ def _plan(
     model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf, start: Found | None = None
 ) -> Plan | None:
     """The cheapest plan of one model, or None where none costs less than `below`. With the `start` of a model of other
-    operators, that of the plans with its layouts everywhere but next to operators that differ. Raises as `search`.
+    operators, that of a local search from its layouts. Raises as `search`.
     """
     library, pins = wanted.library, wanted.pins
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
@@ -212,16 +215,60 @@ def _plan(
         if outcome.bounds:
             return None
         raise _refused(outcome, task, wanted) from None
-    problem, best = outcome.found.problem, outcome.found.best
-    mesh = outcome.found.mesh
+    plan = _made(outcome.found, model, wanted)
+    told: tuple[str, ...] = ()
+    if len(meshes) > 1:
+        plan, told = _with_gathers(plan, outcome, task, wanted)
+    wanted.found[plan.mesh] = outcome.found
+    searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if wanted.strategy == AUTO else ()
+    notes = (
+        *searched,
+        *told,
+        *describe_gathered(pins, model, plan.graph),
+        *describe_refusals(model, plan.mesh, library),
+    )
+    return replace(plan, notes=notes)
+
+
+def _made(found: Found, model: Model, wanted: _Wanted) -> Plan:
+    """The plan that was found, without notes."""
+    problem, best = found.problem, found.best
     assert best.plan is not None, "what is found has a plan"
-    graph = assemble(problem, best.plan, mesh, model)
-    prices = wanted.prices.setdefault(mesh, problem.prices)
-    wanted.found[mesh] = outcome.found
-    cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
-    searched = describe_outcome(outcome, meshes, graph, bool(pins)) if wanted.strategy == AUTO else ()
-    notes = (*searched, *describe_gathered(pins, model, graph), *describe_refusals(model, mesh, library))
-    return Plan(model, mesh, wanted.machine.name, wanted.strategy, graph, cost, prices.conversions, notes)
+    graph = assemble(problem, best.plan, found.mesh, model)
+    conversions = problem.prices.conversions
+    cost = plan_cost(graph, problem.meaning, conversions, model.loss)
+    return Plan(model, found.mesh, wanted.machine.name, wanted.strategy, graph, cost, conversions)
+
+
+def _with_gathers(plan: Plan, outcome: Outcome, task: Task, wanted: _Wanted) -> tuple[Plan, tuple[str, ...]]:
+    """The plan, or where it has to gather weights once more in the backward pass, the one of another mesh that costs
+    less with what it gathers. `outcome` is made to tell of it.
+    """
+    whole = weighed(plan, wanted.machine, wanted.library)
+    if not whole.gathered_again:
+        return plan, ()
+    least, raw = whole.cost.seconds, outcome.cost
+    for other in _others(outcome, task, least):
+        made = _made(other, plan.model, wanted)
+        if (seconds := weighed(made, wanted.machine, wanted.library).cost.seconds) < least:
+            plan, least = made, seconds
+            outcome.found, outcome.cost = other, other.best.cost
+    if outcome.cost == raw:
+        return plan, ()
+    more = 100 * (1 - raw / outcome.cost)
+    return plan, (f"a plan that costs {more:.2g} % less costs more with the weights that it would gather again",)
+
+
+def _others(outcome: Outcome, task: Task, least: float) -> Iterator[Found]:
+    """The best plans of other meshes that cost less than `least`, the cheapest first."""
+    assert outcome.found is not None
+    every: list[tuple[float, Mesh, Found | Near]] = [(found.best.cost, found.mesh, found) for found in outcome.coarse]
+    every += [(near.cost, mesh, near) for mesh, near in outcome.near.items()]
+    for cost, mesh, known in sorted(every, key=lambda entry: entry[0]):
+        if cost < least and mesh != outcome.found.mesh:
+            found = near_plan(task, mesh, known.held, inf, rounds=1) if isinstance(known, Near) else known
+            if found is not None and found.best.plan is not None:
+                yield found
 
 
 def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:

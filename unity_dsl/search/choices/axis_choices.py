@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cache
-from itertools import count
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +14,15 @@ from ...graph.layout import Cut, Layout
 AxisChoices = npt.NDArray[np.intp]
 """Per choice, what it does along every mesh axis. Shape [choices, mesh axes]."""
 
-_fresh = count()
-
 
 @cache
-def _number(role: Hashable) -> int:
-    return next(_fresh)
+def role_number(role: Hashable) -> int:
+    """The same in every process."""
+    return int.from_bytes(blake2b(repr(role).encode(), digest_size=7).digest())
 
 
 def axis_choices(choices: Iterable[Sequence[Hashable]]) -> AxisChoices:
-    return np.array([[_number(role) for role in choice] for choice in choices], dtype=np.intp)
+    return np.array([[role_number(role) for role in choice] for choice in choices], dtype=np.intp)
 
 
 def kinds_along(layout: Layout) -> list[Hashable]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations, product
 
 import numpy as np
 import numpy.typing as npt
 
 from ...graph.graph import Node
 from ...graph.layout import Invariant, Layout, Mesh, Replicate
-from ...graph.layout_typing import Proved, Theorems, TypedOperator, Uniformly, configurations
+from ...graph.layout_typing import Configuration, Proved, ProvedRoles, Role, Theorems, TypedOperator, Uniformly
 from ...index.library import Library
 from ...machine.machine import Machine
 from ...machine.price import price_operators
 from ..cost_network.bucket_elimination import Table
-from .axis_choices import AxisChoices, axis_choices
+from .axis_choices import AxisChoices, axis_choices, role_number
 
 _TIE = 1e-14
 """Seconds by which a Replicate is worse than an Invariant of equal price."""
@@ -64,6 +65,16 @@ class Options:
         return Options(kept, self.seconds[np.array(mask, dtype=bool)])
 
 
+@dataclass(frozen=True)
+class Around:
+    """Configurations of an operator that differ from one of the `chosen` along at most `reach` mesh axes. `chosen` are
+    rows of `AxisChoices`.
+    """
+
+    chosen: frozenset[tuple[int, ...]]
+    reach: int = 1
+
+
 ProvedTable = dict[tuple[Hashable, ...], Proved]
 """By operator, and what of its operands needs a gradient or is stored."""
 
@@ -80,18 +91,62 @@ class OptionTable:
         self.theorems = theorems
         self.proved: ProvedTable = {} if proved is None else proved
         self._found: dict[object, Options] = {}
+        self._roles: dict[object, ProvedRoles] = {}
 
     def of(self, node: Node, weights: Sequence[bool]) -> Options:
         """Every proved configuration, in a fixed order, the all-Invariant one first."""
-        gradients = node.gradients
-        dtype = float_type(node)
-        key = node.instance.identity, gradients, tuple(weights), dtype
+        key = _key(node, weights)
         if key not in self._found:
-            known = self.proved.setdefault(key[:3], {})
-            typed = configurations(node.instance, self.mesh, self.library, gradients, weights, self.theorems, known)
-            seconds = price_operators(node.instance, typed, dtype, self.mesh, self.machine, gradients)
-            self._found[key] = _merged(typed, seconds)
+            roles = self._proved_roles(node, weights)
+            self._found[key] = self._priced(node, roles.typing.type_every(roles.by_axis))
         return self._found[key]
+
+    def near(self, node: Node, weights: Sequence[bool], around: Around) -> Options:
+        """The all-Invariant configuration and those `around` some; every one where there is none around."""
+        key = *_key(node, weights), around
+        if key not in self._found:
+            roles = self._proved_roles(node, weights)
+            typed = roles.typed(_neighbours(roles.by_axis, around))
+            whole = roles.typed([tuple(by_axis[0] for by_axis in roles.by_axis)])
+            if typed and typed[0].configuration != whole[0].configuration:
+                typed = [*whole, *typed]
+            self._found[key] = self._priced(node, typed) if typed else self.of(node, weights)
+        return self._found[key]
+
+    def _proved_roles(self, node: Node, weights: Sequence[bool]) -> ProvedRoles:
+        key = (*_key(node, weights)[:3],)
+        if key not in self._roles:
+            known = self.proved.setdefault(key, {})
+            self._roles[key] = ProvedRoles(
+                node.instance, self.mesh, self.library, node.gradients, weights, self.theorems, known
+            )
+        return self._roles[key]
+
+    def _priced(self, node: Node, typed: Sequence[TypedOperator]) -> Options:
+        seconds = price_operators(node.instance, typed, float_type(node), self.mesh, self.machine, node.gradients)
+        return _merged(typed, seconds)
+
+
+def _key(node: Node, weights: Sequence[bool]) -> tuple[Hashable, ...]:
+    return node.instance.identity, node.gradients, tuple(weights), float_type(node)
+
+
+def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[Configuration]:
+    """In the order of the product of the roles."""
+    places = [{role_number(role): place for place, role in enumerate(roles)} for roles in by_axis]
+    found: set[tuple[int, ...]] = set()
+    for one in around.chosen:
+        at = [place.get(number) for place, number in zip(places, one, strict=True)]
+        for free in combinations(range(len(by_axis)), min(around.reach, len(by_axis))):
+            found.update(
+                product(
+                    *(
+                        range(len(roles)) if axis in free else () if place is None else (place,)
+                        for axis, (roles, place) in enumerate(zip(by_axis, at, strict=True))
+                    )
+                )
+            )
+    return [tuple(roles[place] for roles, place in zip(by_axis, one, strict=True)) for one in sorted(found)]
 
 
 def float_type(node: Node) -> str:

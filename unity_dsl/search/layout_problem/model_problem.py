@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ...machine.price import UPDATE_PASSES, local_fraction, local_price
 from ..choices.layout_space import ConversionTable, Spaces
-from ..choices.operator_options import LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
+from ..choices.operator_options import Around, LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
@@ -54,10 +54,12 @@ def prices_on(
     return Prices(mesh, machine, options, ConversionModel(mesh, machine, library))
 
 
-def build_problem(model: Model, prices: Prices, restriction: Restriction) -> Problem:
-    """The problem of a whole model. Raises Impossible where a restriction leaves nothing of something."""
-    context = _Context(prices, Spaces(prices.conversions, prices.between), restriction)
-    context.register(model.graph, frozenset())
+def build_problem(model: Model, prices: Prices, restriction: Restriction, near: Mapping[str, Around] = {}) -> Problem:
+    """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only.
+    Raises Impossible where a restriction leaves nothing of something.
+    """
+    context = _Context(prices, Spaces(prices.conversions, prices.between), restriction, near)
+    context.register(model.graph, "", frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.whole)
     return Problem(part, builder.meaning, context.spaces, prices)
@@ -68,27 +70,34 @@ class _Context:
     prices: Prices
     spaces: Spaces
     restriction: Restriction
+    near: Mapping[str, Around]
 
-    def register(self, graph: Graph, weights: frozenset[str]) -> None:
+    def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
         weights |= {value.name for value in stored_values(graph)}
         for step in graph.steps:
             if isinstance(step, Segment):
-                self.register(step.body, weights)
+                self.register(step.body, f"{prefix}{step.name}.", weights)
                 for series in (*step.sliced, *step.stacked):
                     parts = self.spaces.of(series.part).layouts
                     self.spaces.of(series.whole).add(part.inserted(series.dim) for part in parts if not part.overlaps)
                 continue
-            options = self.options(step, weights)
+            options = self.options(step, prefix, weights)
             columns = (*options.arguments, *options.results)
             for value, column in zip((*step.arguments, *step.results), columns, strict=True):
                 self.spaces.of(value).add(column.layouts)
 
-    def options(self, node: Node, weights: Iterable[str]) -> Options:
-        """The configurations that an operator may have; `weights` are the names of stored values."""
-        known = set(weights)
-        stored = tuple(value.name in known for value in node.arguments)
-        return self.prices.options.of(node, stored)
+    def options(self, node: Node, prefix: str, weights: frozenset[str]) -> Options:
+        """The configurations that an operator may have; `weights` are the names of stored values. What is pinned is
+        chosen among all.
+        """
+        stored = tuple(value.name in weights for value in node.arguments)
+        path, options = node_path(prefix, node), self.prices.options
+        pinned = path in self.restriction.configurations or any(
+            prefix + value.name in self.restriction.produced for value in node.results
+        )
+        around = None if pinned else self.near.get(path)
+        return options.of(node, stored) if around is None else options.near(node, stored, around)
 
     def storage(self, path: str, value: Value) -> Layouts:
         """Layouts in which a weight or buffer may be kept."""
@@ -222,7 +231,7 @@ class _Builder:
 
     def _add_node(self, node: Node) -> None:
         path = node_path(self.prefix, node)
-        every = self.context.options(node, self.weights)
+        every = self.context.options(node, self.prefix, self.weights)
         options = self._allowed(path, node, every)
         if not options.typed:
             raise Impossible(path, node, every)

@@ -125,8 +125,8 @@ def held_domain(problem: Problem, held: Held) -> Domains:
     return near_domain(problem, held, ())
 
 
-def near_domain(problem: Problem, held: Held, axes: Sequence[int]) -> Domains:
-    """What differs from one of some plans along one of the mesh `axes` at most, for every operator and value.
+def near_domain(problem: Problem, held: Held, axes: Sequence[int], reach: int = 1) -> Domains:
+    """What differs from one of some plans along at most `reach` of the mesh `axes`, for every operator and value.
 
     What the plans do not have, being of models with other operators, has all its choices.
     """
@@ -137,7 +137,7 @@ def near_domain(problem: Problem, held: Held, axes: Sequence[int]) -> Domains:
             return np.ones(len(found), dtype=bool)
         known = np.array(sorted(held.chosen[path]), dtype=np.intp)
         differs = found[:, None, :] != known
-        return np.asarray(((differs.sum(axis=2) <= bool(axes)) & ~differs[:, :, others].any(axis=2)).any(axis=1))
+        return np.asarray(((differs.sum(axis=2) <= reach) & ~differs[:, :, others].any(axis=2)).any(axis=1))
 
     return _limited(problem, problem.part, problem.meaning, "", near)
 

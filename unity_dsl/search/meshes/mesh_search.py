@@ -1,47 +1,41 @@
 """The cheapest plan over several meshes: coarse ones first, then refinements of those that have the best plans.
 
 A plan on a mesh is one on every mesh that splits its axes, and costs no more there. So only the finest meshes have the
-best plans; but the problems of coarse ones are small, and their plans are where the search on finer ones starts: it
-looks for cheaper ones only, and leaves out meshes of which a lower bound says that there are none.
+best plans; but the problems of coarse ones are small, and their plans are where local searches on finer ones start.
+These tell which meshes are promising: they are searched as a whole, for cheaper plans only, and not at all where a
+lower bound says that there are none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, pairwise
 from math import inf
 
-from ...graph.graph import Model
 from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, joined, refined_blocks
+from ...rules.process_map import process_map, processors
 from ...syntax.diagnostic import InputError
-from ..choices.restriction import Restriction
 from ..exact_search.bounded_search import ROUNDS, Optimum, Survey, improved, least_cost, optimise, search, survey
-from ..folded_solver.exact_minimum import Solved, Solver
+from ..folded_solver.exact_minimum import Solver
 from ..folded_solver.materialised_layouts import crowded_tensor
-from ..folded_solver.problem_part import Domains, Part, everything
+from ..folded_solver.problem_part import Part, everything
 from ..folded_solver.reduced_cost_filtering import TOLERANCE
-from ..layout_problem.changed_operators import changed_paths, next_to
-from ..layout_problem.model_problem import Prices, Problem, build_problem
-from ..layout_problem.starting_domains import (
-    Held,
-    axis_domains,
-    even_domain,
-    held_domain,
-    near_domain,
-    undivided_domain,
-)
+from ..layout_problem.changed_operators import changed_paths
+from ..layout_problem.model_problem import Problem
+from ..layout_problem.starting_domains import Held, axis_domains, even_domain, held_domain, undivided_domain
 from ..layout_problem.variable_meaning import Crowded, Impossible
+from .near_search import Found, Near, Task, held_by, near_by, near_plan
 
 COARSE = 2
 """Axes of the meshes that are searched first."""
 EFFORT_COARSE = 24_000
-EFFORT_FINE = 48_000
-"""Configurations of operators on the meshes of two axes, and on finer ones, that are searched. Where there are more,
-those that come first in the order are searched: one of either kind in any case, two fine ones that are not large.
-Those of fine meshes that a bound does not rule out count twice.
+EFFORT_FINE = 24_000
+"""Configurations of operators on the meshes of two axes, and on finer ones, of which all are searched. Where there are
+more, those that come first in the order are searched: one of either kind in any case. Those of fine meshes that a bound
+does not rule out count twice.
 """
 EFFORT_MESH = 1_200
 """What a mesh takes besides, in configurations."""
@@ -49,53 +43,31 @@ LARGE = 20_000
 """Configurations of a problem of which tables are likely to be too large for a proof."""
 NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
-HOPELESS = 1.2
+PROMISING = 1.05
+"""Of the best plan's cost: a local search ends where its first plan costs more."""
+FIRST_ROUNDS = 3
+"""Of the local search by which meshes are compared: one where the tables are too large for whole neighbourhoods."""
+FURTHER = 2
+"""Meshes whose local search goes on, in a wider neighbourhood where the tables allow it: those with the best plans."""
+SHARED = 5_000
+"""Configurations on the coarser meshes of those that are searched, of which several processes take less time than one.
+"""
+HOPELESS = 1.1
 """Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """A model to be planned: what it costs on a mesh, and what is allowed there.
-
-    `allowed` raises InputError for a mesh on which what is pinned, or what the strategy asks for, cannot be.
-    """
-
-    model: Model
-    priced: Callable[[Mesh], Prices]
-    allowed: Callable[[Mesh], Restriction]
-
-    def problem(self, mesh: Mesh) -> Problem:
-        """Raises Impossible, and InputError as `allowed`."""
-        return build_problem(self.model, self.priced(mesh), self.allowed(mesh))
-
-
-@dataclass(frozen=True)
-class Found:
-    """The best plan of a mesh, or what was known before; its `bound` holds for all plans on the mesh."""
-
-    problem: Problem
-    best: Optimum
-
-    @property
-    def mesh(self) -> Mesh:
-        return self.problem.spaces.mesh
-
-    @property
-    def large(self) -> bool:
-        """Whether its tables are likely to be too large for a proof."""
-        return sum(_counts(self.problem.part)) > LARGE
 
 
 @dataclass
 class Outcome:
     """The best plan so far costs `cost`, `found` where it is one of the meshes. `bounds` are lower bounds on the plans
-    of the meshes that were searched, `refused` the reasons why others have none.
+    of the meshes that were searched, `refused` the reasons why others have none. `coarse` are the plans of coarse
+    meshes, `near` what local searches found on others.
     """
 
     cost: float
     found: Found | None = None
     bounds: dict[Mesh, float] = field(default_factory=dict)
     coarse: list[Found] = field(default_factory=list)
+    near: dict[Mesh, Near] = field(default_factory=dict)
     refused: dict[Mesh, Impossible | InputError] = field(default_factory=dict)
 
     @property
@@ -126,42 +98,68 @@ def search_meshes(
         aided = Outcome(inf)
         _search_coarse(aid, list(_coarsenings(fine)), aided, ())
         starts = aided.coarse
+    every = _promising_first(fine, starts)
+    _search_near(task, every, outcome.cost)
+    outcome.near = {one.mesh: one.near for one in every if one.near is not None}
     left: float = EFFORT_FINE
-    for number, (mesh, above) in enumerate(_promising_first(fine, starts)):
-        effort = EFFORT_MESH + _effort(above, len(mesh.axes))
+    for number, one in enumerate(sorted(every, key=_Fine.promise)):
+        effort = EFFORT_MESH + _effort(one.above, len(one.mesh.axes))
         left -= effort
-        enough = number >= (2 if effort <= LARGE else 1)
-        if (enough and left < 0) or (number and _least(above)[0] > outcome.cost * HOPELESS):
+        if number and (left < 0 or _least(one.above)[0] > outcome.cost * HOPELESS):
             break
-        if _search_fine(task, mesh, above, outcome):
+        if _search_fine(task, one, outcome):
             left -= effort
     return outcome
 
 
-def search_around(task: Task, start: Found, below: float) -> Outcome:
-    """The best plan on the mesh of a plan that a model with other operators has, if it costs less than `below`: of
-    those with its layouts everywhere but at operators that differ and at those that share a tensor with these. The
-    outcome has no bound but 0, since other plans of the mesh are not looked at.
+@dataclass
+class _Fine:
+    """A fine mesh with the plans of coarser ones that it splits, and what is known `near` them, if it is promising."""
+
+    mesh: Mesh
+    above: Sequence[Found]
+    near: Near | None = None
+
+    def promise(self) -> tuple[bool, float]:
+        return self.near is None, _least(self.above)[0] if self.near is None else self.near.cost
+
+
+def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
+    """Searches every fine mesh that splits a good one next to the plans there, and the best of these meshes on from
+    there. Several processes do it where it takes long; what they find does not depend on how many there are.
     """
-    outcome = Outcome(below)
-    if (problem := _problem(task, start.mesh, outcome)) is None or start.best.plan is None:
-        return outcome
-    outcome.bounds[start.mesh] = 0.0
-    held = Held()
-    held.add(start.problem, start.best.plan)
-    changed = changed_paths(problem.meaning, start.problem.meaning)
-    part, whole = problem.part, everything(problem.part)
-    first = optimise(part, whole.intersected(held_domain(problem, held.without(changed))))
-    if first.plan is not None:
+    split = [one for one in every if _least(one.above)[0] <= below * HOPELESS]
+    processes = processors() if sum(_coarse_count(one.above) for one in split) > SHARED else 1
 
-        def around(plan: Solved) -> Iterator[Domains]:
-            near = Held()
-            near.add(problem, plan)
-            yield held_domain(problem, near.without(next_to(problem.meaning, changed)))
+    def first(one: _Fine) -> Near | None:
+        near = near_by(near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1))
+        if near is None or near.crowded:
+            return near
+        return near_by(near_plan(task, one.mesh, near.held, near.cost, rounds=FIRST_ROUNDS - 1)) or near
 
-        best = improved(part, whole, around, first)
-        if best.cost < below:
-            outcome.cost, outcome.found = best.cost, Found(problem, replace(best, bound=0.0, exact=False))
+    def further(one: _Fine) -> Near | None:
+        if (near := one.near) is None:
+            return None
+        reach = 1 if near.crowded else 2
+        return near_by(near_plan(task, one.mesh, near.held, near.cost, reach=reach, crowded=near.crowded)) or near
+
+    for one, near in zip(split, process_map(first, split, processes), strict=True):
+        one.near = near
+    good = sorted(split, key=_Fine.promise)[:FURTHER]
+    for one, near in zip(good, process_map(further, good, processes), strict=True):
+        one.near = near
+
+
+def search_around(task: Task, start: Found, below: float) -> Outcome:
+    """The best plan on the mesh of a plan that a model with other operators has, if it costs less than `below`: that of
+    a local search from its layouts, with all choices at operators that differ. The outcome has no bound but 0, since
+    other plans of the mesh are not looked at.
+    """
+    outcome = Outcome(below, bounds={start.mesh: 0.0})
+    changed = changed_paths(task.model.graph, start.problem.meaning.graph)
+    held = held_by(start.mesh, [start]).without(changed)
+    if (found := near_plan(task, start.mesh, held, below)) is not None:
+        _keep(found, outcome)
     return outcome
 
 
@@ -176,24 +174,28 @@ def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome, starts:
         if left < 0 and len(mesh.axes) == COARSE:
             break
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
-        found = Found(problem, _best(problem, known, starts, outcome.cost))
+        found = Found(problem, _best(problem, known, held_by(problem.spaces.mesh, starts), outcome.cost))
         _take(found, outcome)
         outcome.coarse.append(found)
 
 
-def _search_fine(task: Task, mesh: Mesh, starts: Sequence[Found], outcome: Outcome) -> bool:
+def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> bool:
     """Searches a mesh for a cheaper plan; whether it was not ruled out before."""
-    if (problem := _problem(task, mesh, outcome)) is None:
+    if (problem := _problem(task, one.mesh, outcome)) is None:
         return False
     if sum(_counts(problem.part)) <= LARGE:
         least = least_cost(problem.part, everything(problem.part))
         if least >= outcome.cost:
-            outcome.bounds[mesh] = least
+            outcome.bounds[one.mesh] = least
             return False
-    if outcome.found is not None:
-        starts = [*starts, outcome.found]
-    _take(Found(problem, _best(problem, _survey(problem), starts, outcome.cost)), outcome)
+    held = held_by(one.mesh, one.above) if one.near is None else one.near.held
+    _take(Found(problem, _best(problem, _survey(problem), held, outcome.cost)), outcome)
     return True
+
+
+def _keep(found: Found, outcome: Outcome) -> None:
+    if found.best.plan is not None and found.best.cost < outcome.cost:
+        outcome.cost, outcome.found = found.best.cost, found
 
 
 def _take(found: Found, outcome: Outcome) -> None:
@@ -201,8 +203,7 @@ def _take(found: Found, outcome: Outcome) -> None:
         outcome.refused[found.mesh] = Crowded(crowded_tensor(found.problem.part))
         return
     outcome.bounds[found.mesh] = found.best.bound
-    if found.best.plan is not None and found.best.cost < outcome.cost:
-        outcome.cost, outcome.found = found.best.cost, found
+    _keep(found, outcome)
 
 
 def _survey(problem: Problem) -> Survey:
@@ -217,9 +218,9 @@ def _problem(task: Task, mesh: Mesh, outcome: Outcome) -> Problem | None:
         return None
 
 
-def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float) -> Optimum:
-    """The best plan of a problem, if it costs less than `below`. Large problems are bounded once, and what is near the
-    starts is not improved again.
+def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
+    """The best plan of a problem, if it costs less than `below`. Large problems are bounded once, and what is held is
+    not improved again.
     """
     if known.bound >= below:
         return Optimum(None, known.bound, known.bound, True)
@@ -227,7 +228,7 @@ def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float
     if large and known.bound >= below * (1 - NEGLIGIBLE):
         return Optimum(None, below, known.bound, False)
     near = partial(axis_domains, problem)
-    first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, starts, below)
+    first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, held, below)
     best = search(known, near, min(below, first.cost), rounds=1 if large else ROUNDS)
     if best.plan is None and first.plan is not None and first.cost < below:
         best = replace(best, plan=first.plan)
@@ -236,32 +237,22 @@ def _best(problem: Problem, known: Survey, starts: Sequence[Found], below: float
     return best
 
 
-def _start(problem: Problem, starts: Sequence[Found], below: float) -> Optimum:
-    """A good plan: near those of other meshes, or else one with all mesh axes doing the same, or nothing divided."""
+def _start(problem: Problem, held: Held, below: float) -> Optimum:
+    """A good plan: what is held, or else one with all mesh axes doing the same, or nothing divided."""
     part, whole = problem.part, everything(problem.part)
-    held, axes = Held(), range(len(problem.spaces.mesh.axes))
-    for found in starts:
-        blocks = _parts(problem.spaces.mesh, found.mesh)
-        if blocks is not None and found.best.plan is not None:
-            held.add(found.problem, found.best.plan, blocks)
     if held.chosen:
-        first = optimise(part, whole.intersected(near_domain(problem, held, axes)), below=below)
-        if first.plan is not None or first.exact:
-            return first
         first = optimise(part, whole.intersected(held_domain(problem, held)))
         if first.plan is not None:
-            return improved(part, whole, partial(axis_domains, problem), first)
+            return first
     if below < inf:
         return Optimum(None, below, -inf, False)
     first = optimise(part, whole.intersected(even_domain(problem)))
     return first if first.plan is not None else optimise(part, whole.intersected(undivided_domain(problem)))
 
 
-def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
-    """The axes that do what each axis of another mesh does: those that split it, or the one in its place."""
-    if len(mesh.axes) == len(other.axes):
-        return tuple((axis,) for axis in range(len(mesh.axes)))
-    return refined_blocks(mesh, other)
+def is_large(found: Found) -> bool:
+    """Whether all plans of its mesh are too many to be searched once more."""
+    return len(found.mesh.axes) > COARSE or sum(_counts(found.problem.part)) > LARGE
 
 
 def _coarsenings(meshes: Iterable[Mesh]) -> Iterator[Mesh]:
@@ -282,10 +273,10 @@ def _cuts(axes: int, count: int) -> Iterator[Blocks]:
         yield tuple(tuple(range(*block)) for block in pairwise(ends))
 
 
-def _promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[tuple[Mesh, list[Found]]]:
+def _promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[_Fine]:
     """Meshes with the coarser ones that they split: those first that split one with a cheap plan."""
-    every = [(mesh, [one for one in coarse if refined_blocks(mesh, one.mesh) is not None]) for mesh in meshes]
-    return sorted(every, key=lambda entry: _least(entry[1]))
+    every = [_Fine(mesh, [one for one in coarse if refined_blocks(mesh, one.mesh) is not None]) for mesh in meshes]
+    return sorted(every, key=lambda one: _least(one.above))
 
 
 def _least(coarse: Iterable[Found]) -> tuple[float, bool]:
@@ -300,6 +291,11 @@ def _effort(coarse: Sequence[Found], axes: int) -> float:
     finest = max(coarse, key=lambda found: len(found.mesh.axes))
     power = axes / max(1, len(finest.mesh.axes))
     return float(sum(count**power for count in _counts(finest.problem.part)))
+
+
+def _coarse_count(coarse: Sequence[Found]) -> int:
+    """How many configurations there are on the finest of coarser meshes."""
+    return max((sum(_counts(found.problem.part)) for found in coarse), default=0)
 
 
 def _counts(part: Part) -> Iterator[int]:

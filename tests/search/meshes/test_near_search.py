@@ -1,0 +1,111 @@
+"""Local search on a mesh, against the search of all its plans and against what is next to a plan among all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from math import inf
+from random import Random
+
+import pytest
+
+from unity_dsl.graph.graph import Model
+from unity_dsl.graph.layout import Mesh
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import Machine, load_machine
+from unity_dsl.machine.mesh import all_meshes, build_mesh
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.choices.restriction import Restriction
+from unity_dsl.search.exact_search.bounded_search import optimise
+from unity_dsl.search.folded_solver.problem_part import everything
+from unity_dsl.search.layout_problem.model_problem import prices_on
+from unity_dsl.search.layout_problem.starting_domains import near_domain
+from unity_dsl.search.meshes import mesh_search
+from unity_dsl.search.meshes.near_search import Found, Task, held_by, near_plan
+from unity_dsl.search.plan_search import search
+
+from ..conftest import Build
+from ..random_models import random_machine, random_model
+from .test_mesh_search import of_eight
+
+
+def task_of(model: Model, machine: Machine, library: Library) -> Task:
+    theorems = ShardingTheorems(library)
+    known: dict[Mesh, object] = {}
+
+    def priced(mesh: Mesh):  # type: ignore[no-untyped-def]
+        if mesh not in known:
+            known[mesh] = prices_on(mesh, machine, library, theorems)
+        return known[mesh]
+
+    return Task(model, priced, lambda mesh: Restriction())
+
+
+def best_on(task: Task, mesh: Mesh) -> Found:
+    problem = task.problem(mesh)
+    return Found(problem, optimise(problem.part, everything(problem.part)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_plans_next_to_some_are_those_of_the_whole_problem(seed: int, library: Library, build: Build) -> None:
+    """The best of them, though few configurations are typed; from there on, nothing next to the plan is better."""
+    rng = Random(seed)
+    machine = of_eight(random_machine(rng))
+    task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)
+    coarse, fine = (build_mesh(machine, 8, shape) for shape in ((2, 4), (2, 2, 2)))
+    held = held_by(fine, [best_on(task, coarse)])
+    whole = task.problem(fine)
+    every = everything(whole.part)
+    for reach in (1, 2):
+        expected = optimise(whole.part, every.intersected(near_domain(whole, held, range(3), reach)))
+        found = near_plan(task, fine, held, inf, rounds=1, reach=reach)
+        assert expected.exact and found is not None and found.best.exact, seed
+        assert found.best.cost == pytest.approx(expected.cost, rel=1e-9), (seed, reach)
+        last = near_plan(task, fine, held, inf, rounds=50, reach=reach)
+        assert last is not None and last.best.cost <= found.best.cost * (1 + 1e-9), seed
+        around = near_domain(whole, held_by(fine, [last]), range(3), reach)
+        again = optimise(whole.part, every.intersected(around))
+        assert again.cost == pytest.approx(last.best.cost, rel=1e-5), (seed, reach)
+    assert near_plan(task, fine, held, last.best.cost * 0.5) is None, seed
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_that_differs_along_any_axis_is_the_whole_space(seed: int, library: Library, build: Build) -> None:
+    rng = Random(100 + seed)
+    machine = of_eight(random_machine(rng))
+    task = task_of(build(random_model(rng, 3, (8, 16))), machine, library)
+    mesh = build_mesh(machine, 8, (2, 4))
+    exact = best_on(task, mesh)
+    held = held_by(mesh, [best_on(task, build_mesh(machine, 8, (8,)))])
+    found = near_plan(task, mesh, held, inf, rounds=1, reach=2)
+    assert exact.best.exact and found is not None
+    assert found.best.cost == pytest.approx(exact.best.cost, rel=1e-9), seed
+
+
+def test_along_one_axis_after_the_other(library: Library, build: Build) -> None:
+    """Never worse than where it starts, where links within a unit are as fast as those between them."""
+    rng = Random(7)
+    machine = of_eight(random_machine(rng))
+    fast, slow = machine.levels
+    bandwidth = max(fast.bandwidth, slow.bandwidth)
+    latency = min(fast.latency, slow.latency)
+    machine = replace(machine, levels=(replace(fast, bandwidth=bandwidth, latency=latency), slow))
+    task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)
+    coarse, fine = (build_mesh(machine, 8, shape) for shape in ((4, 2), (2, 2, 2)))
+    start = best_on(task, coarse)
+    held = held_by(fine, [start])
+    found = near_plan(task, fine, held, inf, crowded=True)
+    assert found is not None and not found.best.exact
+    assert found.best.cost <= start.best.cost * (1 + 1e-9)
+
+
+def test_plans_do_not_depend_on_processes(library: Library, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = load_machine("dgx-a100")
+    model = build(random_model(Random(11), 6, (16, 32, 64)))
+    plans = []
+    for processes in (1, 3):
+        monkeypatch.setattr(mesh_search, "SHARED", 0)
+        monkeypatch.setattr(mesh_search, "processors", partial(int, processes))
+        plans.append(search(model, all_meshes(machine, 64), machine, library))
+    first, second = plans
+    assert first.graph == second.graph and first.mesh == second.mesh and first.notes == second.notes

@@ -1,0 +1,137 @@
+"""Local search on a mesh: the best plan next to some, then the best next to that, until none is better.
+
+Only the configurations next to the plans are typed and priced, a small part of those that a mesh of several axes has:
+all plans in which every operator differs from what one of the plans does along one mesh axis at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+
+from ...graph.graph import Model
+from ...graph.layout import Mesh
+from ...machine.mesh import Blocks, refined_blocks
+from ...syntax.diagnostic import InputError
+from ..choices.operator_options import Around
+from ..choices.restriction import Restriction
+from ..exact_search.bounded_search import Optimum, improved, optimise
+from ..folded_solver.problem_part import everything
+from ..layout_problem.model_problem import Prices, Problem, build_problem
+from ..layout_problem.starting_domains import Held, axis_domains, held_domain, near_domain
+from ..layout_problem.variable_meaning import Impossible
+
+MOST_ROUNDS = 8
+"""Of a local search: it mostly ends before."""
+_GAIN = 1e-6
+"""Of the cost: by so much a plan must be better for the search to go on from it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model to be planned: what it costs on a mesh, and what is allowed there.
+
+    `allowed` raises InputError for a mesh on which what is pinned, or what the strategy asks for, cannot be.
+    """
+
+    model: Model
+    priced: Callable[[Mesh], Prices]
+    allowed: Callable[[Mesh], Restriction]
+
+    def problem(self, mesh: Mesh, near: Mapping[str, Around] = {}) -> Problem:
+        """Raises Impossible, and InputError as `allowed`."""
+        return build_problem(self.model, self.priced(mesh), self.allowed(mesh), near)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best plan of a mesh, or what was known before; its `bound` holds for all plans of the problem."""
+
+    problem: Problem
+    best: Optimum
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.problem.spaces.mesh
+
+
+@dataclass(frozen=True)
+class Near:
+    """The plan of a local search, as one process tells it to another: its cost and what it does. It is `crowded` where
+    the tables were too large for whole neighbourhoods.
+    """
+
+    cost: float
+    held: Held
+    crowded: bool
+
+
+def near_by(found: Found | None) -> Near | None:
+    return None if found is None else Near(found.best.cost, held_by(found.mesh, [found]), not found.best.exact)
+
+
+def near_plan(
+    task: Task,
+    mesh: Mesh,
+    held: Held,
+    below: float,
+    *,
+    rounds: int = MOST_ROUNDS,
+    reach: int = 1,
+    crowded: bool = False,
+) -> Found | None:
+    """The plan of a local search on a mesh from what is held, if it costs less than `below`; None as well where nothing
+    is held. Operators and values of which nothing is held have all their choices in the first round. An operator
+    differs from what is held along at most `reach` mesh axes; all of them along the same one if `crowded`, and where
+    the tables are too large for whole neighbourhoods.
+    """
+    found: Found | None = None
+    cost, whole = below, not crowded
+    for _ in range(rounds):
+        better = _next_to(task, mesh, held, cost, reach, whole) if held.chosen else None
+        if better is None:
+            break
+        found, gained, cost = better, cost - better.best.cost, better.best.cost
+        whole = whole and better.best.exact
+        if gained < cost * _GAIN:
+            break
+        held = held_by(mesh, [better])
+    return found
+
+
+def held_by(mesh: Mesh, starts: Iterable[Found]) -> Held:
+    """What plans do on a mesh: those of meshes that it splits, and of those with as many axes."""
+    held = Held()
+    for found in starts:
+        blocks = _parts(mesh, found.mesh)
+        if blocks is not None and found.best.plan is not None:
+            held.add(found.problem, found.best.plan, blocks)
+    return held
+
+
+def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
+    """The axes that do what each axis of another mesh does: those that split it, or the one in its place."""
+    if len(mesh.axes) == len(other.axes):
+        return tuple((axis,) for axis in range(len(mesh.axes)))
+    return refined_blocks(mesh, other)
+
+
+def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int, whole: bool) -> Found | None:
+    """The best plan next to what is held; not exact where the tables are too large, but better than others along each
+    mesh axis alone.
+    """
+    try:
+        problem = task.problem(mesh, {path: Around(frozenset(chosen), reach) for path, chosen in held.chosen.items()})
+    except (Impossible, InputError):
+        return None
+    part, every = problem.part, everything(problem.part)
+    axes = range(len(mesh.axes))
+    best = Optimum(None, below, -inf, False)
+    if whole:
+        best = optimise(part, every.intersected(near_domain(problem, held, axes, reach)), below=below)
+    if best.plan is None and not best.exact:
+        first = optimise(part, every.intersected(held_domain(problem, held)))
+        best = replace(improved(part, every, partial(axis_domains, problem), first), bound=-inf, exact=False)
+    return Found(problem, best) if best.plan is not None and best.cost < below else None
