@@ -35,7 +35,6 @@ signatures = [
   "(x: [m, k], w: [n, k]) linear(x, w)",
   "(x: [m, k], y: [k, n]) matmul(x, y)",
   "(x: [m, n], y: [m, n]) add(x, y)",
-  "(x: [m, n]) relu(x)",
   "(x: [m, n]) x[m, n] -> [n, m]",
 ]
 """

@@ -16,11 +16,11 @@ from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.choices.restriction import Restriction
-from unity_dsl.search.exact_search.bounded_search import optimise
-from unity_dsl.search.folded_solver.problem_part import everything
-from unity_dsl.search.layout_problem.model_problem import prices_on
-from unity_dsl.search.layout_problem.starting_domains import near_domain
-from unity_dsl.search.meshes import mesh_search
+from unity_dsl.search.exact_search.bounded_search import Optimum, optimise
+from unity_dsl.search.folded_solver.problem_part import Domains, Part, everything
+from unity_dsl.search.layout_problem.model_problem import Prices, prices_on
+from unity_dsl.search.layout_problem.starting_domains import near_domain, undivided_domain
+from unity_dsl.search.meshes import mesh_search, near_search
 from unity_dsl.search.meshes.near_search import Found, Task, held_by, near_plan
 from unity_dsl.search.plan_search import search
 
@@ -31,9 +31,9 @@ from .test_mesh_search import of_eight
 
 def task_of(model: Model, machine: Machine, library: Library) -> Task:
     theorems = ShardingTheorems(library)
-    known: dict[Mesh, object] = {}
+    known: dict[Mesh, Prices] = {}
 
-    def priced(mesh: Mesh):  # type: ignore[no-untyped-def]
+    def priced(mesh: Mesh) -> Prices:
         if mesh not in known:
             known[mesh] = prices_on(mesh, machine, library, theorems)
         return known[mesh]
@@ -109,3 +109,25 @@ def test_plans_do_not_depend_on_processes(library: Library, build: Build, monkey
         plans.append(search(model, all_meshes(machine, 64), machine, library))
     first, second = plans
     assert first.graph == second.graph and first.mesh == second.mesh and first.notes == second.notes
+
+
+def test_what_is_held_is_kept_where_tables_are_too_large(
+    library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then some plan of a neighbourhood is found, or none, and it may cost more than what is held."""
+    rng = Random(3)
+    machine = of_eight(random_machine(rng))
+    task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)
+    mesh = build_mesh(machine, 8, (2, 2, 2))
+    best = best_on(task, mesh)
+
+    def crowded(part: Part, domains: Domains, below: float = inf) -> Optimum:
+        if domains.count == domains.variables:
+            return optimise(part, domains, below=below)
+        dear = optimise(part, everything(part).intersected(undivided_domain(task.problem(mesh))))
+        assert dear.cost > best.best.cost * 1.01
+        return replace(dear, bound=0.0, exact=False)
+
+    monkeypatch.setattr(near_search, "optimise", crowded)
+    found = near_plan(task, mesh, held_by(mesh, [best]), inf, reach=3)
+    assert found is not None and found.best.cost == pytest.approx(best.best.cost, rel=1e-9)

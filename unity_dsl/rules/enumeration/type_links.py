@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .application import Application
 from .dimensions import Dim, TensorType, letters_of
@@ -26,6 +27,13 @@ class _Links:
 
     pairs: tuple[tuple[_Slot, _Slot], ...]
     results: tuple[tuple[tuple[tuple[str, _Slot], ...], ...], ...]
+
+    @cached_property
+    def slots(self) -> tuple[_Slot, ...]:
+        """All slots, each once."""
+        linked = [slot for pair in self.pairs for slot in pair]
+        made = [slot for result in self.results for part in result for _, slot in part]
+        return tuple(dict.fromkeys([*linked, *made]))
 
 
 @dataclass
@@ -57,6 +65,14 @@ class TypeLinks:
         self.none = self._partition(tuple(range(len(positions))))
         first: dict[str, int] = {}
         self.whole = self._partition(tuple(first.setdefault(slot[2], place) for slot, place in positions.items()))
+        self._first = first
+        # A letter whose position is not known, the place at which a slice ends, counts as linked everywhere.
+        self._together = {
+            own: self._partition(
+                tuple(first[own] if letter == own else place for (_, _, letter), place in positions.items())
+            )
+            for own in first
+        }
 
     def _letters(self, dim: Dim) -> tuple[str, ...]:
         return tuple(letter for letter in letters_of(dim.total) if letter not in self.degrees)
@@ -78,13 +94,16 @@ class TypeLinks:
             for operand in operands:
                 linked = self.union(linked, self._states[operand][0])
             origins = [[dict(part) for part in self._states[operand][1]] for operand in operands]
-            for (a, b, letter), (c, d, other) in links.pairs:
-                linked = self._linked(linked, origins[a][b][letter], origins[c][d][other])
+            places: dict[_Slot, int] = {}
+            for slot in links.slots:
+                operand, part, letter = slot
+                if letter not in origins[operand][part]:
+                    linked = self.union(linked, self._together[letter])
+                places[slot] = origins[operand][part].get(letter, self._first[letter])
+            for one, other in links.pairs:
+                linked = self._linked(linked, places[one], places[other])
             self._applied[key] = tuple(
-                self._state(
-                    linked,
-                    tuple(tuple((letter, origins[a][b][own]) for letter, (a, b, own) in part) for part in result),
-                )
+                self._state(linked, tuple(tuple((letter, places[slot]) for letter, slot in part) for part in result))
                 for result in links.results
             )
         return self._applied[key]
@@ -166,8 +185,8 @@ class TypeLinks:
             for part in result.parts:
                 chosen: dict[str, _Slot] = {}
                 for name, letter in _bound(part, values):
-                    slot = slots[name, letter][0] if (name, letter) in slots else anywhere.get(letter)
-                    if slot is not None and chosen.setdefault(letter, slot) != slot:
+                    slot = slots[name, letter][0] if (name, letter) in slots else anywhere.get(letter, (0, 0, letter))
+                    if chosen.setdefault(letter, slot) != slot:
                         pairs.append((chosen[letter], slot))
                 parts.append(tuple(sorted(chosen.items())))
             results.append(tuple(parts))

@@ -131,7 +131,9 @@ def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int, whole
     best = Optimum(None, below, -inf, False)
     if whole:
         best = optimise(part, every.intersected(near_domain(problem, held, axes, reach)), below=below)
-    if best.plan is None and not best.exact:
+    if not best.exact:
         first = optimise(part, every.intersected(held_domain(problem, held)))
+        if best.plan is not None and best.cost < first.cost:
+            first = best
         best = replace(improved(part, every, partial(axis_domains, problem), first), bound=-inf, exact=False)
     return Found(problem, best) if best.plan is not None and best.cost < below else None
