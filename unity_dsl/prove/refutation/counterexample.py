@@ -76,15 +76,17 @@ class Shrinking:
         return found
 
     def _difference(self, sizes: Mapping[str, int], like: Difference) -> Difference | None:
+        """With the real numbers of the difference that is known, or where these do not differ at the sizes, others."""
         run = self.run_at(sizes)
-        for seed in SEEDS:
-            try:
-                reals = {given.name: given.numbers() for given in like.inputs if given.name in self.claim.reals}
-                found = run.difference_at(dict(run.inputs(seed)) | reals)
-            except (IllShaped, Unsupported):
-                return None
-            if found is not None and _is_like(found, like):
-                return found
+        known = {given.name: given.numbers() for given in like.inputs if given.name in self.claim.reals}
+        for reals in (known, {}) if known else ({},):
+            for seed in SEEDS:
+                try:
+                    found = run.difference_at(dict(run.inputs(seed)) | reals)
+                except (IllShaped, Unsupported):
+                    return None
+                if found is not None and _is_like(found, like):
+                    return found
         return None
 
     # ------------------------------------------------------------------------------------------ inputs

@@ -122,14 +122,16 @@ def _solved(
     """The one open letter of a sum or of a product."""
     others = Dim(declared).replaced({other: Dim(size) for other, size in sizes.items() if other != name}).total
     factor = others.coefficient(name)
-    if factor is not None and abs(factor) == 1:
-        yield letters | {name: Dim((given - others).scaled(factor) + of(name))}
+    if factor:
+        value = (given - others).scaled(1 / factor) + of(name)
+        if value.is_integral:
+            yield letters | {name: Dim(value)}
         return
     if len(others.terms) == 1:
         ratio = others.exactly_divided(of(name))
-        value = None if ratio is None else given.exactly_divided(ratio)
-        if value is not None and value.is_integral:
-            yield letters | {name: Dim(value)}
+        quotient = None if ratio is None else given.exactly_divided(ratio)
+        if quotient is not None and quotient.is_integral:
+            yield letters | {name: Dim(quotient)}
 
 
 # ---------------------------------------------------------------------------------------------- values
