@@ -48,7 +48,7 @@ PROMISING = 1.05
 FIRST_ROUNDS = 3
 """Of the local search by which meshes are compared: one where the tables are too large for whole neighbourhoods."""
 FURTHER = 2
-"""Meshes whose local search goes on, in a wider neighbourhood where the tables allow it: those with the best plans."""
+"""Meshes whose local search goes on in a wider neighbourhood, where the tables allow it: those with the best plans."""
 SHARED = 5_000
 """Configurations on the coarser meshes of those that are searched, of which several processes take less time than one.
 """
@@ -138,10 +138,9 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
         return near_by(near_plan(task, one.mesh, near.held, near.cost, rounds=FIRST_ROUNDS - 1)) or near
 
     def further(one: _Fine) -> Near | None:
-        if (near := one.near) is None:
-            return None
-        reach = 1 if near.crowded else 2
-        return near_by(near_plan(task, one.mesh, near.held, near.cost, reach=reach, crowded=near.crowded)) or near
+        if (near := one.near) is None or near.crowded:
+            return near
+        return near_by(near_plan(task, one.mesh, near.held, near.cost, reach=2)) or near
 
     for one, near in zip(split, process_map(first, split, processes), strict=True):
         one.near = near
