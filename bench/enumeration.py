@@ -14,9 +14,7 @@ import json
 import resource
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
-from multiprocessing import get_context
 
 from measure import RESULTS, write_results
 
@@ -25,6 +23,7 @@ from unity_dsl.resources import folder
 from unity_dsl.rules.enumeration.candidates import candidates
 from unity_dsl.rules.enumeration.context import Context, theme_contexts
 from unity_dsl.rules.enumeration.signature_table import load_table, read_table
+from unity_dsl.rules.process_map import process_map
 from unity_dsl.syntax.span import Source
 
 LIBRARY = load_library()
@@ -68,12 +67,11 @@ def main() -> None:
         counts: Counter[str] = Counter(contexts=len(asked))
         names: set[str] = set()
         peak = 0
-        with ProcessPoolExecutor(given.processes, get_context("fork")) as pool:
-            for own, taken, made, memory in pool.map(measured, asked, chunksize=4):
-                counts.update(own)
-                seconds += taken
-                names.update(made)
-                peak = max(peak, memory)
+        for own, taken, made, memory in process_map(measured, asked, given.processes):
+            counts.update(own)
+            seconds += taken
+            names.update(made)
+            peak = max(peak, memory)
         counts["distinct candidates"] = len(names)
         key = f"{theme.name}, {theme.operators} operators"
         found[key] = {**counts, "processor seconds": round(seconds, 1), "peak MiB a process": peak // 1024}

@@ -114,7 +114,7 @@ class OptionTable:
         return self._found[key]
 
     def _proved_roles(self, node: Node, weights: Sequence[bool]) -> ProvedRoles:
-        key = (*_key(node, weights)[:3],)
+        key = _key(node, weights)[:3]
         if key not in self._roles:
             known = self.proved.setdefault(key, {})
             self._roles[key] = ProvedRoles(

@@ -80,15 +80,14 @@ def near_plan(
     *,
     rounds: int = MOST_ROUNDS,
     reach: int = 1,
-    crowded: bool = False,
 ) -> Found | None:
     """The plan of a local search on a mesh from what is held, if it costs less than `below`; None as well where nothing
     is held. Operators and values of which nothing is held have all their choices in the first round. An operator
-    differs from what is held along at most `reach` mesh axes; all of them along the same one if `crowded`, and where
-    the tables are too large for whole neighbourhoods.
+    differs from what is held along at most `reach` mesh axes; all of them along the same one where the tables are too
+    large for whole neighbourhoods.
     """
     found: Found | None = None
-    cost, whole = below, not crowded
+    cost, whole = below, True
     for _ in range(rounds):
         better = _next_to(task, mesh, held, cost, reach, whole) if held.chosen else None
         if better is None:
