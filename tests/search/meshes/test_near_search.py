@@ -85,7 +85,7 @@ def test_all_that_differs_along_any_axis_is_the_whole_space(seed: int, library: 
 def test_along_one_axis_after_the_other(library: Library, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never worse than where it starts, where links within a unit are as fast as those between them."""
 
-    def too_large(part: Part, domains: Domains, below: float | None = None) -> Optimum:
+    def too_large(part: Part, domains: Domains, below: float | None = None, rounds: int = 1) -> Optimum:
         """Only whole neighbourhoods are asked for plans below a cost."""
         return optimise(part, domains) if below is None else Optimum(None, below, -inf, False)
 
@@ -117,8 +117,9 @@ def test_plans_do_not_depend_on_processes(library: Library, build: Build, monkey
     assert first.graph == second.graph and first.mesh == second.mesh and first.notes == second.notes
 
 
+@pytest.mark.parametrize("many", [0, near_search.MANY])
 def test_what_is_held_is_kept_where_tables_are_too_large(
-    library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
+    many: int, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then some plan of a neighbourhood is found, or none, and it may cost more than what is held."""
     rng = Random(3)
@@ -127,13 +128,14 @@ def test_what_is_held_is_kept_where_tables_are_too_large(
     mesh = build_mesh(machine, 8, (2, 2, 2))
     best = best_on(task, mesh)
 
-    def crowded(part: Part, domains: Domains, below: float = inf) -> Optimum:
+    def crowded(part: Part, domains: Domains, below: float = inf, rounds: int = 1) -> Optimum:
         if domains.count == domains.variables:
             return optimise(part, domains, below=below)
         dear = optimise(part, everything(part).intersected(undivided_domain(task.problem(mesh))))
         assert dear.cost > best.best.cost * 1.01
         return replace(dear, bound=0.0, exact=False)
 
+    monkeypatch.setattr(near_search, "MANY", many)
     monkeypatch.setattr(near_search, "optimise", crowded)
     found = near_plan(task, mesh, held_by(mesh, [best]), inf, reach=3)
     assert found is not None and found.best.cost == pytest.approx(best.best.cost, rel=1e-9)

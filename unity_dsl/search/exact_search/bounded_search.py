@@ -120,11 +120,13 @@ def survey(part: Part, domains: Domains) -> Survey:
     return Survey(part, domains, searched, bounded(inner, left))
 
 
-def optimise(part: Part, domains: Domains, near: Near = nowhere, below: float = np.inf) -> Optimum:
+def optimise(
+    part: Part, domains: Domains, near: Near = nowhere, below: float = np.inf, rounds: int = ROUNDS
+) -> Optimum:
     """The plan of least cost, if that is less than `below`. Where the tables are too large, the best plan that was
     found is improved within domains `near` it.
     """
-    return search(survey(part, domains), near, below)
+    return search(survey(part, domains), near, below, rounds)
 
 
 def search(known: Survey, near: Near = nowhere, below: float = np.inf, rounds: int = ROUNDS) -> Optimum:

@@ -8,7 +8,7 @@ lower bound says that there are none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, pairwise
@@ -27,7 +27,7 @@ from ..layout_problem.changed_operators import changed_paths
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import Held, axis_domains, even_domain, held_domain, undivided_domain
 from ..layout_problem.variable_meaning import Crowded, Impossible
-from .near_search import Found, Near, Task, held_by, near_by, near_plan
+from .near_search import MOST_ROUNDS, Found, Near, Task, held_by, near_by, near_plan
 
 COARSE = 2
 """Axes of the meshes that are searched first."""
@@ -45,9 +45,11 @@ NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
 """Of the best plan's cost: a local search ends where its first plan costs more."""
-FIRST_ROUNDS = 3
-"""Of the local search by which meshes are compared: one where the tables are too large for whole neighbourhoods."""
-FURTHER = 2
+FURTHER_ROUNDS = 2
+"""Of the local search by which promising meshes are compared, after the first; none where the tables are too large for
+whole neighbourhoods.
+"""
+WIDER = 2
 """Meshes whose local search goes on in a wider neighbourhood, where the tables allow it: those with the best plans."""
 SHARED = 5_000
 """Configurations on the coarser meshes of those that are searched, of which several processes take less time than one.
@@ -132,21 +134,22 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
     processes = processors() if sum(_coarse_count(one.above) for one in split) > SHARED else 1
 
     def first(one: _Fine) -> Near | None:
-        near = near_by(near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1))
-        if near is None or near.crowded:
-            return near
-        return near_by(near_plan(task, one.mesh, near.held, near.cost, rounds=FIRST_ROUNDS - 1)) or near
+        return near_by(near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1))
 
-    def further(one: _Fine) -> Near | None:
+    def further(one: _Fine, rounds: int = MOST_ROUNDS, reach: int = 1) -> Near | None:
         if (near := one.near) is None or near.crowded:
             return near
-        return near_by(near_plan(task, one.mesh, near.held, near.cost, reach=2)) or near
+        return near_by(near_plan(task, one.mesh, near.held, near.cost, rounds=rounds, reach=reach)) or near
 
-    for one, near in zip(split, process_map(first, split, processes), strict=True):
-        one.near = near
-    good = sorted(split, key=_Fine.promise)[:FURTHER]
-    for one, near in zip(good, process_map(further, good, processes), strict=True):
-        one.near = near
+    def each(searched: Callable[[_Fine], Near | None], those: Sequence[_Fine]) -> None:
+        for one, near in zip(those, process_map(searched, those, processes), strict=True):
+            one.near = near
+
+    each(first, split)
+    best = min((one.near.cost for one in split if one.near is not None), default=inf)
+    good = [one for one in split if one.near is not None and one.near.cost <= best * PROMISING]
+    each(partial(further, rounds=FURTHER_ROUNDS), good)
+    each(partial(further, reach=2), sorted(good, key=_Fine.promise)[:WIDER])
 
 
 def search_around(task: Task, start: Found, below: float) -> Outcome:

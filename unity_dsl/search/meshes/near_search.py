@@ -17,7 +17,7 @@ from ...machine.mesh import Blocks, refined_blocks
 from ...syntax.diagnostic import InputError
 from ..choices.operator_options import Around
 from ..choices.restriction import Restriction
-from ..exact_search.bounded_search import Optimum, improved, optimise
+from ..exact_search.bounded_search import ROUNDS, Optimum, improved, optimise
 from ..folded_solver.problem_part import everything
 from ..layout_problem.model_problem import Prices, Problem, build_problem
 from ..layout_problem.starting_domains import Held, axis_domains, held_domain, near_domain
@@ -26,7 +26,14 @@ from ..layout_problem.variable_meaning import Impossible
 MOST_ROUNDS = 8
 """Of a local search: it mostly ends before."""
 _GAIN = 1e-6
-"""Of the cost: by so much a plan must be better for the search to go on from it."""
+_GAIN_OF_MANY = 1e-2
+"""Of the cost: by so much a plan must be better for the search to go on from it; and one of MANY variables, where the
+tables are too large for whole neighbourhoods.
+"""
+MANY = 800
+"""Variables of a problem of which a neighbourhood is bounded once, and not improved along each axis besides: it takes
+about as long, and gains little.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ def near_plan(
             break
         found, gained, cost = better, cost - better.best.cost, better.best.cost
         whole = whole and better.best.exact
-        if gained < cost * _GAIN:
+        if gained < cost * (_GAIN if whole or not _many(better.problem) else _GAIN_OF_MANY):
             break
         held = held_by(mesh, [better])
     return found
@@ -129,10 +136,17 @@ def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int, whole
     axes = range(len(mesh.axes))
     best = Optimum(None, below, -inf, False)
     if whole:
-        best = optimise(part, every.intersected(near_domain(problem, held, axes, reach)), below=below)
+        near = every.intersected(near_domain(problem, held, axes, reach))
+        best = optimise(part, near, below=below, rounds=1 if _many(problem) else ROUNDS)
     if not best.exact:
         first = optimise(part, every.intersected(held_domain(problem, held)))
         if best.plan is not None and best.cost < first.cost:
             first = best
-        best = replace(improved(part, every, partial(axis_domains, problem), first), bound=-inf, exact=False)
+        if best.plan is None or not _many(problem):
+            first = improved(part, every, partial(axis_domains, problem), first)
+        best = replace(first, bound=-inf, exact=False)
     return Found(problem, best) if best.plan is not None and best.cost < below else None
+
+
+def _many(problem: Problem) -> bool:
+    return everything(problem.part).variables > MANY
