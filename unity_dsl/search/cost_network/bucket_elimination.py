@@ -76,12 +76,13 @@ def elimination_order(
     have more than `most` entries.
     """
     sizes = [size or 2 for size in sizes]
-    around = _neighbours(len(sizes), [_open(scope, sizes, kept) for scope in scopes])
-    remaining = set(range(len(sizes))) - set(kept)
+    around = _neighbours([_open(scope, sizes, kept) for scope in scopes])
+    order = [variable for variable in range(len(sizes)) if variable not in around and variable not in kept]
+    work = sum(sizes[variable] for variable in order)
+    remaining = set(around) - set(kept)
     joint = {variable: prod(sizes[other] for other in around[variable]) for variable in remaining}
     waiting = [(entries, variable) for variable, entries in joint.items()]
     heapify(waiting)
-    order, work = [], 0
     while remaining:
         entries, variable = heappop(waiting)
         if variable not in remaining or entries != joint[variable]:
@@ -147,12 +148,12 @@ def _without_settled(factor: Factor, sizes: Sequence[int], kept: Sequence[int]) 
     return Factor(scope, factor.table.reshape(tuple(sizes[variable] for variable in scope)))
 
 
-def _neighbours(count: int, scopes: Sequence[tuple[int, ...]]) -> list[set[int]]:
-    """Per variable those that it shares a table with, and itself."""
-    around = [{variable} for variable in range(count)]
+def _neighbours(scopes: Sequence[tuple[int, ...]]) -> dict[int, set[int]]:
+    """Per variable that is in a table those that it shares one with, and itself."""
+    around: dict[int, set[int]] = {}
     for scope in scopes:
         for variable in scope:
-            around[variable].update(scope)
+            around.setdefault(variable, set()).update(scope)
     return around
 
 

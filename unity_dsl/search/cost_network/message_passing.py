@@ -53,7 +53,7 @@ def _compressed(keys: Keys, mask: Mask | None, count: int) -> tuple[Keys, npt.ND
     kept = keys if mask is None else keys[mask]
     used = np.zeros(count, dtype=bool)
     used[kept] = True
-    return (np.cumsum(used) - 1)[kept], np.flatnonzero(used)
+    return (used.cumsum() - 1)[kept], used.nonzero()[0]
 
 
 @dataclass(frozen=True)
@@ -216,13 +216,20 @@ class Relaxation:
             rank = self._rank(joint)
             for end, side in enumerate(joint.ends):
                 self.joined[side.variable].append((joint, end, rank))
+        linked = [
+            variable for variable in range(len(network.costs)) if self.incident[variable] or self.joined[variable]
+        ]
+        entries: list[int | _Joint] = [*linked, *self.joints]
         self._order = sorted(
-            [*range(len(network.costs)), *self.joints],
+            entries,
             key=lambda entry: self._rank(entry) if isinstance(entry, _Joint) else self.rank[entry],
         )
-        variables = range(len(network.costs))
-        self._receivers = [(self._beyond(variable, False), self._beyond(variable, True)) for variable in variables]
-        self._parts = [max(1, *(len(edges) + len(joints) for edges, joints in both)) for both in self._receivers]
+        self._receivers = {
+            variable: (self._beyond(variable, False), self._beyond(variable, True)) for variable in linked
+        }
+        self._parts = [1] * len(network.costs)
+        for variable, both in self._receivers.items():
+            self._parts[variable] = max(1, *(len(edges) + len(joints) for edges, joints in both))
         self._drop_impossible()
 
     def adopt(self, before: Relaxation, kept: Sequence[Mask]) -> None:
@@ -231,9 +238,11 @@ class Relaxation:
             new.moved = [m[kept[side.variable]] for m, side in zip(old.moved, old.ends, strict=True)]
         for old_joint, joint in zip(before.joints, self.joints, strict=True):
             joint.moved = [m[kept[side.variable]] for m, side in zip(old_joint.moved, old_joint.ends, strict=True)]
-        for variable in range(len(self.network.costs)):
+        for variable, joined in enumerate(self.joined):
+            if not joined:
+                continue
             share = self.settled(variable) / self._parts[variable]
-            for joint, end, _ in self.joined[variable]:
+            for joint, end, _ in joined:
                 joint.said[end] = joint.ends[end].collapse(share - joint.moved[end])
 
     def _rank(self, joint: _Joint) -> int:
@@ -243,7 +252,8 @@ class Relaxation:
     def _drop_impossible(self) -> None:
         """Makes values infinite that go together with no value of a linked variable, until none is left."""
         costs = self.network.costs
-        waiting, queue = set(range(len(costs))), list(range(len(costs)))
+        queue = [variable for variable, incident in enumerate(self.incident) if incident]
+        waiting = set(queue)
         while queue:
             variable = heappop(queue)
             waiting.remove(variable)
@@ -307,8 +317,11 @@ class Relaxation:
         every: list[_Edge | _Joint] = [*self.edges, *self.joints]
         given = {id(part): [-moved for moved in part.moved] for part in every}
         for variable in range(len(self.network.costs)):
-            settled, parts, rank = self.settled(variable), self._parts[variable], self.rank[variable]
             entries = (*self.incident[variable], *self.joined[variable])
+            if not entries:
+                kept.append(self.network.costs[variable])
+                continue
+            settled, parts, rank = self.settled(variable), self._parts[variable], self.rank[variable]
             earlier = [entry for entry in entries if entry[2] < rank]
             for part, end, _ in earlier:
                 given[id(part)][end] = given[id(part)][end] + settled / parts

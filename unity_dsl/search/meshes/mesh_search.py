@@ -18,7 +18,17 @@ from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, joined, refined_blocks
 from ...rules.process_map import process_map, processors
 from ...syntax.diagnostic import InputError
-from ..exact_search.bounded_search import ROUNDS, Optimum, Survey, improved, least_cost, optimise, search, survey
+from ..exact_search.bounded_search import (
+    ROUNDS,
+    Optimum,
+    Survey,
+    improved,
+    least_cost,
+    nowhere,
+    optimise,
+    search,
+    survey,
+)
 from ..folded_solver.exact_minimum import Solver
 from ..folded_solver.materialised_layouts import crowded_tensor
 from ..folded_solver.problem_part import Part, everything
@@ -27,7 +37,7 @@ from ..layout_problem.changed_operators import changed_paths
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import Held, axis_domains, even_domain, held_domain, undivided_domain
 from ..layout_problem.variable_meaning import Crowded, Impossible
-from .near_search import MOST_ROUNDS, Found, Near, Task, held_by, near_by, near_plan
+from .near_search import MOST_ROUNDS, Found, Near, Task, has_many, held_by, near_by, near_plan
 
 COARSE = 2
 """Axes of the meshes that are searched first."""
@@ -137,12 +147,13 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
         return near_by(near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1))
 
     def further(one: _Fine, rounds: int = MOST_ROUNDS, reach: int = 1) -> Near | None:
-        if (near := one.near) is None or near.crowded:
-            return near
+        if (near := one.near) is None:
+            return None
         return near_by(near_plan(task, one.mesh, near.held, near.cost, rounds=rounds, reach=reach)) or near
 
-    def each(searched: Callable[[_Fine], Near | None], those: Sequence[_Fine]) -> None:
-        for one, near in zip(those, process_map(searched, those, processes), strict=True):
+    def each(searched: Callable[[_Fine], Near | None], those: Iterable[_Fine]) -> None:
+        left = [one for one in those if one.near is None or not one.near.crowded]
+        for one, near in zip(left, process_map(searched, left, processes), strict=True):
             one.near = near
 
     each(first, split)
@@ -229,7 +240,7 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
     large = known.domains.count > LARGE
     if large and known.bound >= below * (1 - NEGLIGIBLE):
         return Optimum(None, below, known.bound, False)
-    near = partial(axis_domains, problem)
+    near = nowhere if len(problem.spaces.mesh.axes) > COARSE and has_many(problem) else partial(axis_domains, problem)
     first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, held, below)
     best = search(known, near, min(below, first.cost), rounds=1 if large else ROUNDS)
     if best.plan is None and first.plan is not None and first.cost < below:

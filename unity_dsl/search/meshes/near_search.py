@@ -26,13 +26,10 @@ from ..layout_problem.variable_meaning import Impossible
 MOST_ROUNDS = 8
 """Of a local search: it mostly ends before."""
 _GAIN = 1e-6
-_GAIN_OF_MANY = 1e-2
-"""Of the cost: by so much a plan must be better for the search to go on from it; and one of MANY variables, where the
-tables are too large for whole neighbourhoods.
-"""
+"""Of the cost: by so much a plan must be better for the search to go on from it."""
 MANY = 800
-"""Variables of a problem of which a neighbourhood is bounded once, and not improved along each axis besides: it takes
-about as long, and gains little.
+"""Variables of a problem of which a neighbourhood is bounded once, and is not searched along each axis where its tables
+are too large: both take seconds there, as the search of the whole problem does, which finds more.
 """
 
 
@@ -101,7 +98,7 @@ def near_plan(
             break
         found, gained, cost = better, cost - better.best.cost, better.best.cost
         whole = whole and better.best.exact
-        if gained < cost * (_GAIN if whole or not _many(better.problem) else _GAIN_OF_MANY):
+        if gained < cost * _GAIN or (not whole and has_many(better.problem)):
             break
         held = held_by(mesh, [better])
     return found
@@ -126,27 +123,27 @@ def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
 
 def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int, whole: bool) -> Found | None:
     """The best plan next to what is held; not exact where the tables are too large, but better than others along each
-    mesh axis alone.
+    mesh axis alone, unless there are MANY variables.
     """
     try:
         problem = task.problem(mesh, {path: Around(frozenset(chosen), reach) for path, chosen in held.chosen.items()})
     except (Impossible, InputError):
         return None
     part, every = problem.part, everything(problem.part)
-    axes = range(len(mesh.axes))
     best = Optimum(None, below, -inf, False)
     if whole:
-        near = every.intersected(near_domain(problem, held, axes, reach))
-        best = optimise(part, near, below=below, rounds=1 if _many(problem) else ROUNDS)
+        near = every.intersected(near_domain(problem, held, range(len(mesh.axes)), reach))
+        best = optimise(part, near, below=below, rounds=1 if has_many(problem) else ROUNDS)
     if not best.exact:
         first = optimise(part, every.intersected(held_domain(problem, held)))
         if best.plan is not None and best.cost < first.cost:
             first = best
-        if best.plan is None or not _many(problem):
+        if not has_many(problem):
             first = improved(part, every, partial(axis_domains, problem), first)
         best = replace(first, bound=-inf, exact=False)
     return Found(problem, best) if best.plan is not None and best.cost < below else None
 
 
-def _many(problem: Problem) -> bool:
+def has_many(problem: Problem) -> bool:
+    """Whether there are MANY variables."""
     return everything(problem.part).variables > MANY
