@@ -103,6 +103,7 @@ def test_the_note_names_the_meshes(library: Library, build: Build) -> None:
 def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the bound is not said to hold for it."""
     monkeypatch.setattr(module, "EFFORT_COARSE", 0)
+    monkeypatch.setattr(module, "EFFORT_SCOUTED", 0)
     monkeypatch.setattr(module, "EFFORT_FINE", 0)
     monkeypatch.setattr(module, "LARGE", 0)
     machine, model = load_machine("dgx-a100"), build(WIDE)
@@ -118,6 +119,23 @@ def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatc
     )
     assert counts, told
     assert int(counts[1] or 1) + int(counts[2]) == len(all_meshes(machine, 64)) - 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_coarse_mesh_is_found_by_its_bound(
+    seed: int, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though only the first one of two axes is searched before any is bounded."""
+    rng = Random(seed)
+    machine = load_machine(rng.choice(("summit", "dgx-a100")))
+    model = build(random_model(rng, 4, (8, 12, 16)))
+    meshes = [mesh for mesh in all_meshes(machine, 48) if len(mesh.axes) <= 2]
+    by_hand = min(search(model, mesh, machine, library).cost.seconds for mesh in meshes)
+    monkeypatch.setattr(module, "EFFORT_COARSE", 0)
+    monkeypatch.setattr(module, "EFFORT_SCOUTED", 10**9)
+    monkeypatch.setattr(module, "SCOUTED", len(meshes))
+    found = search(model, meshes, machine, library).cost.seconds
+    assert found == pytest.approx(by_hand, rel=1e-6), seed
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,16 @@ from .near_search import MOST_ROUNDS, Found, Near, Task, has_many, held_by, near
 COARSE = 2
 """Axes of the meshes that are searched first."""
 EFFORT_COARSE = 24_000
-EFFORT_FINE = 24_000
+EFFORT_FINE = 80_000
 """Configurations of operators on the meshes of two axes, and on finer ones, of which all are searched. Where there are
 more, those that come first in the order are searched: one of either kind in any case. Those of fine meshes that a bound
 does not rule out count twice.
 """
-EFFORT_MESH = 1_200
+EFFORT_SCOUTED = 60_000
+"""Configurations on further meshes of two axes that are bounded."""
+SCOUTED = 2
+"""Of these, how many at most are searched."""
+EFFORT_MESH = 6_000
 """What a mesh takes besides, in configurations."""
 LARGE = 20_000
 """Configurations of a problem of which tables are likely to be too large for a proof."""
@@ -55,9 +59,11 @@ NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
 """Of the best plan's cost: a local search ends where its first plan costs more."""
-FURTHER_ROUNDS = 2
-"""Of the local search by which promising meshes are compared, after the first; none where the tables are too large for
-whole neighbourhoods.
+COMPARED = 16
+"""Fine meshes that are compared by one round of a local search: those that split the best ones."""
+FURTHER, FURTHER_ROUNDS = 6, 2
+"""Promising meshes whose local search goes on, and its rounds; none where the tables are too large for whole
+neighbourhoods.
 """
 WIDER = 2
 """Meshes whose local search goes on in a wider neighbourhood, where the tables allow it: those with the best plans."""
@@ -113,14 +119,7 @@ def search_meshes(
     every = _promising_first(fine, starts)
     _search_near(task, every, outcome.cost)
     outcome.near = {one.mesh: one.near for one in every if one.near is not None}
-    left: float = EFFORT_FINE
-    for number, one in enumerate(sorted(every, key=_Fine.promise)):
-        effort = EFFORT_MESH + _effort(one.above, len(one.mesh.axes))
-        left -= effort
-        if number and (left < 0 or _least(one.above)[0] > outcome.cost * HOPELESS):
-            break
-        if _search_fine(task, one, outcome):
-            left -= effort
+    _search_rest(task, sorted(every, key=_Fine.promise), outcome)
     return outcome
 
 
@@ -140,7 +139,7 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
     """Searches every fine mesh that splits a good one next to the plans there, and the best of these meshes on from
     there. Several processes do it where it takes long; what they find does not depend on how many there are.
     """
-    split = [one for one in every if _least(one.above)[0] <= below * HOPELESS]
+    split = [one for one in every if _least(one.above)[0] <= below * HOPELESS][:COMPARED]
     processes = processors() if sum(_coarse_count(one.above) for one in split) > SHARED else 1
 
     def first(one: _Fine) -> Near | None:
@@ -159,7 +158,7 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
     each(first, split)
     best = min((one.near.cost for one in split if one.near is not None), default=inf)
     good = [one for one in split if one.near is not None and one.near.cost <= best * PROMISING]
-    each(partial(further, rounds=FURTHER_ROUNDS), good)
+    each(partial(further, rounds=FURTHER_ROUNDS), sorted(good, key=_Fine.promise)[:FURTHER])
     each(partial(further, reach=2), sorted(good, key=_Fine.promise)[:WIDER])
 
 
@@ -176,34 +175,88 @@ def search_around(task: Task, start: Found, below: float) -> Outcome:
     return outcome
 
 
-def _search_coarse(task: Task, meshes: Iterable[Mesh], outcome: Outcome, starts: Sequence[Found]) -> None:
+def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts: Sequence[Found]) -> None:
     """Searches meshes in the order of their lower bounds, and keeps what is found for finer ones."""
     every: list[tuple[Problem, Survey]] = []
     left = EFFORT_COARSE
+    looked_at = 0
     for mesh in meshes:
+        looked_at += 1
         if (problem := _problem(task, mesh, outcome)) is not None:
             every.append((problem, _survey(problem)))
             left -= sum(_counts(problem.part))
         if left < 0 and len(mesh.axes) == COARSE:
             break
+    for mesh in _scouted(task, meshes[looked_at:], every):
+        if (problem := _problem(task, mesh, outcome)) is not None:
+            every.append((problem, _survey(problem)))
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
-        found = Found(problem, _best(problem, known, held_by(problem.spaces.mesh, starts), outcome.cost))
+        below = outcome.cost * (1 if has_many(problem) else HOPELESS)
+        found = Found(problem, _best(problem, known, held_by(problem.spaces.mesh, starts), below))
         _take(found, outcome)
         outcome.coarse.append(found)
 
 
-def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> bool:
-    """Searches a mesh for a cheaper plan; whether it was not ruled out before."""
+def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, Survey]]) -> list[Mesh]:
+    """Those of further meshes that a bound makes more promising than all that are known, the best ones first. Several
+    processes take the bounds, of as many meshes as the effort allows.
+    """
+    known = min((survey.bound for _, survey in every), default=inf)
+    size = max((sum(_counts(problem.part)) for problem, _ in every), default=0)
+
+    def bound(mesh: Mesh) -> float:
+        try:
+            part = task.problem(mesh).part
+        except (Impossible, InputError):
+            return inf
+        return least_cost(part, everything(part))
+
+    looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
+    bounds = list(process_map(bound, looked_at, processors() if size * len(looked_at) > SHARED else 1))
+    better = sorted((least, number) for number, least in enumerate(bounds) if least < known)
+    return [looked_at[number] for _, number in better[:SCOUTED]]
+
+
+def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome) -> None:
+    """Searches the most promising fine mesh, and of the others as many as the effort allows, for cheaper plans than
+    its. Several processes do it, of which each tells costs and bounds only: the best mesh is searched again here.
+    """
+    if not every:
+        return
+    _search_fine(task, every[0], outcome)
+    left: float = EFFORT_FINE
+    chosen: list[_Fine] = []
+    for one in every[1:]:
+        left -= EFFORT_MESH + _effort(one.above, len(one.mesh.axes))
+        if left < 0:
+            break
+        chosen.append(one)
+
+    def searched(one: _Fine) -> Outcome:
+        own = Outcome(outcome.cost)
+        _search_fine(task, one, own)
+        return replace(own, found=None)
+
+    found = list(process_map(searched, chosen, processors() if EFFORT_FINE - left > SHARED else 1))
+    for own in found:
+        outcome.bounds |= own.bounds
+        outcome.refused |= own.refused
+    if found and min(own.cost for own in found) < outcome.cost:
+        best = min(range(len(found)), key=lambda number: found[number].cost)
+        _search_fine(task, chosen[best], outcome)
+
+
+def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> None:
+    """Searches a mesh for a cheaper plan, where its bound does not rule it out."""
     if (problem := _problem(task, one.mesh, outcome)) is None:
-        return False
+        return
     if sum(_counts(problem.part)) <= LARGE:
         least = least_cost(problem.part, everything(problem.part))
         if least >= outcome.cost:
             outcome.bounds[one.mesh] = least
-            return False
+            return
     held = held_by(one.mesh, one.above) if one.near is None else one.near.held
     _take(Found(problem, _best(problem, _survey(problem), held, outcome.cost)), outcome)
-    return True
 
 
 def _keep(found: Found, outcome: Outcome) -> None:
@@ -243,10 +296,12 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
     near = nowhere if len(problem.spaces.mesh.axes) > COARSE and has_many(problem) else partial(axis_domains, problem)
     first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, held, below)
     best = search(known, near, min(below, first.cost), rounds=1 if large else ROUNDS)
-    if best.plan is None and first.plan is not None and first.cost < below:
-        best = replace(best, plan=first.plan)
+    if best.plan is None and first.plan is not None and first.cost < below * PROMISING:
+        better = replace(best, plan=first.plan, cost=first.cost)
         if not best.exact and not large:
-            best = improved(known.part, known.domains, near, best)
+            better = improved(known.part, known.domains, near, better)
+        if better.cost < below:
+            best = better
     return best
 
 
