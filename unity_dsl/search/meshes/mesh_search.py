@@ -42,12 +42,12 @@ from .near_search import MOST_ROUNDS, Found, Near, Task, has_many, held_by, near
 COARSE = 2
 """Axes of the meshes that are searched first."""
 EFFORT_COARSE = 24_000
-EFFORT_FINE = 80_000
+EFFORT_FINE = 70_000
 """Configurations of operators on the meshes of two axes, and on finer ones, of which all are searched. Where there are
 more, those that come first in the order are searched: one of either kind in any case. Those of fine meshes that a bound
 does not rule out count twice.
 """
-EFFORT_SCOUTED = 60_000
+EFFORT_SCOUTED = 50_000
 """Configurations on further meshes of two axes that are bounded."""
 SCOUTED = 2
 """Of these, how many at most are searched."""
@@ -59,14 +59,16 @@ NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
 """Of the best plan's cost: a local search ends where its first plan costs more."""
-COMPARED = 16
+COMPARED = 12
 """Fine meshes that are compared by one round of a local search: those that split the best ones."""
-FURTHER, FURTHER_ROUNDS = 6, 2
+FURTHER, FURTHER_ROUNDS = 4, 2
 """Promising meshes whose local search goes on, and its rounds; none where the tables are too large for whole
 neighbourhoods.
 """
 WIDER = 2
-"""Meshes whose local search goes on in a wider neighbourhood, where the tables allow it: those with the best plans."""
+"""Meshes whose local search goes on in a wider neighbourhood, where the tables allow it: those with the best plans, of
+which the whole problem is large.
+"""
 SHARED = 5_000
 """Configurations on the coarser meshes of those that are searched, of which several processes take less time than one.
 """
@@ -159,7 +161,8 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
     best = min((one.near.cost for one in split if one.near is not None), default=inf)
     good = [one for one in split if one.near is not None and one.near.cost <= best * PROMISING]
     each(partial(further, rounds=FURTHER_ROUNDS), sorted(good, key=_Fine.promise)[:FURTHER])
-    each(partial(further, reach=2), sorted(good, key=_Fine.promise)[:WIDER])
+    large = [one for one in good if _effort(one.above, len(one.mesh.axes)) > LARGE]
+    each(partial(further, reach=2), sorted(large, key=_Fine.promise)[:WIDER])
 
 
 def search_around(task: Task, start: Found, below: float) -> Outcome:
@@ -218,32 +221,34 @@ def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, 
 
 
 def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome) -> None:
-    """Searches the most promising fine mesh, and of the others as many as the effort allows, for cheaper plans than
-    its. Several processes do it, of which each tells costs and bounds only: the best mesh is searched again here.
+    """Searches the most promising fine mesh, and of the others as many as the effort allows, for cheaper plans. Several
+    processes do it, each of which tells bounds and what its plan does: the best one is made again here.
     """
-    if not every:
-        return
-    _search_fine(task, every[0], outcome)
     left: float = EFFORT_FINE
-    chosen: list[_Fine] = []
+    chosen = list(every[:1])
     for one in every[1:]:
         left -= EFFORT_MESH + _effort(one.above, len(one.mesh.axes))
         if left < 0:
             break
         chosen.append(one)
+    below = min([outcome.cost, *(near.cost * (1 + TOLERANCE) for near in outcome.near.values())])
 
-    def searched(one: _Fine) -> Outcome:
-        own = Outcome(outcome.cost)
+    def searched(one: _Fine) -> tuple[Outcome, Near | None]:
+        own = Outcome(below)
         _search_fine(task, one, own)
-        return replace(own, found=None)
+        return replace(own, found=None), near_by(own.found)
 
-    found = list(process_map(searched, chosen, processors() if EFFORT_FINE - left > SHARED else 1))
-    for own in found:
+    processes = processors() if sum(_coarse_count(one.above) for one in chosen) > SHARED else 1
+    for one, (own, near) in zip(chosen, process_map(searched, chosen, processes), strict=True):
         outcome.bounds |= own.bounds
         outcome.refused |= own.refused
-    if found and min(own.cost for own in found) < outcome.cost:
-        best = min(range(len(found)), key=lambda number: found[number].cost)
-        _search_fine(task, chosen[best], outcome)
+        if near is not None and (one.near is None or near.cost < one.near.cost):
+            outcome.near[one.mesh] = near
+    if outcome.near:
+        mesh = min(outcome.near, key=lambda mesh: outcome.near[mesh].cost)
+        found = near_plan(task, mesh, outcome.near[mesh].held, inf, rounds=1, reach=0)
+        if found is not None:
+            _keep(found, outcome)
 
 
 def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> None:
