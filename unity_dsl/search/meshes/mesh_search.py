@@ -300,7 +300,7 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
         return Optimum(None, below, known.bound, False)
     near = nowhere if len(problem.spaces.mesh.axes) > COARSE and has_many(problem) else partial(axis_domains, problem)
     first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, held, below)
-    best = search(known, near, min(below, first.cost), rounds=1 if large else ROUNDS)
+    best = search(known, near, min(below, first.cost), rounds=1 if large or has_many(problem) else ROUNDS)
     if best.plan is None and first.plan is not None and first.cost < below * PROMISING:
         better = replace(best, plan=first.plan, cost=first.cost)
         if not best.exact and not large:
