@@ -69,6 +69,17 @@ def test_generate_writes_the_rules_of_an_operator_of_ones_own(capsys: pytest.Cap
     assert files() == before and Path("made/gates.rules").read_text() == LAWS
 
 
+def test_generate_needs_no_table_for_an_operator_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """What its declaration says of it is enough: it passes a concatenation of any two operands."""
+    Path("ops").mkdir()
+    Path("ops/own.uop").write_text("op swell(x: [n]) -> y: [n]\n  y[n] = x[n] * exp(x[n])\n")
+    assert run(["rules", "generate", "--ops", "ops", "--only", "swell", "-o", "made"]) == 0
+    capsys.readouterr()
+    text = Path("made/swell.rules").read_text()
+    assert "(x: [m], y: [n])\n  concat(swell(x), swell(y); dim=0) => swell(concat(x, y; dim=0))" in text, text
+    assert "relu(swell(x)) => swell(relu(x))" in text, text
+
+
 def test_generate_refuses_what_no_signature_follows_from(capsys: pytest.CaptureFixture[str]) -> None:
     for name, text in (("partition", "E509"), ("max_pool2d", "E509"), ("hinge_gat", "E210")):
         assert run(["rules", "generate", "--only", name, "-o", "made"]) == 2

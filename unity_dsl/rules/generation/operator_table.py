@@ -14,7 +14,7 @@ from ..enumeration.signature_table import SignatureTable, read_table
 
 LETTERS = ("m", "n", "k", "h", "i", "j", "l", "o", *(f"m{number}" for number in range(64)))
 NUMBERS = ("c", "d", *(f"c{number}" for number in range(16)))
-OPERATORS = 2
+OPERATORS = 3
 MOST_RANK = 4
 
 
