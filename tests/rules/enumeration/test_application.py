@@ -42,3 +42,20 @@ def test_many_operands_at_once_have_the_values_of_each_alone(text: str) -> None:
         for place in range(len(found)):
             expected = evaluate(evaluation.instance, [array[place] for array in operands], LIBRARY)[number]
             np.testing.assert_allclose(found[place], expected, rtol=1e-12, atol=1e-12, err_msg=f"seed {SEED}: {text}")
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["(x: [n, i, k + 2 * o, w], k: [c, i, h + k, s]) x, k", "(x: [n, i, r + 2 * h, w], k: [c, i, h + r, s]) x, k"],
+)
+def test_sizes_have_letters_of_their_own(given: str) -> None:
+    """The letters of a signature are bound to sizes in which any letters stand, its own among them."""
+    signature = read_signature("(x: [n, i, h + r - 1, w + s - 1], k: [o, i, r, s]) conv2d(x, k)", LIBRARY)
+    operands = read_signature(given.replace(" x, k", " conv2d(x, k)"), LIBRARY).operands
+    sizes = {"n": 2, "i": 3, "h": 2, "r": 3, "w": 7, "s": 2, "o": 3, "c": 2, "k": 4}
+    (application, *_) = applications(signature, operands, (), frozenset())
+    random = np.random.default_rng(SEED)
+    values = Values(LIBRARY, sizes, {})
+    given_values = [random_operand(random, values.shape(kind), None) for kind in operands]
+    (found,) = values.results(application, given_values)
+    assert found.shape[1:] == values.shape(application.types[0]), given

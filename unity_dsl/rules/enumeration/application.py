@@ -116,19 +116,24 @@ def _matched_dim(declared: Dim, given: Dim, letters: dict[str, Dim]) -> Iterator
                     yield from _matched_dim(Dim(inner), Dim(rest), found)
 
 
+_OPEN = "?"
+"""The letter that is solved for, which no size has."""
+
+
 def _solved(
     declared: Poly, given: Poly, name: str, letters: dict[str, Dim], sizes: Mapping[str, Poly]
 ) -> Iterator[dict[str, Dim]]:
-    """The one open letter of a sum or of a product."""
-    others = Dim(declared).replaced({other: Dim(size) for other, size in sizes.items() if other != name}).total
-    factor = others.coefficient(name)
+    """The one open letter of a sum or of a product. The given sizes have letters of their own, of any name."""
+    known = {other: Dim(size) for other, size in sizes.items() if other != name}
+    others = Dim(declared).replaced(known | {name: Dim(of(_OPEN))}).total
+    factor = others.coefficient(_OPEN)
     if factor:
-        value = (given - others).scaled(1 / factor) + of(name)
+        value = (given - others).scaled(1 / factor) + of(_OPEN)
         if value.is_integral:
             yield letters | {name: Dim(value)}
         return
     if len(others.terms) == 1:
-        ratio = others.exactly_divided(of(name))
+        ratio = others.exactly_divided(of(_OPEN))
         quotient = None if ratio is None else given.exactly_divided(ratio)
         if quotient is not None and quotient.is_integral:
             yield letters | {name: Dim(quotient)}
