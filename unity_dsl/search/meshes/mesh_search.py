@@ -55,6 +55,8 @@ EFFORT_MESH = 6_000
 """What a mesh takes besides, in configurations."""
 LARGE = 20_000
 """Configurations of a problem of which tables are likely to be too large for a proof."""
+SMALL = 5_000
+"""Configurations of a problem that is searched from nothing besides, where a search from a good plan proves nothing."""
 NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
@@ -307,6 +309,9 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
             better = improved(known.part, known.domains, near, better)
         if better.cost < below:
             best = better
+    if not best.exact and first.plan is not None and known.domains.count <= SMALL:
+        other = search(known, near)
+        best = other if other.cost < best.cost else best
     return best
 
 
