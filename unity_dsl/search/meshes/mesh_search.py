@@ -44,8 +44,7 @@ COARSE = 2
 EFFORT_COARSE = 24_000
 EFFORT_FINE = 70_000
 """Configurations of operators on the meshes of two axes, and on finer ones, of which all are searched. Where there are
-more, those that come first in the order are searched: one of either kind in any case. Those of fine meshes that a bound
-does not rule out count twice.
+more, those that come first in the order are searched: one of either kind in any case.
 """
 EFFORT_SCOUTED = 50_000
 """Configurations on further meshes of two axes that are bounded."""
@@ -144,7 +143,7 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
     there. Several processes do it where it takes long; what they find does not depend on how many there are.
     """
     split = [one for one in every if _least(one.above)[0] <= below * HOPELESS][:COMPARED]
-    processes = processors() if sum(_coarse_count(one.above) for one in split) > SHARED else 1
+    processes = _processes(sum(_coarse_count(one.above) for one in split))
 
     def first(one: _Fine) -> Near | None:
         return near_by(near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1))
@@ -184,15 +183,14 @@ def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts:
     """Searches meshes in the order of their lower bounds, and keeps what is found for finer ones."""
     every: list[tuple[Problem, Survey]] = []
     left = EFFORT_COARSE
-    looked_at = 0
-    for mesh in meshes:
-        looked_at += 1
+    further = iter(meshes)
+    for mesh in further:
         if (problem := _problem(task, mesh, outcome)) is not None:
             every.append((problem, _survey(problem)))
             left -= sum(_counts(problem.part))
         if left < 0 and len(mesh.axes) == COARSE:
             break
-    for mesh in _scouted(task, meshes[looked_at:], every):
+    for mesh in _scouted(task, list(further), every):
         if (problem := _problem(task, mesh, outcome)) is not None:
             every.append((problem, _survey(problem)))
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
@@ -206,18 +204,15 @@ def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, 
     """Those of further meshes that a bound makes more promising than all that are known, the best ones first. Several
     processes take the bounds, of as many meshes as the effort allows.
     """
-    known = min((survey.bound for _, survey in every), default=inf)
+    known = min((one.bound for _, one in every), default=inf)
     size = max((sum(_counts(problem.part)) for problem, _ in every), default=0)
 
     def bound(mesh: Mesh) -> float:
-        try:
-            part = task.problem(mesh).part
-        except (Impossible, InputError):
-            return inf
-        return least_cost(part, everything(part))
+        problem = _problem(task, mesh, Outcome(inf))
+        return inf if problem is None else _least_cost(problem)
 
     looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
-    bounds = list(process_map(bound, looked_at, processors() if size * len(looked_at) > SHARED else 1))
+    bounds = process_map(bound, looked_at, _processes(size * len(looked_at)))
     better = sorted((least, number) for number, least in enumerate(bounds) if least < known)
     return [looked_at[number] for _, number in better[:SCOUTED]]
 
@@ -240,14 +235,14 @@ def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome) -> None:
         _search_fine(task, one, own)
         return replace(own, found=None), near_by(own.found)
 
-    processes = processors() if sum(_coarse_count(one.above) for one in chosen) > SHARED else 1
+    processes = _processes(sum(_coarse_count(one.above) for one in chosen))
     for one, (own, near) in zip(chosen, process_map(searched, chosen, processes), strict=True):
         outcome.bounds |= own.bounds
         outcome.refused |= own.refused
         if near is not None and (one.near is None or near.cost < one.near.cost):
             outcome.near[one.mesh] = near
-    if outcome.near:
-        mesh = min(outcome.near, key=lambda mesh: outcome.near[mesh].cost)
+    mesh = min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
+    if mesh is not None and outcome.near[mesh].cost < outcome.cost:
         found = near_plan(task, mesh, outcome.near[mesh].held, inf, rounds=1, reach=0)
         if found is not None:
             _keep(found, outcome)
@@ -258,7 +253,7 @@ def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> None:
     if (problem := _problem(task, one.mesh, outcome)) is None:
         return
     if sum(_counts(problem.part)) <= LARGE:
-        least = least_cost(problem.part, everything(problem.part))
+        least = _least_cost(problem)
         if least >= outcome.cost:
             outcome.bounds[one.mesh] = least
             return
@@ -281,6 +276,10 @@ def _take(found: Found, outcome: Outcome) -> None:
 
 def _survey(problem: Problem) -> Survey:
     return survey(problem.part, everything(problem.part))
+
+
+def _least_cost(problem: Problem) -> float:
+    return least_cost(problem.part, everything(problem.part))
 
 
 def _problem(task: Task, mesh: Mesh, outcome: Outcome) -> Problem | None:
@@ -369,6 +368,11 @@ def _effort(coarse: Sequence[Found], axes: int) -> float:
     finest = max(coarse, key=lambda found: len(found.mesh.axes))
     power = axes / max(1, len(finest.mesh.axes))
     return float(sum(count**power for count in _counts(finest.problem.part)))
+
+
+def _processes(configurations: float) -> int:
+    """How many processes search meshes of which the coarser ones have so many configurations."""
+    return processors() if configurations > SHARED else 1
 
 
 def _coarse_count(coarse: Sequence[Found]) -> int:
