@@ -36,8 +36,8 @@ class Task:
 
     `name` is what a reader sees, `place` the path of the operator or tensor in the model that it is a part of.
     `seconds` is how long it takes alone; of these it waits for the links as long as `traffic` says. The host issues
-    `launches` kernels for it before it can start. `sent` are bytes that the device sends. `allocated` are the bytes that
-    the device's memory has more from its start, `freed` those that it has less from its end.
+    `launches` kernels for it before it can start. `sent` are bytes that the device sends. The device's memory has
+    `allocated` bytes more from its start, and `freed` bytes less from its end.
     """
 
     name: str
