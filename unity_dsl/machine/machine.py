@@ -12,6 +12,7 @@ from ..resources import folder
 from ..syntax.diagnostic import fail, suggest
 from ..syntax.read import read_source
 from ..syntax.span import Source, Span
+from .measured_operators import OPERATORS, OPTIMIZER, PRODUCTS, MeasuredOperators, read_measured_operators
 from .toml_table import TomlTable
 
 FLOAT_TYPES = ("f64", "f32", "bf16", "f16")
@@ -36,6 +37,7 @@ class Machine:
     """`peak` is flops per second by dtype, bandwidths are bytes per second, times are seconds.
 
     `compute_efficiency` and `memory_efficiency` are the fractions of peak and of memory bandwidth that kernels reach.
+    What is `measured` of operators wins over these.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Machine:
     compute_efficiency: float
     memory_efficiency: float
     levels: tuple[Link, ...]
+    measured: MeasuredOperators = field(default=MeasuredOperators(), hash=False)
 
     @property
     def devices(self) -> int:
@@ -99,12 +102,13 @@ def read_machine(source: Source) -> Machine:
         compute_efficiency=efficiency.fraction("compute"),
         memory_efficiency=efficiency.fraction("memory"),
         levels=tuple(_link(level) for level in reader.tables("level")),
+        measured=read_measured_operators(reader, FLOAT_TYPES),
     )
 
 
 _TOP_KEYS = (
     *("name", "device", "memory_gb", "memory_bandwidth_gb_per_s", "launch_latency_us"),
-    *("source", "peak_tflops", "efficiency", "level"),
+    *("source", "peak_tflops", "efficiency", "level", OPERATORS, PRODUCTS, OPTIMIZER),
 )
 
 

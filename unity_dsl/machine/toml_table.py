@@ -46,6 +46,12 @@ class TomlTable:
             raise self.fault(key, f"`{key}`{self.place} is one of {words}, not `{value}`", suggest(value, choices))
         return value
 
+    def truth(self, key: str) -> bool:
+        value = self._entry(key)
+        if not isinstance(value, bool):
+            raise self.fault(key, f"`{key}`{self.place} is `true` or `false`")
+        return value
+
     def positive(self, key: str) -> float:
         value = self._entry(key)
         if not _is_positive(value):
