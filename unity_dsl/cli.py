@@ -107,7 +107,13 @@ def load_docs_command() -> click.Command:
     return docs_command
 
 
-ELSEWHERE = {"rules": load_rules_group, "docs": load_docs_command}
+def load_profile_command() -> click.Command:
+    from .commands.profile import profile_command
+
+    return profile_command
+
+
+ELSEWHERE = {"rules": load_rules_group, "docs": load_docs_command, "profile": load_profile_command}
 """Commands that have modules of their own."""
 
 

@@ -12,6 +12,7 @@ from ..resources import folder
 from ..syntax.diagnostic import fail, suggest
 from ..syntax.read import read_source
 from ..syntax.span import Source, Span
+from .measured_collectives import COLLECTIVES, MeasuredCollectives, read_measured_collectives
 from .measured_operators import OPERATORS, OPTIMIZER, PRODUCTS, MeasuredOperators, read_measured_operators
 from .toml_table import TomlTable
 
@@ -37,7 +38,7 @@ class Machine:
     """`peak` is flops per second by dtype, bandwidths are bytes per second, times are seconds.
 
     `compute_efficiency` and `memory_efficiency` are the fractions of peak and of memory bandwidth that kernels reach.
-    What is `measured` of operators wins over these.
+    What is `measured` of operators, and of `collectives`, wins over these and over the levels.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Machine:
     memory_efficiency: float
     levels: tuple[Link, ...]
     measured: MeasuredOperators = field(default=MeasuredOperators(), hash=False)
+    collectives: MeasuredCollectives = field(default=MeasuredCollectives(), hash=False)
 
     @property
     def devices(self) -> int:
@@ -103,12 +105,13 @@ def read_machine(source: Source) -> Machine:
         memory_efficiency=efficiency.fraction("memory"),
         levels=tuple(_link(level) for level in reader.tables("level")),
         measured=read_measured_operators(reader, FLOAT_TYPES),
+        collectives=read_measured_collectives(reader),
     )
 
 
 _TOP_KEYS = (
     *("name", "device", "memory_gb", "memory_bandwidth_gb_per_s", "launch_latency_us"),
-    *("source", "peak_tflops", "efficiency", "level", OPERATORS, PRODUCTS, OPTIMIZER),
+    *("source", "peak_tflops", "efficiency", "level", OPERATORS, PRODUCTS, OPTIMIZER, COLLECTIVES),
 )
 
 

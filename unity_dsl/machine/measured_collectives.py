@@ -1,9 +1,10 @@
-"""Measured seconds of collectives, which win over those of the links: latency and seconds per byte, by the group's size."""
+"""Measured seconds of collectives, which win over those of the links, by the number of devices that they join."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class MeasuredCollectives:
         return None if curve is None else nearest_line(curve)
 
 
+@lru_cache(maxsize=256)
 def nearest_line(curve: Curve) -> tuple[float, float]:
     """The line `latency + per_byte * bytes` with the least relative errors at the points, neither part below 0."""
     amounts, seconds = np.array(curve.amounts), np.array(curve.seconds)

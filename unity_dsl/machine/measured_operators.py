@@ -53,12 +53,15 @@ class GridKey:
 
 @dataclass(frozen=True)
 class MeasuredOperators:
-    """Curves of operators and of classes, grids of products. `update` is of the optimizer, over bytes of a parameter."""
+    """Curves of operators and of classes, grids of products. `update`: the optimizer, over bytes of a parameter."""
 
     curves: Mapping[CurveKey, WorkCurve] = field(default_factory=dict, hash=False)
     grids: Mapping[GridKey, ProductGrid] = field(default_factory=dict, hash=False)
     update: Curve | None = None
 
+
+CLASS = "class "
+"""Before the name of a class, where a curve is keyed by it."""
 
 AMOUNTS = ("bytes", "flops")
 OPERATORS, PRODUCTS, OPTIMIZER = "operator", "product", "optimizer"
@@ -67,7 +70,7 @@ OPERATORS, PRODUCTS, OPTIMIZER = "operator", "product", "optimizer"
 
 def class_name(kind: LoweringClass) -> str:
     """How a curve of a whole class is keyed."""
-    return f"class {kind}"
+    return f"{CLASS}{kind}"
 
 
 def read_measured_operators(machine: TomlTable, dtypes: tuple[str, ...]) -> MeasuredOperators:

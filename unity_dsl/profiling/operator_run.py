@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import cycle
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 SETS = 4
 """Sets of operands that take turns, and results that are held: a program does not run an operator on one tensor."""
+
+BEYOND_CACHES = 2**25
+"""Bytes of operands that are in no cache when they are read again, so that one set will do."""
 
 DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
@@ -80,13 +83,14 @@ def sample_run(sample: Sample, library: Library, where: device) -> Callable[[], 
     kind = getattr(torch, DTYPES[sample.dtype])
     zero = torch.tensor(0)
     function = operator_function(sample.instance, library, State((zero, zero), kind, where))
-    sets = [_operands(sample, kind, where, number) for number in range(SETS)]
-    held: list[Any] = [None] * SETS
-    turns = count()
+    number = SETS if 8 * sample.elements < BEYOND_CACHES else 1
+    sets = [_operands(sample, kind, where, seed) for seed in range(number)]
+    held: list[Any] = [None] * number
+    turns = cycle(range(number))
     if sample.direction is Direction.FORWARD:
 
         def forward() -> None:
-            turn = next(turns) % SETS
+            turn = next(turns)
             held[turn] = function(*sets[turn])
 
         return forward
@@ -95,7 +99,7 @@ def sample_run(sample: Sample, library: Library, where: device) -> Callable[[], 
     wanted = [[x for x, needed in zip(given, sample.needs, strict=True) if needed] for given in sets]
 
     def backward() -> None:
-        turn = next(turns) % SETS
+        turn = next(turns)
         held[turn] = torch.autograd.grad(
             made[turn], wanted[turn], cotangents[turn], retain_graph=True, allow_unused=True
         )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..graph.collective_steps import StepKind
 from ..index.declarations.loading import load_library
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LEAST_SECONDS = 1e-7
 """What is left of a measurement less its overhead is at least this."""
 
-MATRIX = 768
+MATRIX = 512
 """Rows and columns of the product by which the peak is measured."""
 
 STREAM_BYTES = 2**27
@@ -81,7 +81,7 @@ def measure_collectives(
     rank: int, ranks: int, where: str, degree: int, amounts: Sequence[int], allowance: float
 ) -> dict[StepKind, list[float]]:
     """Seconds of each collective over groups of `degree` neighbouring ranks, all groups at once, by the bytes that one
-    rank gives. As emitted programs call them. The repetitions are a fixed number, as all ranks must make the same calls.
+    rank gives. All ranks make the same calls, so the repetitions are as many on each.
     """
     import torch
     import torch.distributed as dist
@@ -120,31 +120,27 @@ def _agreed(call: Call, allowance: float) -> int:
 
 
 def _all_reduce(given: Tensor, degree: int, name: str) -> Tensor:
-    import torch.distributed._functional_collectives as functional
-
-    found: Tensor = functional.wait_tensor(functional.all_reduce(given, "sum", name))
-    return found
+    return _finished("all_reduce", given, "sum", name)
 
 
 def _all_gather(given: Tensor, degree: int, name: str) -> Tensor:
-    import torch.distributed._functional_collectives as functional
-
-    found: Tensor = functional.wait_tensor(functional.all_gather_into_tensor(given, degree, name))
-    return found
+    return _finished("all_gather_into_tensor", given, degree, name)
 
 
 def _reduce_scatter(given: Tensor, degree: int, name: str) -> Tensor:
-    import torch.distributed._functional_collectives as functional
-
-    found: Tensor = functional.wait_tensor(functional.reduce_scatter_tensor(given, "sum", degree, name))
-    return found
+    return _finished("reduce_scatter_tensor", given, "sum", degree, name)
 
 
 def _all_to_all(given: Tensor, degree: int, name: str) -> Tensor:
-    import torch.distributed._functional_collectives as functional
+    return _finished("all_to_all_single", given, [1] * degree, [1] * degree, name)
 
-    ones = [1] * degree
-    found: Tensor = functional.wait_tensor(functional.all_to_all_single(given, ones, ones, name))
+
+def _finished(function: str, *arguments: object) -> Tensor:
+    """The result of a functional collective, as the emitted parallel.py takes it."""
+    import torch
+
+    functional: Any = torch.ops._c10d_functional
+    found: Tensor = functional.wait_tensor(getattr(functional, function)(*arguments))
     return found
 
 
@@ -184,6 +180,12 @@ def _backward_start(where: str) -> float:
     one, many = torch.neg(x), torch.neg(x)
     for _ in range(10):
         many = torch.neg(many)
-    calls = [lambda end=end: torch.autograd.grad(end, x, retain_graph=True) for end in (one, many)]  # type: ignore[misc]
-    first, rest = median_seconds(calls, clock, 0.2)
+    first, rest = median_seconds(
+        [
+            lambda: torch.autograd.grad(one, x, retain_graph=True),
+            lambda: torch.autograd.grad(many, x, retain_graph=True),
+        ],
+        clock,
+        0.2,
+    )
     return max(0.0, first - (rest - first) / 10)

@@ -21,7 +21,7 @@ from ..syntax.diagnostic import InputError
 from ..syntax.rational import Rational
 
 USUAL_SIZES = {
-    **dict.fromkeys("heads e".split(), 4),
+    **dict.fromkeys(("heads", "e"), 4),
     **dict.fromkeys(("g", "l"), 8),
     **dict.fromkeys(("h", "w", "p", "q", "f", "m"), 16),
     **dict.fromkeys(("s", "t"), 128),
@@ -76,7 +76,7 @@ def sample_of(instance: Instance, dtype: str, direction: Direction, needs: Seque
 def streamed_operators(library: Library) -> dict[str, LoweringClass]:
     """The operators whose time is measured over the bytes or operations that they take, with their classes.
 
-    Left out are products of matrices, which have sizes of their own, views, and what cannot be called at any sizes.
+    Left out are products of matrices, which have sizes of their own, and what its conditions forbid at such sizes.
     """
     found: dict[str, LoweringClass] = {}
     for name, operator in library.operators.items():
@@ -85,7 +85,7 @@ def streamed_operators(library: Library) -> dict[str, LoweringClass]:
             continue
         kind = lowering_class(smallest)
         products = [kernel.product for kernel in equation_kernels(smallest) if kernel.product is not None]
-        if kind is not LoweringClass.VIEW and (not products or (smallest.native and len(products) > 1)):
+        if not products or (smallest.native and len(products) > 1):
             found[name] = kind
     return found
 
@@ -176,12 +176,9 @@ _WINDOW = 3
 
 
 def _convolution(library: Library, groups: int, rows: int, columns: int, inner: int) -> Instance:
-    """A convolution that keeps the image's size, with `rows` kernels a group, of `inner` numbers, and `columns` pixels."""
+    """A convolution that keeps the image's size: `rows` kernels a group, of `inner` numbers, over `columns` pixels."""
     channels = max(1, inner // _WINDOW**2)
     height = max(size for size in (1, 2, 4, 8, 16) if size * size <= columns)
     image = Shape((columns // height**2, groups * channels, height, height))
     kernels = Shape((groups * rows, channels, _WINDOW, _WINDOW))
-    same = {"stride_h": 1, "stride_w": 1, "pad_h": 1, "pad_w": 1, "groups": groups}
-    known = {attribute.name for attribute in library.operators["conv2d"].attributes}
-    attributes = {name: value for name, value in same.items() if name in known}
-    return instantiate(library.operators["conv2d"], [image, kernels], attributes)
+    return instantiate(library.operators["conv2d"], [image, kernels], {"pad_h": 1, "pad_w": 1, "groups": groups})
