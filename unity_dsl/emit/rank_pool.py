@@ -57,17 +57,19 @@ class _Case:
     ranks: int
     store: str
     seconds: float
+    backend: str
 
 
 class RankPool:
     """Up to `size` ranks on this machine, each one process with one thread. Used as a context manager.
 
-    A rank is started when a case first needs it. After a failure the ranks that took part are replaced, so that the
-    next case finds a sound pool.
+    `backend` is that of the ranks' process groups. A rank is started when a case first needs it. After a failure the
+    ranks that took part are replaced, so that the next case finds a sound pool.
     """
 
-    def __init__(self, size: int = 4) -> None:
+    def __init__(self, size: int = 4, backend: str = "gloo") -> None:
         self.size = size
+        self.backend = backend
         self._workers: list[_Worker] = []
         self._folder = Path(tempfile.mkdtemp(prefix="unity-ranks-"))
         self._cases = 0
@@ -84,7 +86,7 @@ class RankPool:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, function: Callable[..., Any], *arguments: Any, ranks: int, seconds: float = 300.0) -> list[Any]:
-        """`function(rank, ranks, *arguments)` on every rank, a gloo group joining them; what each returned, in order.
+        """`function(rank, ranks, *arguments)` on ranks that a process group joins; what each returned, in order.
 
         The function is one that a process can import by name; arguments and results are pickled. Raises RankError, and
         ValueError for more ranks than the pool has.
@@ -96,7 +98,7 @@ class RankPool:
         self._cases += 1
         store = str(self._folder / f"store-{self._cases}")
         for rank, worker in enumerate(self._workers[:ranks]):
-            worker.connection.send(_Case(function, arguments, rank, ranks, store, seconds))
+            worker.connection.send(_Case(function, arguments, rank, ranks, store, seconds, self.backend))
         try:
             return self._collect(ranks, seconds)
         except BaseException:
@@ -216,7 +218,7 @@ def _run(case: _Case) -> Any:
     if case.ranks == 1:
         return case.function(case.rank, case.ranks, *case.arguments)
     limit = timedelta(seconds=case.seconds)
-    dist.init_process_group("gloo", f"file://{case.store}", limit, case.ranks, case.rank)
+    dist.init_process_group(case.backend, f"file://{case.store}", limit, case.ranks, case.rank)
     try:
         return case.function(case.rank, case.ranks, *case.arguments)
     finally:

@@ -98,7 +98,7 @@ def read_measured_operators(machine: TomlTable, dtypes: tuple[str, ...]) -> Meas
 def _read_operator(table: TomlTable, dtypes: tuple[str, ...]) -> tuple[CurveKey, WorkCurve]:
     table.only(("name", "class", "dtype", "direction", "time_us", *AMOUNTS))
     if ("name" in table) == ("class" in table):
-        raise table.fault("dtype", f"there is either a `name` or a `class`{table.place}")
+        raise table.fault("name", f"there is either a `name` or a `class`{table.place}")
     if "name" in table:
         name = table.text("name")
     else:

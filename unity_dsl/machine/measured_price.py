@@ -34,6 +34,7 @@ class MeasuredPrice:
     sizes: Mapping[str, Count]
     dtype: str
     measured: MeasuredOperators
+    launch: float
 
     def forward(self) -> Numbers | None:
         done = work(self.instance, self.sizes, DTYPE_BYTES[self.dtype])
@@ -48,8 +49,13 @@ class MeasuredPrice:
         return _total([self._kernel(kernel, Direction.FORWARD) for kernel in self._kernels])
 
     def backward(self, needs: Sequence[bool]) -> Numbers | None:
-        """Of the inputs that need a gradient, of which there is at least one."""
+        """Of the inputs that need a gradient, at least one. Cotangents that are merely passed on take a launch."""
         done = backward_work(self.instance, needs, self.sizes, DTYPE_BYTES[self.dtype])
+        seconds = self._backward(needs, done)
+        passed = np.asarray(done.flops + done.bytes_read + done.bytes_written) == 0
+        return None if seconds is None else np.where(passed, self.launch, seconds)
+
+    def _backward(self, needs: Sequence[bool], done: Work) -> Numbers | None:
         named = self._named(Direction.BACKWARD)
         if named is not None:
             return named.at(done)

@@ -94,7 +94,7 @@ def _measured_seconds(
     needs_gradient: Sequence[bool],
 ) -> Seconds | None:
     """Of configurations of which all or none run the native call; None where that was not measured."""
-    price = MeasuredPrice(instance, native, sizes, dtype, machine.measured)
+    price = MeasuredPrice(instance, native, sizes, dtype, machine.measured, machine.launch_seconds)
     forward = price.forward()
     backward = price.backward(needs_gradient) if any(needs_gradient) else np.zeros(())
     return None if forward is None or backward is None else forward + backward

@@ -29,7 +29,9 @@ def operator_curves(
     """Curves of classes over `amounts` of bytes, medians of their operators', and of operators unlike their class."""
     own: dict[CurveKey, WorkCurve] = {}
     members: dict[tuple[LoweringClass, Direction], list[WorkCurve]] = {}
-    for (name, direction), measured in points.items():
+    # Where cotangents are passed on as they come there is nothing to measure.
+    worked = {key: found for key, found in points.items() if all(sample.bytes for sample, _ in found)}
+    for (name, direction), measured in worked.items():
         instance = measured[0][0].instance
         over = "flops" if _has_products(measured[0][0]) else "bytes"
         curve = rising_curve([(_amount(sample, over), seconds) for sample, seconds in measured])
@@ -72,7 +74,7 @@ def rising_curve(points: Sequence[tuple[float, float]]) -> Curve:
     """The curve of points (amount, seconds): one for each amount, the median, and none faster than one of less."""
     by_amount: dict[float, list[float]] = {}
     for amount, seconds in sorted(points):
-        by_amount.setdefault(max(_rounded(amount), 1.0), []).append(seconds)
+        by_amount.setdefault(_rounded(amount), []).append(seconds)
     rising = _rising(np.array([median(found) for found in by_amount.values()]))
     return Curve(tuple(by_amount), tuple(map(_rounded_time, rising.tolist())))
 
