@@ -151,7 +151,7 @@ class _Simulation:
                     yield other
                     done = end[other]
                 assert done is not None
-                if done > begin:
+                if done >= begin:
                     begin, cause = done, other
             self.start[i], self.cause[i] = begin, cause
             if task.channel != COMPUTE:
@@ -183,7 +183,7 @@ class _Simulation:
                         yield other
                         done = end[other]
                     assert done is not None
-                    if done > begin:
+                    if done >= begin:
                         begin, cause = done, other
             self.launch[i] = begin
             if self.hardware.slowdown:
