@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from sys import float_info
 from typing import Any
@@ -40,6 +40,13 @@ class TomlTable:
             raise self.fault(key, f"`{key}`{self.place} must be a text")
         return value
 
+    def choice(self, key: str, choices: Sequence[str]) -> str:
+        value = self.text(key)
+        if value not in choices:
+            words = ", ".join(f"`{choice}`" for choice in choices)
+            raise self.fault(key, f"`{key}`{self.place} is one of {words}, not `{value}`", suggest(value, choices))
+        return value
+
     def positive(self, key: str) -> float:
         value = self._entry(key)
         if not _is_positive(value):
@@ -64,6 +71,22 @@ class TomlTable:
         if not isinstance(value, bool):
             raise self.fault(key, f"`{key}`{self.place} must be true or false")
         return value
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """One or more numbers above 0."""
+        value = self._entry(key)
+        if not isinstance(value, list) or not value or not all(map(_is_positive, value)):
+            raise self.fault(key, f"`{key}`{self.place} must be a list of numbers above 0")
+        return tuple(map(float, value))
+
+    def array(self, key: str, shape: Sequence[int]) -> Sequence[Any]:
+        """Nested lists of this shape, of numbers above 0."""
+        value = self._entry(key)
+        if not _has_shape(value, shape):
+            words = " by ".join(map(str, shape))
+            raise self.fault(key, f"`{key}`{self.place} must be {words} numbers above 0, in nested lists")
+        found: Sequence[Any] = value
+        return found
 
     def table(self, key: str) -> TomlTable:
         value = self._entry(key)
@@ -105,3 +128,9 @@ class TomlTable:
 
 def _is_positive(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value <= float_info.max
+
+
+def _has_shape(value: object, shape: Sequence[int]) -> bool:
+    if not shape:
+        return _is_positive(value)
+    return isinstance(value, list) and len(value) == shape[0] and all(_has_shape(part, shape[1:]) for part in value)

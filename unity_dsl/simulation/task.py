@@ -34,10 +34,10 @@ class Task:
     """Work of one device. Tasks of the same device and channel run one after the other, in the order in which they are
     listed; each starts when those in `after` are done as well.
 
-    `name` is what a reader sees, `place` the path of the operator or tensor in the model, of which it is a part. `seconds`
-    is how long it takes alone; of these it waits for the links as long as `traffic` says. The host issues `launches`
-    kernels for it before it can start. `sent` are bytes that the device sends.
-    `allocated` are the bytes that the device's memory has more when it starts, `freed` those that it has less when it is done.
+    `name` is what a reader sees, `place` the path of the operator or tensor in the model that it is a part of.
+    `seconds` is how long it takes alone; of these it waits for the links as long as `traffic` says. The host issues
+    `launches` kernels for it before it can start. `sent` are bytes that the device sends. The device's memory has
+    `allocated` bytes more from its start, and `freed` bytes less from its end.
     """
 
     name: str
