@@ -211,7 +211,7 @@ def test_the_measured_optimizer(machine: Machine) -> None:
             "time_us = [[1]]",
             "2 by 2 by 2",
         ),
-        ("batched = true", 'batched = "yes"', "`true` or `false`"),
+        ("batched = true", 'batched = "yes"', "true or false"),
     ],
 )
 def test_wrong_sections_are_told_where(before: str, after: str, word: str) -> None:

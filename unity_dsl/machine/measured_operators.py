@@ -116,4 +116,4 @@ def _read_product(table: TomlTable, dtypes: tuple[str, ...]) -> tuple[GridKey, P
     kind = LoweringClass(table.choice("class", (LoweringClass.CONTRACTION, LoweringClass.WINDOW)))
     directions = (Direction.FORWARD, Direction.LEFT, Direction.RIGHT)
     direction = Direction(table.choice("direction", directions))
-    return GridKey(kind, table.choice("dtype", dtypes), direction, table.truth("batched")), read_grid(table)
+    return GridKey(kind, table.choice("dtype", dtypes), direction, table.flag("batched")), read_grid(table)
