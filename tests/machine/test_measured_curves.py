@@ -18,11 +18,12 @@ def test_between_two_points_a_curve_is_straight_in_logarithms() -> None:
     assert curve.at(np.array([100.0, 10_000.0])) == pytest.approx([1e-3, 1e-1])
 
 
-def test_less_than_the_least_takes_a_launch_and_more_goes_on_with_the_last_slope() -> None:
+def test_outside_of_its_points_a_curve_goes_on_with_the_slope_at_the_border() -> None:
     curve = Curve((100, 10_000, 1_000_000), (1e-3, 1e-1, 1.0))
-    assert curve.at(np.array([0.0, 1.0, 100.0])) == pytest.approx(1e-3)
+    assert curve.at(np.array([1.0, 10.0, 100.0])) == pytest.approx([1e-5, 1e-4, 1e-3])
     assert curve.at(100e6) == pytest.approx(10.0)
-    assert Curve((100.0,), (1e-3,)).at(200.0) == pytest.approx(2e-3)
+    assert curve.at(0.0) == pytest.approx(0.0, abs=1e-12)
+    assert Curve((100.0,), (1e-3,)).at(np.array([50.0, 200.0])) == pytest.approx([5e-4, 2e-3])
 
 
 def test_more_work_takes_no_less_time() -> None:

@@ -176,6 +176,7 @@ def _start(number: int) -> _Worker:
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
+        _start_server()
         process.start()
     finally:
         if before is None:
@@ -184,6 +185,21 @@ def _start(number: int) -> _Worker:
             os.environ["OMP_NUM_THREADS"] = before
     theirs.close()
     return _Worker(process, ours)
+
+
+def _start_server() -> None:
+    """The process that ranks are forked from, if there is one and it does not run yet, deaf to an interruption from its
+    first moment on: it ends with this process, and would tell of one that comes while it imports torch.
+    """
+    from multiprocessing import forkserver, get_all_start_methods, resource_tracker
+
+    if "forkserver" in get_all_start_methods():
+        resource_tracker.ensure_running()  # otherwise the server would start it, which lets interruptions through again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(connection: Connection) -> None:

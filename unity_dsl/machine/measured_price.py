@@ -26,7 +26,8 @@ class MeasuredPrice:
 
     An operator that is run as it was measured is priced by the curve of its name, a native call else by the grid of the
     product that it is, or by the curve of its class. Where it is run equation by equation, though there is a native
-    call, each equation is a kernel. None is returned where what that takes was not measured.
+    call, each equation is a kernel. No pass takes less than a launch. None is returned where what that takes was not
+    measured.
     """
 
     instance: Instance
@@ -37,6 +38,10 @@ class MeasuredPrice:
     launch: float
 
     def forward(self) -> Numbers | None:
+        seconds = self._forward()
+        return None if seconds is None else np.maximum(seconds, self.launch)
+
+    def _forward(self) -> Numbers | None:
         done = work(self.instance, self.sizes, DTYPE_BYTES[self.dtype])
         named = self._named(Direction.FORWARD)
         if named is not None:
@@ -53,7 +58,7 @@ class MeasuredPrice:
         done = backward_work(self.instance, needs, self.sizes, DTYPE_BYTES[self.dtype])
         seconds = self._backward(needs, done)
         passed = np.asarray(done.flops + done.bytes_read + done.bytes_written) == 0
-        return None if seconds is None else np.where(passed, self.launch, seconds)
+        return None if seconds is None else np.where(passed, self.launch, np.maximum(seconds, self.launch))
 
     def _backward(self, needs: Sequence[bool], done: Work) -> Numbers | None:
         named = self._named(Direction.BACKWARD)

@@ -38,7 +38,7 @@ class Coverage:
 
 _WIDE = (8, 32, 128, 512, 2048)
 FULL = Coverage(
-    amounts=(64 * KIB, MIB, 8 * MIB, 64 * MIB),
+    amounts=(4 * KIB, 64 * KIB, MIB, 8 * MIB, 64 * MIB),
     grids=(
         ProductPlan(LoweringClass.CONTRACTION, False, (1, *_WIDE), _WIDE, _WIDE),
         ProductPlan(LoweringClass.CONTRACTION, True, (8, 32, 128, 512), (8, 32, 128, 512), (8, 32, 128, 512)),
@@ -49,7 +49,7 @@ FULL = Coverage(
     parameters=(KIB, 64 * KIB, MIB, 16 * MIB),
 )
 COARSE = Coverage(
-    amounts=(64 * KIB, MIB),
+    amounts=(4 * KIB, MIB),
     grids=(
         ProductPlan(LoweringClass.CONTRACTION, False, (8, 256), (8, 256), (8, 256)),
         ProductPlan(LoweringClass.CONTRACTION, True, (8, 64), (8, 64), (8, 64)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -36,12 +37,15 @@ def operator_curves(
         over = "flops" if _has_products(measured[0][0]) else "bytes"
         curve = rising_curve([(_amount(sample, over), seconds) for sample, seconds in measured])
         own[CurveKey(name, dtype, direction)] = WorkCurve(over, curve)
-        if over == "bytes":
+        if over == "bytes" and (lowering_class(instance) is not LoweringClass.VIEW or _is_view(name, direction)):
             members.setdefault((lowering_class(instance), direction), []).append(WorkCurve(over, curve))
     classes = {
         CurveKey(class_name(kind), dtype, direction): WorkCurve("bytes", _middle(curves, amounts))
         for (kind, direction), curves in members.items()
     }
+    views = CurveKey(class_name(LoweringClass.VIEW), dtype, Direction.FORWARD)
+    if views in classes:
+        classes[replace(views, direction=Direction.BACKWARD)] = classes[views]
     kinds = {name: lowering_class(measured[0][0].instance) for (name, _), measured in points.items()}
     unlike = {
         key: curve
@@ -49,6 +53,14 @@ def operator_curves(
         if not _alike(curve, classes.get(CurveKey(class_name(kinds[key.name]), dtype, key.direction)))
     }
     return {**classes, **unlike}
+
+
+def _is_view(name: str, direction: Direction) -> bool:
+    """Of the operators that only move elements the one that makes a view, whatever its operands are.
+
+    The cotangent of a view of all elements is a view as well.
+    """
+    return name == "slice" and direction is Direction.FORWARD
 
 
 def _has_products(sample: Sample) -> bool:
