@@ -5,7 +5,7 @@ Search, plan cost and emission ask one object, so that what is priced is what ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -166,15 +166,18 @@ class ConversionModel:
 
     def price(self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...]) -> Price:
         """The price of steps that begin in a layout, in bytes of the whole tensor, without `TIE`s."""
-        held, total = local_fraction(start, self.mesh), Price()
+        return sum((price for price, _ in self.prices(steps, start, shape)), Price())
+
+    def prices(self, steps: Iterable[Step], start: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Price, float]]:
+        """The same of each step, with the fraction of the tensor that a device holds after it."""
+        held = local_fraction(start, self.mesh)
         for step in steps:
             if step.source is not None and step.target is not None and _has_declared(step.source, step.target):
-                total += self._exchange(step.source, step.target, shape)[0]
                 held = local_fraction(step.target, self.mesh)
+                yield self._exchange(step.source, step.target, shape)[0], held
             else:
                 price, held = price_step(step, self.mesh, self.machine, held)
-                total += price
-        return total
+                yield price, held
 
     # --------------------------------------------------------------------------------------------- between blocks
 
