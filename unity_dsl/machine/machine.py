@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from ..resources import folder
-from ..syntax.diagnostic import InputError, fail, suggest
+from ..syntax.diagnostic import fail, suggest
 from ..syntax.read import read_source
 from ..syntax.span import Source, Span
+from .toml_table import TomlTable
 
 FLOAT_TYPES = ("f64", "f32", "bf16", "f16")
 
@@ -81,7 +81,7 @@ def read_machine(source: Source) -> Machine:
         raise fail("E304", "not a machine: its tables are nested too deeply", Span(source, 0, 0)) from None
     except ValueError as error:  # of tomllib, or of Python for a number with thousands of digits
         raise fail("E304", f"not a toml file: {error}", Span(source, 0, 0)) from None
-    reader = _Reader(source, table, "")
+    reader = TomlTable(source, table)
     reader.only(_TOP_KEYS)
     peak, efficiency = reader.table("peak_tflops"), reader.table("efficiency")
     peak.only(FLOAT_TYPES)
@@ -108,73 +108,8 @@ _TOP_KEYS = (
 )
 
 
-def _link(reader: _Reader) -> Link:
+def _link(reader: TomlTable) -> Link:
     reader.only(("name", "size", "bandwidth_gb_per_s", "latency_us", "source"))
-    size = reader.positive("size")
-    if size != int(size):
-        raise reader.fault("size", f"`size` is a whole number, not {size}")
+    size = reader.whole("size")
     bandwidth, latency = reader.positive("bandwidth_gb_per_s") * 1e9, reader.positive("latency_us") * 1e-6
-    return Link(reader.text("name"), int(size), bandwidth, latency)
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """A toml table that says where and why an entry is wrong."""
-
-    source: Source
-    entries: Mapping[str, Any]
-    place: str
-
-    def only(self, keys: Iterable[str]) -> None:
-        known = tuple(keys)
-        for key in self.entries:
-            if key not in known:
-                hint = suggest(key, known) or f"known keys: {', '.join(known)}"
-                raise self.fault(key, f"unknown key `{key}`{self.place}", hint)
-
-    def text(self, key: str) -> str:
-        value = self._entry(key)
-        if not isinstance(value, str) or not value:
-            raise self.fault(key, f"`{key}`{self.place} must be a text")
-        return value
-
-    def positive(self, key: str) -> float:
-        value = self._entry(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise self.fault(key, f"`{key}`{self.place} must be a number above 0")
-        return float(value)
-
-    def fraction(self, key: str) -> float:
-        value = self.positive(key)
-        if value > 1:
-            raise self.fault(key, f"`{key}`{self.place} is a fraction of the peak, so at most 1")
-        return value
-
-    def table(self, key: str) -> _Reader:
-        value = self._entry(key)
-        if not isinstance(value, dict):
-            raise self.fault(key, f"`{key}` must be a table: [{key}]")
-        return _Reader(self.source, value, f" of [{key}]")
-
-    def tables(self, key: str) -> list[_Reader]:
-        value = self._entry(key)
-        if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
-            raise self.fault(key, f"there must be one or more [[{key}]]")
-        return [_Reader(self.source, entry, f" of [[{key}]] number {i + 1}") for i, entry in enumerate(value)]
-
-    def fault(self, key: str, message: str, hint: str = "") -> InputError:
-        return fail("E304", message, self._span(key), help=hint)
-
-    def _entry(self, key: str) -> object:
-        if key not in self.entries:
-            raise fail("E304", f"`{key}`{self.place} is missing", Span(self.source, 0, 0))
-        return self.entries[key]
-
-    def _span(self, key: str) -> Span:
-        """The first line that starts with the key: the toml reader keeps no places."""
-        for start in self.source.line_starts:
-            line = self.source.text[start:].split("\n", 1)[0]
-            if line.lstrip("[ ").startswith(key):
-                at = start + line.index(key)
-                return Span(self.source, at, at + len(key))
-        return Span(self.source, 0, 0)
+    return Link(reader.text("name"), size, bandwidth, latency)
