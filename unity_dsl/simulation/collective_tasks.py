@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..graph.collective_steps import LOCAL_STEPS, Step, StepKind
 from ..graph.graph import Value
@@ -19,11 +19,6 @@ DEFERRED = frozenset({StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER})
 """Last steps of a parameter's gradient, which are done in buckets."""
 
 
-def begins_gathering(steps: Sequence[Step]) -> bool:
-    """Whether a weight's conversion begins with what can be under way before the weight is read."""
-    return bool(steps) and steps[0].kind is StepKind.ALL_GATHER
-
-
 def channel_of(axes: tuple[int, ...], mesh: Mesh) -> str:
     """The channel of a group of devices: the names of its mesh axes."""
     return ", ".join(mesh.axes[axis].name for axis in axes)
@@ -38,7 +33,14 @@ def add_collective(
 
 
 def _collective(
-    tasks: TaskList, step: Step, place: str, price: Price, count: float, builds: Sequence[Storage], mesh: Mesh
+    tasks: TaskList,
+    step: Step,
+    place: str,
+    price: Price,
+    count: float,
+    builds: Sequence[Storage],
+    mesh: Mesh,
+    sent: float | None = None,
 ) -> int:
     level = max(mesh.axes[axis].level for axis in step.axes)
     sending = price.per_byte * count
@@ -48,7 +50,7 @@ def _collective(
         price.seconds(count),
         channel_of(step.axes, mesh),
         (Traffic(level, sending),),
-        count,
+        count if sent is None else sent,
         builds,
     )
 
@@ -61,15 +63,55 @@ class Conversions:
 
     def run(self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str) -> Local:
         """The tensor after steps, one after the other; later kernels wait for it. Nobody holds it yet."""
-        count = float(value.bytes)
-        for number, (step, (price, held)) in enumerate(
-            zip(steps, self.prices.prices(steps, start, value.shape), strict=True)
-        ):
-            made = self._step(step, x, price, count, round(held * count), place)
-            if number:
-                self.tasks.settle([x.storage] if x.storage is not made.storage else [])
+        given = x
+        for step, price, after in self._priced(steps, value, start):
+            made = self._step(step, x, price, float(value.bytes), after, place)
+            self.tasks.settle([] if x.storage in (given.storage, made.storage) else [x.storage])
             x = made
         return x
+
+    def start_together(
+        self, gathers: Sequence[tuple[Step, Local, Value, Layout]], place: str
+    ) -> tuple[list[Local], int]:
+        """All-gathers of several tensors in one group, as one collective: what will have arrived, and its task."""
+        arriving, total, count, sent = [], Price(), 0.0, 0.0
+        for step, x, value, start in gathers:
+            ((_, price, after),) = self._priced([step], value, start)
+            arriving.append(Local(after, Storage(after), x.moves))
+            total, sent = Price(price.latency, total.per_byte + price.per_byte * value.bytes), sent + x.bytes
+            count = 1.0
+        first, _, _, _ = gathers[0]
+        made = [tensor.storage for tensor in arriving]
+        name = place if len(gathers) == 1 else f"{place} and {len(gathers) - 1} more"
+        self.tasks.hold(made)
+        return arriving, _collective(self.tasks, first, name, total, count, made, self.prices.mesh, sent)
+
+    def run_begun(
+        self, steps: Sequence[Step], arriving: Local, task: int, value: Value, start: Layout, place: str
+    ) -> Local:
+        """The tensor after steps of which the first, an all-gather, was started before."""
+        self.tasks.wait(task)
+        (first, _, after), *rest = self._priced(steps, value, start)
+        x = arriving
+        if _joins(first):
+            made = Storage(after)
+            self._copy("join", after, place, made)
+            x = Local(after, made, arriving.moves)
+        for step, price, after in rest:
+            made_by = self._step(step, x, price, float(value.bytes), after, place)
+            self.tasks.settle([] if x.storage in (arriving.storage, made_by.storage) else [x.storage])
+            x = made_by
+        if x.storage is not arriving.storage:
+            self.tasks.drop([arriving.storage])
+        else:
+            self.tasks.release(arriving.storage)
+        return x
+
+    def _priced(self, steps: Sequence[Step], value: Value, start: Layout) -> Iterator[tuple[Step, Price, int]]:
+        """Every step with its price, and the bytes that a device holds after it."""
+        prices = self.prices.prices(steps, start, value.shape)
+        for step, (price, held) in zip(steps, prices, strict=True):
+            yield step, price, round(held * value.bytes)
 
     def _step(self, step: Step, x: Local, price: Price, count: float, after: int, place: str) -> Local:
         mesh, tasks = self.prices.mesh, self.tasks

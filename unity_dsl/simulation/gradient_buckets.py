@@ -87,13 +87,14 @@ class GradientBuckets:
         self._copy("bucket", name, flat)
         self.tasks.hold([flat])
         self.tasks.drop(part.rows for part in parts)
-        result = Storage(sum(part.kept for part in parts))
+        in_place = kind is StepKind.ALL_REDUCE
+        result = flat if in_place else Storage(sum(part.kept for part in parts))
         price, _ = price_step(Step(kind, axes), self.mesh, self.machine, 1.0)
         traffic = Traffic(max(self.mesh.axes[axis].level for axis in axes), price.per_byte * flat.bytes)
         seconds = price.seconds(flat.bytes)
         channel = channel_of(axes, self.mesh)
         task = self.tasks.collective(
-            f"{kind.value} gradients", name, seconds, channel, (traffic,), flat.bytes, [result]
+            f"{kind.value} gradients", name, seconds, channel, (traffic,), flat.bytes, [] if in_place else [result]
         )
         self.tasks.hold([result])
         self.tasks.drop([flat])

@@ -13,7 +13,7 @@ from itertools import groupby
 from ..graph.graph import Series, Value
 from ..graph.layout import Invariant, Layout, Mesh, Replicate, invariant
 from ..graph.layout_conversion import Conversion
-from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
+from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
 from ..machine.conversion_model import ConversionModel
@@ -21,6 +21,7 @@ from ..machine.machine import Machine
 from ..machine.operator_price import MOMENTS, price_update
 from .backward_pass import BackwardPass
 from .collective_tasks import DEFERRED, Conversions
+from .gathering_tasks import Gather, Gathering
 from .local_tensors import Cotangents, Local, Recorded, made
 from .operator_tasks import Operators
 from .task import Phase, TaskGraph
@@ -69,6 +70,7 @@ class _Program:
 
     def __post_init__(self) -> None:
         self.conversions = Conversions(self.tasks, self.prices)
+        self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
         self.backward = BackwardPass(self.tasks, self.prices.mesh, self.prices.machine)
 
     def keep(self, tensor: Local) -> None:
@@ -207,12 +209,31 @@ class _Forward:
                 else:
                     self._segment(step)
 
-    def _gather(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
+    def gathers(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[Gather]:
         """The weights that operators among these read gathered."""
+        found = []
         for step in steps:
             for value in step.node.arguments if isinstance(step, PlannedNode) else ():
                 if (layout := self.once.get(value.name)) is not None:
-                    self.variable(value, layout)
+                    held = self.held[value.name]
+                    conversion = self.program.steps(value, held.produced, layout)
+                    stored, place = held.tensors[held.produced], self.path + value.name
+                    found.append(Gather(value, place, stored, held.produced, layout, conversion))
+        return found
+
+    def first_gathers(self) -> list[Gather]:
+        """Those of the first operators that read any: what can be under way before the function is called."""
+        for nodes, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode)):
+            if nodes and (found := self.gathers(stretch)):
+                return found
+        return []
+
+    def _gather(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
+        gathers = self.gathers(steps)
+        for gather, found in zip(gathers, self.program.gathering.gather(gathers) if gathers else (), strict=True):
+            held = self.held[gather.value.name]
+            tensor = self._recorded(held, gather.conversion, gather.stored, found, gather.layout, gather.gathered)
+            held.tensors[gather.gathered] = tensor
 
     def _node(self, step: PlannedNode) -> None:
         node, typed = step.node, step.typed
@@ -223,7 +244,24 @@ class _Forward:
         for value, layout, tensor in zip(node.results, typed.results, results, strict=True):
             self.add(value, tensor, layout)
         if record is not None:
-            self.program.backward.record(record)
+            self.program.backward.record(self._regathering(record))
+
+    def _regathering(self, record: Recorded) -> Recorded:
+        """The record of an operator without the gathered weights that are not kept: they are gathered again first."""
+        gathering, tasks = self.program.gathering, self.program.tasks
+        forgotten = gathering.forgotten(record.saved)
+        if not forgotten:
+            return record
+        kept = tuple(storage for storage in record.saved if not gathering.forgotten([storage]))
+        tasks.drop(storage for storage in record.saved if storage not in kept)
+
+        def run(outgoing: Cotangents) -> Cotangents:
+            again = [gathering.gather_again(block, stored) for block, stored in forgotten]
+            found = record.run(outgoing)
+            tasks.drop(again)
+            return found
+
+        return replace(record, saved=kept, run=run)
 
     def _segment(self, step: PlannedSegment) -> None:
         """A repeat, scan or cond: its iterations one after the other. A cond is one that is executed."""
@@ -236,32 +274,51 @@ class _Forward:
         ]
         stacks: list[list[Local]] = [[] for _ in segment.stacked]
         carried: list[tuple[Value, Layout, Local]] = []
-        for number, run in enumerate(step.runs):
-            for iteration in range(run.first, run.first + run.count):
-                given: dict[str, _Held] = {}
-                for value, layout in zip(segment.captured, border.captured, strict=True):
-                    outside = self.held[value.name]
-                    stored = outside.stored and layout == outside.produced
-                    given[value.name] = _Held(value, layout, {layout: captured[value.name]}, {}, stored)
-                carried = self._iteration(step, number, run, iteration, given, slices, stacks, carried)
+        turns = [
+            (number, iteration)
+            for number, run in enumerate(step.runs)
+            for iteration in range(run.first, run.first + run.count)
+        ]
+        bodies = (self._body(step, number, iteration, captured) for number, iteration in turns)
+        following = next(bodies)
+        for turn, (number, iteration) in enumerate(turns):
+            body, ahead = following, None
+            if turn + 1 < len(turns):
+                following = ahead = next(bodies)
+            if ahead is not None and segment.predicate is None:
+                self.program.gathering.start([*body.first_gathers(), *ahead.first_gathers()])
+            carried = self._iteration(step, number, iteration, body, slices, stacks, carried)
         for value, (_, layout, tensor) in zip(segment.results, carried, strict=True):
             self.add(value, tensor, layout)
         for series, layout, parts in zip(segment.stacked, border.stacked, stacks, strict=True):
             self.add(series.whole, self._stacked(series, parts), layout.inserted(series.dim))
 
+    def _body(self, step: PlannedSegment, number: int, iteration: int, captured: Mapping[str, Local]) -> _Forward:
+        """The function of an iteration, with what it stores and what it sees of the values around it."""
+        segment, run = step.segment, step.runs[number]
+        given: dict[str, _Held] = {}
+        for value, layout in zip(segment.captured, step.border.captured, strict=True):
+            outside = self.held[value.name]
+            stored = outside.stored and layout == outside.produced
+            planned = run.body.values.get(value.name)
+            sources = {made.layout: made.source for made in planned.materialised} if planned else {}
+            given[value.name] = _Held(value, layout, {layout: captured[value.name]}, sources, stored)
+        path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{iteration}.")
+        return _Forward(self.program, run.body, path, given)
+
     def _iteration(
         self,
         step: PlannedSegment,
         number: int,
-        run: Run,
         iteration: int,
-        given: dict[str, _Held],
+        body: _Forward,
         slices: Sequence[Sequence[Local]],
         stacks: Sequence[list[Local]],
         carried: Sequence[tuple[Value, Layout, Local]],
     ) -> list[tuple[Value, Layout, Local]]:
         """What an iteration leaves. Variables of the function around it hold that instead of what it was given."""
         segment, border, tasks = step.segment, step.border, self.program.tasks
+        run = step.runs[number]
         entries = []
         for place, value in enumerate(segment.entry):
             layout = border.carried[place] if segment.predicate is not None else run.body.values[value.name].produced
@@ -272,15 +329,10 @@ class _Forward:
             else:
                 tensor = self.variable(segment.initial[place], layout)
             entries.append((value, layout, tensor))
-        path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{iteration}.")
-        body = _Forward(self.program, run.body, path, given)
         for value, layout, tensor in entries:
             body.add(value, tensor, layout)
         for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
             body.add(series.part, parts[iteration], layout)
-        for name, held in body.held.items():
-            if (planned := run.body.values.get(name)) is not None:
-                held.sources |= {made.layout: made.source for made in planned.materialised}
         body.steps()
         leaving = self._leaving(step, number)
         left = [

@@ -97,6 +97,12 @@ class TaskList:
                 del self._holders[storage]
                 self.free(storage)
 
+    def release(self, storage: Storage) -> None:
+        """One holder less of what has another soon: it is not freed."""
+        self._holders[storage] -= 1
+        if self._holders[storage] == 0:
+            del self._holders[storage]
+
     def holders(self, storage: Storage) -> int:
         return self._holders[storage]
 
