@@ -1,165 +1,107 @@
-"""Predicted memory against what the emitted program holds on CPU ranks: `python bench/memory.py`."""
+"""Predicted peak memory against what a program holds on the ranks of this machine: `python bench/memory.py`.
+
+Predicted is that of the tasks of a training step; counted are the storages that are alive at once in a training step of
+the emitted program with AdamW. Cases are all examples at their small presets, and some at sizes that fit, on one rank
+and on two, by data parallelism and by plans drawn by chance. A body that the data decides about (skipnet) is predicted
+as executed.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
-import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from measure import RESULTS, ROOT, rows_of, write_rows
+
+sys.path.insert(0, str(ROOT))
+
+from tests.program.peak_memory import count_memory
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
-from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.simulation.step_tasks import step_tasks
 
-ROOT = Path(__file__).parent.parent
+FILE = RESULTS / "memory.json"
+REDUCED: Mapping[str, Mapping[str, int]] = {
+    "gpt2": {"b": 4, "s": 256, "layers": 4},
+    "bert_large": {"b": 4, "s": 128, "layers": 4},
+    "resnext50": {"b": 4},
+    "mixtral_8x7b": {"b": 2, "s": 128, "d": 256, "hidden": 512, "layers": 2, "vocabulary": 4000},
+}
+"""Examples at sizes near their own that fit this machine."""
 
 
-def measured_peak(rank: int, ranks: int, folder: str) -> dict[str, Any]:
-    """Bytes of the storages that are alive at once in a training step with AdamW, the most of them, and at its ends."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-    from torch.utils._pytree import tree_iter
+@dataclass(frozen=True)
+class Case:
+    """An example on some ranks; without `settings` at its small preset."""
 
-    class Alive(TorchDispatchMode):
-        """Counts storages that kernels make, until they are freed."""
+    example: str
+    ranks: int
+    strategy: str
+    settings: Mapping[str, int] = field(default_factory=dict)
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.known: dict[int, int] = {}
-            self.now = self.peak = 0
-            self.at = ""
-            self.log: list[tuple[str, int, int]] = []
+    @property
+    def key(self) -> str:
+        size = "reduced" if self.settings else "small"
+        return f"{self.example} {size} {self.ranks} {self.strategy}"
 
-        def see(self, tensor: torch.Tensor, what: str = "") -> None:
-            storage = tensor.untyped_storage()
-            key = storage._cdata
-            if key in self.known:
-                return
-            count = storage.nbytes()
-            self.known[key] = count
-            self.now += count
-            weakref.finalize(storage, self.gone, key)
-            if self.now > self.peak:
-                self.peak, self.at = self.now, what
-
-        def gone(self, key: int) -> None:
-            self.now -= self.known.pop(key)
-
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            found = function(*args, **(kwargs or {}))
-            for tensor in tree_iter(found):
-                if isinstance(tensor, torch.Tensor):
-                    self.see(tensor, str(function))
-            self.log.append((str(function), self.now, self.peak))
-            return found
-
-    class RMSNorm(torch.autograd.Function):
-        """A GPU's kernel, which a CPU has not: it keeps its operands and the reciprocal root of every row."""
-
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor, gain: torch.Tensor, eps: float) -> torch.Tensor:
-            with _disable_current_modes():
-                root = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)
-                found = (x * root).to(x.dtype) * gain
-            ctx.save_for_backward(x, gain, root)
-            ctx.eps = eps
-            for tensor in (found, root):
-                alive.see(tensor, "rms_norm")
-            return found
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-            x, gain, _ = ctx.saved_tensors
-            with _disable_current_modes(), torch.enable_grad():
-                x, gain = x.detach().requires_grad_(), gain.detach().requires_grad_()
-                found = whole(x, [x.shape[-1]], gain, ctx.eps)
-                found = torch.autograd.grad(found, (x, gain), gradients)
-            for tensor in found:
-                alive.see(tensor, "rms_norm backward")
-            return *found, None
-
-    whole = torch.nn.functional.rms_norm
-    torch.nn.functional.rms_norm = lambda x, shape, gain, eps: RMSNorm.apply(x, gain, eps)
-    torch.set_num_threads(1)
-    with load_program(Path(folder)) as module:
-        mesh = module.build_mesh("cpu") if ranks > 1 else None
-        model = module.Model(mesh)
-        model.initialise(0)
-        optimizer = torch.optim.AdamW(list(model.parameters()), lr=1e-4, foreach=True)
-        source = torch.Generator().manual_seed(0)
-        batch = {
-            name: torch.randint(spec.integer_range, tuple(spec.shape), generator=source)
-            if spec.integer_range is not None
-            else torch.randn(tuple(spec.shape), generator=source)
-            for name, spec in module.INPUTS.items()
-        }
-        alive = Alive()
-
-        def step() -> None:
-            model.train()
-            model.zero_grad()
-            loss = model(**batch)[0]
-            loss.backward()
-            del loss
-            model.synchronise()
-            optimizer.step()
-
-        step()
-        alive.now = 0
-        model.zero_grad()
-        for tensor in (*model.parameters(), *model.buffers(), *batch.values()):
-            alive.see(tensor)
-        for state in optimizer.state.values():
-            for tensor in state.values():
-                alive.see(tensor)
-        held = alive.now
-        alive.peak = 0
-        with alive:
-            step()
-        model.zero_grad()
-        torch.nn.functional.rms_norm = whole
-        return {"held": held, "end": alive.now, "peak": alive.peak, "at": alive.at, "log": alive.log}
+    def request(self) -> Request:
+        path = ROOT / "examples" / f"{self.example}.udl"
+        preset = None if self.settings else "small"
+        return Request(path, self.settings, preset, devices=self.ranks, strategy=self.strategy)
 
 
-def predicted_peak(tasks: Any) -> tuple[float, str]:
-    now = peak = tasks.held
-    at = ""
-    for task in tasks.tasks:
-        now += task.allocated
-        if now > peak:
-            peak, at = now, f"{task.phase.value} {task.name} {task.place}"
-        now -= task.freed
-    return peak, at
+def cases() -> Iterator[Case]:
+    for path in sorted((ROOT / "examples").glob("*.udl")):
+        yield Case(path.stem, 1, "data_parallel")
+        for strategy in ("data_parallel", "random:1", "random:2"):
+            yield Case(path.stem, 2, strategy)
+    for example, settings in REDUCED.items():
+        for ranks in (1, 2):
+            yield Case(example, ranks, "data_parallel", settings)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--examples", nargs="*")
-    parser.add_argument("--ranks", nargs="*", type=int, default=[1, 2])
-    parser.add_argument("--strategy", default="data_parallel")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("examples", nargs="*", help="all, if none is named")
+    parser.add_argument("--again", action="store_true", help="measure all cases again")
     options = parser.parse_args()
-    names = options.examples or sorted(path.stem for path in (ROOT / "examples").glob("*.udl"))
-    with RankPool(max(options.ranks)) as pool, tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            for ranks in options.ranks:
-                request = Request(
-                    ROOT / "examples" / f"{name}.udl", preset="small", devices=ranks, strategy=options.strategy
-                )
-                compiled = compile_model(request)
-                out = Path(folder) / f"{name}_{ranks}"
-                write_program(compiled.plan, compiled.library, compiled.sources, request, out)
-                tasks = step_tasks(compiled.plan, load_machine("local"), compiled.library)
-                peak, at = predicted_peak(tasks)
-                found = pool.run(measured_peak, str(out), ranks=ranks)[0]
-                print(
-                    f"{name} {ranks}: measured {found['peak']} at {found['at']}, predicted {peak:.0f} at {at}: "
-                    f"{peak / found['peak'] - 1:+.1%}; held {found['held']} {tasks.held:.0f}; end {found['end']}",
-                    flush=True,
-                )
+    rows = {} if options.again else rows_of(FILE)
+    with RankPool(2) as pool:
+        for case in cases():
+            if case.key not in rows and (not options.examples or case.example in options.examples):
+                rows[case.key] = measure(case, pool)
+                write_rows(FILE, "python bench/memory.py", rows)
+                print(describe(case.key, rows[case.key]), flush=True)
+    errors = [abs(row["predicted"] / row["counted"] - 1) for row in rows.values()]
+    print(f"{len(rows)} cases: median error {median(errors):.1%}, worst {max(errors):.1%}")
+
+
+def measure(case: Case, pool: RankPool) -> dict[str, Any]:
+    """Bytes predicted and counted, and what a device does at the peak."""
+    request = case.request()
+    compiled = compile_model(request)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        write_program(compiled.plan, compiled.library, compiled.sources, request, out)
+        peak = step_tasks(compiled.plan, load_machine(request.machine), compiled.library).peak()
+        counted = max((pool.run(count_memory, str(out), ranks=case.ranks)), key=lambda found: found.peak)
+    at = "" if peak.task is None else f"{peak.task.phase.value}: {peak.task.name} {peak.task.place}".strip()
+    return {"predicted": round(peak.bytes), "counted": counted.peak, "predicted_at": at, "counted_at": counted.at}
+
+
+def describe(key: str, row: Mapping[str, Any]) -> str:
+    error = row["predicted"] / row["counted"] - 1
+    return (
+        f"{key}: {row['predicted']:,} bytes predicted, {row['counted']:,} counted, {error:+.1%}; {row['predicted_at']}"
+    )
 
 
 if __name__ == "__main__":

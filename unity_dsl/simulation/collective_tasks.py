@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..graph.collective_steps import LOCAL_STEPS, Step, StepKind
+from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh
 from ..index.lowering.local_tensor import Storage
@@ -65,7 +65,7 @@ class Conversions:
         """The tensor after steps, one after the other; later kernels wait for it. Nobody holds it yet."""
         given = x
         for step, price, after in self._priced(steps, value, start):
-            made = self._step(step, x, price, float(value.bytes), after, place)
+            made = self._step(step, x, price, value, after, place)
             self.tasks.settle([] if x.storage in (given.storage, made.storage) else [x.storage])
             x = made
         return x
@@ -98,7 +98,7 @@ class Conversions:
             self._copy("join", after, place, made)
             x = Local(after, made, arriving.moves)
         for step, price, after in rest:
-            made_by = self._step(step, x, price, float(value.bytes), after, place)
+            made_by = self._step(step, x, price, value, after, place)
             self.tasks.settle([] if x.storage in (arriving.storage, made_by.storage) else [x.storage])
             x = made_by
         if x.storage is not arriving.storage:
@@ -113,19 +113,19 @@ class Conversions:
         for step, (price, held) in zip(steps, prices, strict=True):
             yield step, price, round(held * value.bytes)
 
-    def _step(self, step: Step, x: Local, price: Price, count: float, after: int, place: str) -> Local:
-        mesh, tasks = self.prices.mesh, self.tasks
+    def _step(self, step: Step, x: Local, price: Price, value: Value, after: int, place: str) -> Local:
+        mesh, tasks, shape, count = self.prices.mesh, self.tasks, value.shape, float(value.bytes)
         if step.kind is StepKind.SLICE:
             return Local(after, x.storage, x.moves)
         made = Storage(after)
-        if step.kind in LOCAL_STEPS:
+        if self.prices.stays(step, shape):
             machine = self.prices.machine
             seconds = price.seconds(count) - machine.launch_seconds
             tasks.kernel(step.kind.value, place, max(seconds, 0.0), 1, [made])
             return Local(after, made, x.moves)
         packed = [self._copy("pack", x.bytes, place)] if step.kind in _PACKED else []
         arrived = Storage(after) if step.kind is StepKind.ALL_TO_ALL or _joins(step) else made
-        tasks.wait(_collective(tasks, step, place, price, count, [arrived], mesh))
+        tasks.wait(_collective(tasks, step, place, price, count, [arrived], mesh, x.bytes))
         tasks.settle(packed)
         if arrived is not made:
             self._copy("join", after, place, made)

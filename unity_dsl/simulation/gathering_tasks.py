@@ -1,4 +1,4 @@
-"""The tasks that gather weights stored in slices: a block's together, and those of the next block while one computes."""
+"""The tasks that gather weights stored in slices: a block's together, those of the next block while one computes."""
 
 from __future__ import annotations
 

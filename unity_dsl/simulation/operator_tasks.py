@@ -65,9 +65,10 @@ class Operators:
         record = None
         if moving:
             shared = tuple(self._shared(node, run))
+            inside = _inside(run)
 
             def backward(outgoing: Cotangents) -> Cotangents:
-                return self._backward(node, typed, place, time, moving, shared, outgoing)
+                return self._backward(node, typed, place, time, moving, shared, inside, outgoing)
 
             record = Recorded(moving, results, saved, backward)
         self.tasks.hold(result.storage for result in results)
@@ -84,13 +85,18 @@ class Operators:
         time: OperatorTime,
         moving: Sequence[Local],
         shared: Sequence[bool],
+        inside: int,
         outgoing: Cotangents,
     ) -> Cotangents:
+        """`inside` are the bytes of a gradient of what the operator made on the way."""
         arrived = next(storage for storage in outgoing if storage is not None)
         found = [arrived if same else Storage(local.bytes) for local, same in zip(moving, shared, strict=True)]
         built = [storage for storage in found if storage is not arrived]
         if built:
-            self.tasks.kernel(f"{node.instance.name} backward", place, time.backward, time.launches, built)
+            temporary = Storage(inside)
+            kernels = [*built, temporary]
+            self.tasks.kernel(f"{node.instance.name} backward", place, time.backward, time.launches, kernels)
+            self.tasks.settle([temporary])
         self._inner(node, typed, place, backward=True)
         return found
 
@@ -142,6 +148,12 @@ class Operators:
             backward = max(both - forward - waiting, 0.0) if any(node.gradients) else 0.0
             self._times[key] = OperatorTime(max(forward - waiting, 0.0), backward, launches)
         return self._times[key]
+
+
+def _inside(run: Execution) -> int:
+    """Bytes of the largest tensor that an operator keeps of what is neither given to it nor its result."""
+    others = {tensor.storage for tensor in (*run.inputs, *run.outputs)}
+    return max((storage.bytes for storage in run.saved if storage not in others), default=0)
 
 
 def float_type(node: Node) -> str:

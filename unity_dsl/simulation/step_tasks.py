@@ -38,6 +38,7 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
     whole.steps()
     loss = [] if model.loss is None else [whole.variable(model.loss, invariant(plan.mesh))]
     tasks.hold(tensor.storage for tensor in loss)
+    whole.update()
     whole.leave()
     if loss and loss[0].moves:
         tasks.phase = Phase.BACKWARD
@@ -177,7 +178,7 @@ class _Forward:
         if not given.moves:
             return result
         steps, place = conversion.backward, self.path + value.name
-        parameter = held.stored and source == held.produced and bool(steps) and steps[-1].kind in DEFERRED
+        parameter = held.stored and source == held.produced and _in_buckets(conversion)
         last = steps[-1] if parameter else None
         rest = steps[:-1] if parameter else steps
 
@@ -199,41 +200,51 @@ class _Forward:
 
     def steps(self) -> None:
         """Operators one after the other; what those between two bodies gather comes before them."""
-        for nodes, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode)):
-            steps = list(stretch)
+        stretches = [
+            (nodes, list(stretch))
+            for nodes, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode))
+        ]
+        for number, (nodes, stretch) in enumerate(stretches, 1):
+            following = stretches[number][1] if number < len(stretches) else []
             if nodes:
-                self._gather(steps)
-            for step in steps:
+                self._gather(stretch)
+            for step in stretch:
                 if isinstance(step, PlannedNode):
                     self._node(step)
                 else:
-                    self._segment(step)
+                    self._segment(step, following if step is stretch[-1] else [])
 
-    def gathers(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[Gather]:
-        """The weights that operators among these read gathered."""
-        found = []
+    def gathers(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[list[Gather]]:
+        """The weights that operators among these read gathered: those whose gradients come in buckets together, and the
+        others; first the kind that is read first.
+        """
+        found: dict[bool, list[Gather]] = {}
         for step in steps:
             for value in step.node.arguments if isinstance(step, PlannedNode) else ():
                 if (layout := self.once.get(value.name)) is not None:
                     held = self.held[value.name]
                     conversion = self.program.steps(value, held.produced, layout)
                     stored, place = held.tensors[held.produced], self.path + value.name
-                    found.append(Gather(value, place, stored, held.produced, layout, conversion))
-        return found
+                    gather = Gather(value, place, stored, held.produced, layout, conversion)
+                    found.setdefault(_in_buckets(conversion), []).append(gather)
+        return list(found.values())
+
+    def _gathers_in_buckets(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[Gather]:
+        return next((found for found in self.gathers(steps) if _in_buckets(found[0].conversion)), [])
 
     def first_gathers(self) -> list[Gather]:
         """Those of the first operators that read any: what can be under way before the function is called."""
         for nodes, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode)):
             if nodes and (found := self.gathers(stretch)):
-                return found
+                return found[0]
         return []
 
     def _gather(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
-        gathers = self.gathers(steps)
-        for gather, found in zip(gathers, self.program.gathering.gather(gathers) if gathers else (), strict=True):
-            held = self.held[gather.value.name]
-            tensor = self._recorded(held, gather.conversion, gather.stored, found, gather.layout, gather.gathered)
-            held.tensors[gather.gathered] = tensor
+        for gathers in self.gathers(steps):
+            for gather, found in zip(gathers, self.program.gathering.gather(gathers), strict=True):
+                held = self.held[gather.value.name]
+                tensor = self._recorded(held, gather.conversion, gather.stored, found, gather.layout, gather.gathered)
+                held.tensors[gather.gathered] = tensor
 
     def _node(self, step: PlannedNode) -> None:
         node, typed = step.node, step.typed
@@ -263,8 +274,10 @@ class _Forward:
 
         return replace(record, saved=kept, run=run)
 
-    def _segment(self, step: PlannedSegment) -> None:
-        """A repeat, scan or cond: its iterations one after the other. A cond is one that is executed."""
+    def _segment(self, step: PlannedSegment, after: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """A repeat, scan or cond: its iterations one after the other, of a cond one. While one computes, the weights of
+        the next are gathered, at last those in buckets that steps `after` it gather.
+        """
         segment, border = step.segment, step.border
         taken = [self.variable(value, layout) for value, layout in border.reads(segment)]
         captured = dict(zip((v.name for v in segment.captured), taken, strict=False))
@@ -285,8 +298,11 @@ class _Forward:
             body, ahead = following, None
             if turn + 1 < len(turns):
                 following = ahead = next(bodies)
-            if ahead is not None and segment.predicate is None:
-                self.program.gathering.start([*body.first_gathers(), *ahead.first_gathers()])
+            if len(turns) > 1:
+                self.program.gathering.start(body.first_gathers())
+                self.program.gathering.start(
+                    self._gathers_in_buckets(after) if ahead is None else ahead.first_gathers()
+                )
             carried = self._iteration(step, number, iteration, body, slices, stacks, carried)
         for value, (_, layout, tensor) in zip(segment.results, carried, strict=True):
             self.add(value, tensor, layout)
@@ -343,6 +359,7 @@ class _Forward:
             tasks.hold([tensor.storage])
             stack.append(tensor)
         tasks.hold(tensor.storage for _, _, tensor in left)
+        body.update()
         body.leave()
         for _, _, tensor in carried:
             tasks.drop([tensor.storage])
@@ -369,6 +386,12 @@ class _Forward:
             following = run if run.count > 1 else step.runs[number + 1]
             return [following.body.values[value.name].produced for value in segment.entry]
         return [self.graph.values[value.name].produced for value in segment.results]
+
+    def update(self) -> None:
+        """Buffers' new values: copies, in place of the old ones."""
+        for update in self.graph.graph.updates:
+            tensor = self.variable(update.value, self.graph.values[update.buffer.name].produced)
+            self.program.tasks.settle([self._copied("update", self.path + update.buffer.name, tensor.bytes)])
 
     # ------------------------------------------------------------------------------------------ series of slices
 
@@ -407,6 +430,11 @@ class _Forward:
         seconds = 2 * count / (machine.memory_bandwidth * machine.memory_efficiency)
         self.program.tasks.kernel(name, place, seconds, 1, [made])
         return made
+
+
+def _in_buckets(conversion: Conversion) -> bool:
+    """Whether the last step of a parameter's gradient is one that buckets do."""
+    return bool(conversion.backward) and conversion.backward[-1].kind in DEFERRED
 
 
 def _without_copies(layout: Layout) -> Layout:
