@@ -9,7 +9,7 @@ from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.library import Library
-from unity_dsl.machine.collective_price import group_price, local_fraction, price_steps
+from unity_dsl.machine.collective_price import group_price, local_fraction, price_step, price_steps
 from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import Link, Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
@@ -91,4 +91,32 @@ def test_an_exchange_pays_what_arrives() -> None:
     assert price.per_byte == pytest.approx(1 / 4 / 100e9 + 2 * 2 / 4 / (1e12 * 0.8))
 
 
-# ------------------------------------------------------------------------------------------------ operators
+def test_what_a_step_takes_of_the_links() -> None:
+    """An all-reduce on two nodes of four: a ring crosses both levels, and the slower link is its price."""
+    mesh = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 4, 0)))
+    price = price_steps((Step(StepKind.ALL_REDUCE, (0, 1)),), mesh, MACHINE, 1.0)
+    found = price.transfer(BYTES)
+    assert found.sent == pytest.approx(2 * 7 / 8 * BYTES)
+    assert [link.level for link in found.links] == [0, 1]
+    assert [link.seconds for link in found.links] == pytest.approx([found.sent / 100e9, found.sent / 40e9])
+    assert found.seconds == pytest.approx(found.latency + found.links[1].seconds) == pytest.approx(price.seconds(BYTES))
+
+
+def test_local_steps_take_no_links() -> None:
+    found = price_steps((Step(StepKind.SLICE, (0,)),), NODE, MACHINE, 1.0).transfer(BYTES)
+    assert found.links == () and found.sent == 0
+
+
+def test_links_of_steps_add_up() -> None:
+    mesh = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 4, 0)))
+    steps = (Step(StepKind.ALL_GATHER, (1,)), Step(StepKind.SLICE, (1,)), Step(StepKind.ALL_REDUCE, (0, 1)))
+    held, parts = 1 / 4, []
+    for step in steps:
+        price, held = price_step(step, mesh, MACHINE, held)
+        parts.append(price.transfer(BYTES))
+    whole = price_steps(steps, mesh, MACHINE, 1 / 4).transfer(BYTES)
+    assert whole.sent == pytest.approx(sum(part.sent for part in parts))
+    assert whole.seconds == pytest.approx(sum(part.seconds for part in parts))
+    for link in whole.links:
+        told = [other.seconds for part in parts for other in part.links if other.level == link.level]
+        assert link.seconds == pytest.approx(sum(told))

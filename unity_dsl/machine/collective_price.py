@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,21 +17,59 @@ from .mesh import prime_factors
 
 
 @dataclass(frozen=True)
+class LinkTime:
+    """Seconds that a collective takes of the links of one level, or what it takes of them per byte."""
+
+    level: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A collective of so many bytes: its hops take `latency`, the bytes that a device sends the time of its links.
+
+    `seconds` is its price: the latency and the busiest level's time, and what its copies take of the memory.
+    """
+
+    seconds: float
+    latency: float
+    links: tuple[LinkTime, ...]
+    sent: float
+
+
+@dataclass(frozen=True)
 class Price:
-    """Seconds of something done to n bytes: `latency + per_byte * n`."""
+    """Seconds of something done to n bytes: `latency + per_byte * n`.
+
+    For each of these bytes a device sends `sent` bytes, and the links of each level that they cross are busy for the
+    time in `links`; the busiest level's is part of `per_byte`.
+    """
 
     latency: float = 0.0
     per_byte: float = 0.0
+    links: tuple[LinkTime, ...] = ()
+    sent: float = 0.0
 
     def __add__(self, other: Price) -> Price:
-        return Price(self.latency + other.latency, self.per_byte + other.per_byte)
+        levels = sorted({link.level for link in (*self.links, *other.links)})
+        links = tuple(LinkTime(level, self._of_level(level) + other._of_level(level)) for level in levels)
+        return Price(self.latency + other.latency, self.per_byte + other.per_byte, links, self.sent + other.sent)
 
     def scaled(self, factor: float) -> Price:
         """The price in terms of a tensor of which each counted byte is `factor` bytes."""
-        return Price(self.latency, self.per_byte * factor)
+        links = tuple(LinkTime(link.level, link.seconds * factor) for link in self.links)
+        return Price(self.latency, self.per_byte * factor, links, self.sent * factor)
 
     def seconds(self, count: float) -> float:
         return self.latency + self.per_byte * count
+
+    def transfer(self, count: float) -> Transfer:
+        """What is done to `count` bytes, by level of the interconnect."""
+        scaled = self.scaled(count)
+        return Transfer(self.seconds(count), self.latency, scaled.links, scaled.sent)
+
+    def _of_level(self, level: int) -> float:
+        return sum(link.seconds for link in self.links if link.level == level)
 
 
 @lru_cache(maxsize=4096)
@@ -45,8 +83,8 @@ def group_price(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
     """
     levels = sorted({mesh.axes[axis].level for axis in axes})
     hops = sum(_hops(mesh.axes[axis].degree) * machine.levels[mesh.axes[axis].level].latency for axis in axes)
-    bandwidth = min(machine.levels[level].bandwidth / _sharers(level, axes, mesh, machine) for level in levels)
-    return Price(hops, 1 / bandwidth)
+    links = tuple(LinkTime(i, _sharers(i, axes, mesh, machine) / machine.levels[i].bandwidth) for i in levels)
+    return Price(hops, max(link.seconds for link in links), links, 1.0)
 
 
 @lru_cache(maxsize=4096)
@@ -56,9 +94,9 @@ def direct_price(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
     Unlike in a ring, where one device of a unit (an island, a node) sends for all of the unit, every device of it uses
     the link: all of the mesh that are in the unit share it, whichever groups they are in.
     """
-    levels = {mesh.axes[axis].level for axis in axes}
-    per_byte = max(_sharers(level, (), mesh, machine) / machine.levels[level].bandwidth for level in levels)
-    return Price(group_price(axes, mesh, machine).latency, per_byte)
+    levels = sorted({mesh.axes[axis].level for axis in axes})
+    links = tuple(LinkTime(i, _sharers(i, (), mesh, machine) / machine.levels[i].bandwidth) for i in levels)
+    return Price(group_price(axes, mesh, machine).latency, max(link.seconds for link in links), links, 1.0)
 
 
 def _hops(degree: int) -> int:
@@ -136,7 +174,8 @@ def price_exchange(
     """
     amounts = (np.array([amount]) for amount in (received, before, after))
     latency, per_byte = price_exchanges(axes, mesh, machine, *amounts)[:, 0].tolist()
-    return Price(latency, per_byte)
+    moved = direct_price(axes, mesh, machine).scaled(received)
+    return Price(latency, per_byte, moved.links, moved.sent)
 
 
 def price_exchanges(
@@ -153,7 +192,7 @@ def price_exchanges(
 def price_permutation(axes: tuple[int, ...], received: float, mesh: Mesh, machine: Machine) -> Price:
     """Every device sends what it holds to one other: a single hop, on the slowest link that the group crosses."""
     hop = max(machine.levels[mesh.axes[axis].level].latency for axis in axes)
-    return Price(hop, direct_price(axes, mesh, machine).per_byte * received)
+    return replace(direct_price(axes, mesh, machine).scaled(received), latency=hop)
 
 
 @lru_cache(maxsize=65536)

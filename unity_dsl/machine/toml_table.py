@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from sys import float_info
 from typing import Any
 
 from ..syntax.diagnostic import InputError, fail, suggest
@@ -61,8 +62,15 @@ class TomlTable:
     def whole(self, key: str) -> int:
         value = self.positive(key)
         if value != int(value):
-            raise self.fault(key, f"`{key}` is a whole number, not {value}")
+            raise self.fault(key, f"`{key}` is a whole number, not {value:g}")
         return int(value)
+
+    def flag(self, key: str) -> bool:
+        """False where there is none."""
+        value = self.entries.get(key, False)
+        if not isinstance(value, bool):
+            raise self.fault(key, f"`{key}`{self.place} must be true or false")
+        return value
 
     def numbers(self, key: str) -> tuple[float, ...]:
         """One or more numbers above 0."""
@@ -84,14 +92,14 @@ class TomlTable:
         value = self._entry(key)
         if not isinstance(value, dict):
             raise self.fault(key, f"`{key}` must be a table: [{key}]")
-        return TomlTable(self.source, value, f" of [{key}]", self._headers(f"[{key}]", 1)[0])
+        return TomlTable(self.source, value, f" of [{key}]", self._headers(key, 1)[0])
 
     def tables(self, key: str) -> list[TomlTable]:
         """One or more tables of an array."""
         value = self._entry(key)
         if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
             raise self.fault(key, f"there must be one or more [[{key}]]")
-        starts = self._headers(f"[[{key}]]", len(value))
+        starts = self._headers(key, len(value))
         return [
             TomlTable(self.source, entry, f" of [[{key}]] number {number + 1}", start)
             for number, (entry, start) in enumerate(zip(value, starts, strict=True))
@@ -102,26 +110,24 @@ class TomlTable:
 
     def _entry(self, key: str) -> Any:
         if key not in self.entries:
-            raise fail("E304", f"`{key}`{self.place} is missing", Span(self.source, 0, 0))
+            raise fail("E304", f"`{key}`{self.place} is missing", Span(self.source, self.start, self.start))
         return self.entries[key]
 
-    def _headers(self, header: str, count: int) -> list[int]:
-        """Where the tables of an array start in the text; the whole text where it has them in another form."""
-        found = [match.start() for match in re.finditer(rf"(?m)^[ \t]*{re.escape(header)}", self.source.text)]
-        return found if len(found) == count else [0] * count
+    def _headers(self, key: str, count: int) -> list[int]:
+        """Where the lines [key] or [[key]] start in this table's text; its own start where they are in another form."""
+        lines = re.compile(rf"(?m)^[ \t]*\[+(?:[\w.]+\.)?{re.escape(key)}\]")
+        found = [match.start() for match in lines.finditer(self.source.text, self.start)]
+        return found[:count] if len(found) >= count else [self.start] * count
 
     def _span(self, key: str) -> Span:
-        """The first line of the table that starts with the key."""
-        for start in (start for start in self.source.line_starts if start >= self.start):
-            line = self.source.text[start:].split("\n", 1)[0]
-            if line.lstrip("[ ").startswith(key):
-                at = start + line.index(key)
-                return Span(self.source, at, at + len(key))
-        return Span(self.source, self.start, self.start)
+        """The first line of the table that starts with the key; the table's start where there is none."""
+        line = re.compile(rf"(?m)^[ \t\[]*(?:[\w.]+\.)?({re.escape(key)})[ \t]*[=\].]")
+        match = line.search(self.source.text, self.start)
+        return Span(self.source, *match.span(1)) if match else Span(self.source, self.start, self.start)
 
 
 def _is_positive(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < float("inf")
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value <= float_info.max
 
 
 def _has_shape(value: object, shape: Sequence[int]) -> bool:

@@ -35,9 +35,10 @@ class Task:
     listed; each starts when those in `after` are done as well.
 
     `name` is what a reader sees, `place` the path of the operator or tensor in the model that it is a part of.
-    `seconds` is how long it takes alone; of these it waits for the links as long as `traffic` says. The host issues
-    `launches` kernels for it before it can start. `sent` are the bytes that the device gives to a collective. Its
-    memory has `allocated` bytes more from the task's start, and `freed` bytes less from its end.
+    A collective's name is its kind. `seconds` is how long it takes alone, without launches; in the last of these it
+    waits for the links, which it uses at once, one entry of `traffic` a level. The host issues `launches` kernels for
+    it before it can start. `sent` are bytes that the device sends. The device's memory has `allocated` bytes more from
+    its start, and `freed` bytes less from its end.
     """
 
     name: str
