@@ -11,6 +11,7 @@ from unity_dsl.compile import Compilation, Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.machine.machine import load_machine
+from unity_dsl.simulation.gradient_buckets import BUCKET_BYTES
 from unity_dsl.simulation.step_tasks import step_tasks
 from unity_dsl.simulation.task import COMPUTE, Phase, TaskGraph
 
@@ -24,9 +25,6 @@ PLANS = [
     *(("gpt2", strategy) for strategy in ("data_parallel", "random:4")),
     *(("lstm_lm", "random:3"), ("mixtral_8x7b", "random:3"), ("resnext50", "random:2"), ("dlrm", "random:1")),
 ]
-NUMBER = 4
-"""Bytes of a number: collectives of one are not counted."""
-BIG = 25 * 2**20
 
 
 def request(example: str, strategy: str, devices: int = 2) -> Request:
@@ -49,9 +47,8 @@ COUNTED = {
 def collectives(graph: TaskGraph, phase: Phase) -> Counter[str]:
     found: Counter[str] = Counter()
     for task in graph.tasks:
-        if task.channel != COMPUTE and task.phase is phase and task.sent > NUMBER:
-            kind = task.name.removesuffix(" gradients")
-            found[COUNTED.get(kind, kind)] += 1
+        if task.channel != COMPUTE and task.phase is phase:
+            found[COUNTED.get(task.name, task.name)] += 1
     return found
 
 
@@ -62,7 +59,7 @@ def test_tasks_are_what_the_program_does(example: str, strategy: str, tmp_path: 
     compiled = compile_model(wanted)
     out = tmp_path / "out"
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
-    counted = pool.run(count_collectives, str(out), BIG, compiled.plan.gathered_again, ranks=2)[0]
+    counted = pool.run(count_collectives, str(out), BUCKET_BYTES, compiled.plan.gathered_again, True, ranks=2)[0]
     graph = tasks_of(compiled)
     for phase, found in zip((Phase.FORWARD, Phase.BACKWARD), counted, strict=True):
         ran: Counter[str] = Counter()

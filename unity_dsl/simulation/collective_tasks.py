@@ -8,7 +8,7 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh
 from ..index.lowering.local_tensor import Storage
-from ..machine.collective_price import Price, price_step
+from ..machine.collective_price import LinkTime, Price, Transfer, price_step
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from .local_tensors import Local
@@ -25,34 +25,36 @@ def channel_of(axes: tuple[int, ...], mesh: Mesh) -> str:
 
 
 def add_collective(
-    tasks: TaskList, step: Step, place: str, count: float, held: float, mesh: Mesh, machine: Machine
-) -> int:
-    """A collective of a tensor of `count` bytes, of which a device holds the fraction `held`. Returns its task."""
-    price, _ = price_step(step, mesh, machine, held)
-    return _collective(tasks, step, place, price, count, (), mesh)
-
-
-def _collective(
     tasks: TaskList,
     step: Step,
     place: str,
-    price: Price,
     count: float,
-    builds: Sequence[Storage],
     mesh: Mesh,
-    sent: float | None = None,
+    machine: Machine,
+    builds: Sequence[Storage] = (),
 ) -> int:
-    level = max(mesh.axes[axis].level for axis in step.axes)
-    sending = price.per_byte * count
-    return tasks.collective(
-        step.kind.value,
-        place,
-        price.seconds(count),
-        channel_of(step.axes, mesh),
-        (Traffic(level, sending),),
-        count if sent is None else sent,
-        builds,
-    )
+    """A collective of tensors of which each device holds `count` bytes. Returns its task."""
+    price, _ = price_step(step, mesh, machine, 1.0)
+    return _collective(tasks, step, place, price.transfer(count), builds, mesh)
+
+
+def _collective(
+    tasks: TaskList, step: Step, place: str, transfer: Transfer, builds: Sequence[Storage], mesh: Mesh
+) -> int:
+    traffic = tuple(Traffic(link.level, link.seconds) for link in transfer.links)
+    channel = channel_of(step.axes, mesh)
+    return tasks.collective(step.kind.value, place, transfer.seconds, channel, traffic, transfer.sent, builds)
+
+
+def _together(transfers: Sequence[Transfer]) -> Transfer:
+    """Several tensors in one collective: its hops are made once."""
+    latency = max(transfer.latency for transfer in transfers)
+    seconds = latency + sum(transfer.seconds - transfer.latency for transfer in transfers)
+    links: dict[int, float] = {}
+    for link in (link for transfer in transfers for link in transfer.links):
+        links[link.level] = links.get(link.level, 0.0) + link.seconds
+    shared = tuple(LinkTime(level, busy) for level, busy in sorted(links.items()))
+    return Transfer(seconds, latency, shared, sum(transfer.sent for transfer in transfers))
 
 
 class Conversions:
@@ -74,17 +76,16 @@ class Conversions:
         self, gathers: Sequence[tuple[Step, Local, Value, Layout]], place: str
     ) -> tuple[list[Local], int]:
         """All-gathers of several tensors in one group, as one collective: what will have arrived, and its task."""
-        arriving, total, count, sent = [], Price(), 0.0, 0.0
+        arriving, transfers = [], []
         for step, x, value, start in gathers:
             ((_, price, after),) = self._priced([step], value, start)
             arriving.append(Local(after, Storage(after), x.moves))
-            total, sent = Price(price.latency, total.per_byte + price.per_byte * value.bytes), sent + x.bytes
-            count = 1.0
+            transfers.append(price.transfer(value.bytes))
         first, _, _, _ = gathers[0]
         made = [tensor.storage for tensor in arriving]
         name = place if len(gathers) == 1 else f"{place} and {len(gathers) - 1} more"
         self.tasks.hold(made)
-        return arriving, _collective(self.tasks, first, name, total, count, made, self.prices.mesh, sent)
+        return arriving, _collective(self.tasks, first, name, _together(transfers), made, self.prices.mesh)
 
     def run_begun(
         self, steps: Sequence[Step], arriving: Local, task: int, value: Value, start: Layout, place: str
@@ -125,7 +126,7 @@ class Conversions:
             return Local(after, made, x.moves)
         packed = [self._copy("pack", x.bytes, place)] if step.kind in _PACKED else []
         arrived = Storage(after) if step.kind is StepKind.ALL_TO_ALL or _joins(step) else made
-        tasks.wait(_collective(tasks, step, place, price, count, [arrived], mesh, x.bytes))
+        tasks.wait(_collective(tasks, step, place, price.transfer(count), [arrived], mesh))
         tasks.settle(packed)
         if arrived is not made:
             self._copy("join", after, place, made)

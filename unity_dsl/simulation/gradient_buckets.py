@@ -8,10 +8,8 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
 from ..graph.layout import Mesh
 from ..index.lowering.local_tensor import Storage
-from ..machine.collective_price import price_step
 from ..machine.machine import Machine
-from .collective_tasks import channel_of
-from .task import Traffic
+from .collective_tasks import add_collective
 from .task_list import TaskList
 
 BUCKET_BYTES = 25 * 2**20
@@ -89,13 +87,8 @@ class GradientBuckets:
         self.tasks.drop(part.rows for part in parts)
         in_place = kind is StepKind.ALL_REDUCE
         result = flat if in_place else Storage(sum(part.kept for part in parts))
-        price, _ = price_step(Step(kind, axes), self.mesh, self.machine, 1.0)
-        traffic = Traffic(max(self.mesh.axes[axis].level for axis in axes), price.per_byte * flat.bytes)
-        seconds = price.seconds(flat.bytes)
-        channel = channel_of(axes, self.mesh)
-        task = self.tasks.collective(
-            f"{kind.value} gradients", name, seconds, channel, (traffic,), flat.bytes, [] if in_place else [result]
-        )
+        builds = [] if in_place else [result]
+        task = add_collective(self.tasks, Step(kind, axes), name, flat.bytes, self.mesh, self.machine, builds)
         self.tasks.hold([result])
         self.tasks.drop([flat])
         self._flying.append(_Flying(task, result, parts))

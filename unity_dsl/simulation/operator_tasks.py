@@ -123,7 +123,7 @@ class Operators:
             )
             count = prod(typed.local_sizes[axis] for axis in operand.axes) * width
             step = Step(StepKind.ALL_REDUCE, collective.axes)
-            self.tasks.wait(add_collective(self.tasks, step, place, count, 1.0, self.mesh, self.machine))
+            self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine))
 
     def _execution(self, node: Node, typed: TypedOperator, strides: tuple[Shape | None, ...]) -> Execution:
         width = DTYPE_BYTES[float_type(node)]
