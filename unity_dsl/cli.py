@@ -113,7 +113,18 @@ def load_profile_command() -> click.Command:
     return profile_command
 
 
-ELSEWHERE = {"rules": load_rules_group, "docs": load_docs_command, "profile": load_profile_command}
+def load_trace_command() -> click.Command:
+    from .commands.trace import trace_command
+
+    return trace_command
+
+
+ELSEWHERE = {
+    "rules": load_rules_group,
+    "docs": load_docs_command,
+    "profile": load_profile_command,
+    "trace": load_trace_command,
+}
 """Commands that have modules of their own."""
 
 
