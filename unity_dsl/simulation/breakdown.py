@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ class Spent:
     """Tasks of one name at one place of the model, `layer.*.ff.up` for all iterations, on device 0.
 
     `seconds` are those in which they run, by phase; `exposed` those of collectives in which no kernel runs, where two
-    run at once those of both. `sent` are bytes. `first` is the number of the earliest task.
+    run at once those of both. `sent` are bytes. `limit` says what most of the time is a matter of, `first` is the
+    number of the earliest task.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Spent:
     update: float
     exposed: float
     sent: float
+    limit: str
     first: int
 
     @property
@@ -75,6 +78,9 @@ def _spent(
     def of(phase: Phase) -> float:
         return sum((span for span, task in zip(spans, some, strict=True) if task.phase is phase), 0.0)
 
+    limits: Counter[str] = Counter()
+    for span, task in zip(spans, some, strict=True):
+        limits[task.limit] += span
     exposed = covered.outside(timeline.start[numbers], timeline.end[numbers]) if collective else 0.0
     return Spent(
         name=name,
@@ -87,6 +93,7 @@ def _spent(
         update=of(Phase.UPDATE),
         exposed=exposed,
         sent=sum((task.sent for task in some), 0.0),
+        limit=max(limits, key=lambda limit: limits[limit]),
         first=numbers[0],
     )
 
