@@ -83,15 +83,16 @@ def named(found: Explained, part: str) -> list[Spent]:
     return rows
 
 
-def layouts_of(graph: PlannedGraph, part: str, prefix: str = "") -> dict[str, str]:
-    """The layouts of a value in which it is made, or stored, and those it is converted to, by its path."""
+def layouts_of(graph: PlannedGraph, part: str, prefix: str = "", anywhere: str = "") -> dict[str, str]:
+    """The layouts in which a value is made, or stored, and those it is converted to, by its path. `prefix` and `anywhere`
+    are what stands before the names of a body, with its iterations and without.
+    """
     from ..graph.plan import PlannedSegment
-    from ..simulation.breakdown import without_iterations
 
     found = {}
     for name, planned in graph.values.items():
         path = prefix + name
-        if part in (path, without_iterations(path), path.replace(".*.", ".")):
+        if part in (path, anywhere + name):
             others = ", ".join(str(made.layout) for made in planned.materialised)
             found[path] = f"{planned.produced}{f', converted to {others}' if others else ''}"
     for step in graph.steps:
@@ -99,7 +100,8 @@ def layouts_of(graph: PlannedGraph, part: str, prefix: str = "") -> dict[str, st
             for run in step.runs:
                 last = run.first + run.count - 1
                 index = f"{run.first}" if run.count == 1 else "*" if len(step.runs) == 1 else f"{run.first}-{last}"
-                found |= layouts_of(run.body, part, f"{prefix}{step.segment.name}.{index}.")
+                name = step.segment.name
+                found |= layouts_of(run.body, part, f"{prefix}{name}.{index}.", f"{anywhere}{name}.*.")
     return found
 
 
