@@ -84,8 +84,9 @@ def named(found: Explained, part: str) -> list[Spent]:
 
 
 def layouts_of(graph: PlannedGraph, part: str, prefix: str = "", anywhere: str = "") -> dict[str, str]:
-    """The layouts in which a value is made, or stored, and those it is converted to, by its path. `prefix` and `anywhere`
-    are what stands before the names of a body, with its iterations and without.
+    """The layouts in which a value is made, or stored, and those it is converted to, by its path.
+
+    `prefix` and `anywhere` stand before the names of a body, with its iterations and without.
     """
     from ..graph.plan import PlannedSegment
 
