@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "unity_dsl"
 STAGES = (
-    *("syntax", "index", "graph", "prove", "rules", "machine", "search", "emit", "frontend", "report"),
+    *("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "emit", "frontend", "report"),
     *("compile", "commands", "cli"),
 )
 BELOW_ALL = ("resources", "__init__")

@@ -16,7 +16,7 @@ TEXT = (folder("machines") / "dgx-a100.toml").read_text()
 
 
 def test_the_shipped_machines() -> None:
-    assert set(SHIPPED) >= {"local", "summit", "dgx-a100", "dgx-h100", "h200"}
+    assert set(SHIPPED) >= {"local", "summit", "dgx-a100", "dgx-h100", "h200", "llama3-cluster"}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -79,6 +79,15 @@ def read(text: str) -> Machine:
         ("[efficiency]", "[[efficiency]]", "efficiency", 15),
         ("f64 = 9.7", "f32x = 9.7", "f32x", 10),
         ("latency_us = 8\n", "latency_ms = 8\n", "latency_ms", 23),
+        ("size = 128", "size = 12.5", "size", 28),
+        ("size = 128\n", "", "size", 26),
+        ("size = 128", "size = 1" + 400 * "0", "size", 28),
+        ("latency_us = 16", "latency_us = 0", "latency_us", 31),
+        ("device_bandwidth_gb_per_s = 25", "device_bandwidth_gb_per_s = -25", "device_bandwidth_gb_per_s", 30),
+        ("device_bandwidth_gb_per_s = 25", "device_bandwidth_gb_per_s = 250", "200 GB/s of its whole unit", 30),
+        ("latency_us = 8", "latency_us = 8\ndevice_bandwidth_gb_per_s = 30", "device_bandwidth_gb_per_s", 24),
+        ("latency_us = 8", "latency_us = 8\nnetwork = 1", "network", 24),
+        ("latency_us = 8", "latency_us = 8\nnetwork = true", "network", 27),
     ],
 )
 def test_wrong_files_are_told_where(before: str, after: str, word: str, line: int) -> None:
@@ -90,6 +99,73 @@ def test_wrong_files_are_told_where(before: str, after: str, word: str, line: in
     assert word in found.message
     assert found.span is not None
     assert found.span.line == line
+
+
+def test_what_a_single_device_sends() -> None:
+    """By default as much as its unit; each of the eight cards of a node of dgx-a100 is one GPU's."""
+    assert [level.device_bandwidth for level in read(TEXT).levels] == [300e9, 25e9]
+    without = read(TEXT.replace("device_bandwidth_gb_per_s = 25\n", ""))
+    assert [level.device_bandwidth for level in without.levels] == [300e9, 200e9]
+
+
+def test_nodes_are_what_network_cards_join() -> None:
+    """The units of the last level, if none is said to be of the network."""
+    nodes = {name: load_machine(name).node_devices for name in SHIPPED}
+    assert nodes == {"local": 8, "summit": 6, "dgx-a100": 8, "dgx-h100": 8, "h200": 8, "llama3-cluster": 8}
+    alone = read(
+        TEXT.replace("latency_us = 8", "latency_us = 8\nnetwork = true").replace("= 16", "= 16\nnetwork = true")
+    )
+    assert alone.node_devices == 1
+
+
+def mixed(first: int, second: int) -> str:
+    """A machine of 16 nodes, of so many devices of two kinds."""
+    top, levels = TEXT.split("[[level]]", 1)
+    figures = "\n".join(line for line in top.splitlines() if not line.startswith(("name", "device", "#")))
+    kinds = ""
+    for name, count, memory in (("large", first, 80), ("small", second, 40)):
+        told = figures.replace("memory_gb = 80", f"memory_gb = {memory}")
+        for table in ("peak_tflops", "efficiency"):
+            told = told.replace(f"[{table}]", f"[device_kind.{table}]")
+        kinds += f'[[device_kind]]\nname = "{name}"\ncount = {count}\n{told}\n'
+    return f'name = "mixed"\ndevice = "cuda"\n{kinds}\n[[level]]{levels}'.replace("size = 128", "size = 16")
+
+
+def test_two_kinds_of_device() -> None:
+    """All devices do the same, so the machine as a whole has the least of both."""
+    machine = read(mixed(32, 96))
+    assert [(kind.name, kind.count, kind.memory_bytes) for kind in machine.kinds] == [
+        ("large", 32, 80e9),
+        ("small", 96, 40e9),
+    ]
+    assert machine.memory_bytes == 40e9
+    assert machine.peak == read(TEXT).peak
+    assert read(TEXT).kinds == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word", "line"),
+    [
+        ("count = 32", "count = 36", "do not fill units of 8", 5),
+        ("count = 32", "count = 40", "136 devices", 3),
+        ("count = 32", "count = -32", "count", 5),
+        ("count = 96\n", "", "count", 21),
+        ('name = "small"', 'name = "large"', "two", 22),
+        ("memory_gb = 40", "memory_gb = -40", "memory_gb", 24),
+        ('device = "cuda"\n', 'device = "cuda"\nmemory_gb = 80\n', "memory_gb", 3),
+        ("[device_kind.efficiency]", "[device_kind.efficency]", "efficency", 17),
+    ],
+)
+def test_kinds_that_contradict_the_rest(before: str, after: str, word: str, line: int) -> None:
+    text = mixed(32, 96)
+    assert before in text
+    with pytest.raises(InputError) as raised:
+        read(text.replace(before, after, 1))
+    found = raised.value.diagnostic
+    assert found.code == "E304"
+    assert word in found.message
+    assert found.span is not None
+    assert found.span.line == line, text
 
 
 def test_misspelt_keys_are_suggested() -> None:

@@ -30,6 +30,14 @@ def test_the_axes() -> None:
     assert described("local", 6) == [("a", 2, 0), ("b", 3, 0)]
 
 
+def test_a_machine_of_thousands_of_devices() -> None:
+    """Axes fill nodes, racks, pods and the cluster in turn."""
+    assert described("llama3-cluster", 24576, (8, 192, 2, 8)) == [("a", 8, 3), ("b", 192, 2), ("c", 2, 1), ("d", 8, 0)]
+    assert described("llama3-cluster", 24576, (1536, 16)) == [("a", 1536, 3), ("b", 16, 1)]
+    machine = load_machine("llama3-cluster")
+    assert all(mesh.size == 10240 for mesh in all_meshes(machine, 10240))
+
+
 def test_given_shapes() -> None:
     assert described("dgx-a100", 16, (2, 8)) == [("a", 2, 1), ("b", 8, 0)]
     assert described("dgx-a100", 16, (8, 2)) == [("a", 8, 1), ("b", 2, 0)]

@@ -15,9 +15,10 @@ from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, in
 from unity_dsl.graph.layout import Partial as Terms
 from unity_dsl.graph.layout_typing import configurations
 from unity_dsl.index.library import Library
+from unity_dsl.machine.collective_price import local_fraction, price_steps
 from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import Machine
-from unity_dsl.machine.price import local_fraction, price_operator, price_steps, price_update
+from unity_dsl.machine.operator_price import price_operator, price_update
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 
 MOST_PLANS = 20_000

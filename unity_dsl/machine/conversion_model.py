@@ -19,8 +19,16 @@ from ..graph.layout_conversion import Conversion, beside, declared, divisors
 from ..graph.layout_exchange import Received
 from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps, step_layouts
 from ..index.library import Library
+from .collective_price import (
+    Price,
+    local_fraction,
+    price_exchange,
+    price_exchanges,
+    price_permutation,
+    price_step,
+    price_steps,
+)
 from .machine import Machine
-from .price import Price, local_fraction, price_exchange, price_exchanges, price_permutation, price_step, price_steps
 
 Table = npt.NDArray[np.float64]
 

@@ -1,18 +1,18 @@
-"""Machine files: one kind of device, and the links between devices by level, fastest first."""
+"""Machine files: the kinds of devices, and the links between devices by level, fastest first."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf, prod
 from pathlib import Path
-from typing import Any
 
 from ..resources import folder
-from ..syntax.diagnostic import InputError, fail, suggest
+from ..syntax.diagnostic import fail, suggest
 from ..syntax.read import read_source
 from ..syntax.span import Source, Span
+from .toml_table import TomlTable
 
 FLOAT_TYPES = ("f64", "f32", "bf16", "f16")
 
@@ -21,14 +21,32 @@ FLOAT_TYPES = ("f64", "f32", "bf16", "f16")
 class Link:
     """One level of the interconnect: `size` units of the level below (devices, at level 0) reach each other through it.
 
-    `bandwidth` is what one such unit sends, bytes per second in one direction; the groups that cross the level at the
-    same time share it. `latency` is of one hop, seconds.
+    `bandwidth` is what one such unit sends, bytes per second in one direction; the devices of the unit that cross the
+    level at the same time share it, and a single one of them sends at most `device_bandwidth`: a node has several
+    network cards, a device uses its own. `latency` is of one hop, seconds. `network` says that the units are joined by
+    network cards: they are nodes, or racks and pods of nodes.
     """
 
     name: str
     size: int
     bandwidth: float
     latency: float
+    device_bandwidth: float = inf
+    network: bool = False
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """One kind of device of a machine: `count` of them, numbered one after the other. Units as in `Machine`."""
+
+    name: str
+    count: int
+    peak: Mapping[str, float] = field(hash=False)
+    memory_bandwidth: float
+    memory_bytes: float
+    launch_seconds: float
+    compute_efficiency: float
+    memory_efficiency: float
 
 
 @dataclass(frozen=True)
@@ -36,6 +54,8 @@ class Machine:
     """`peak` is flops per second by dtype, bandwidths are bytes per second, times are seconds.
 
     `compute_efficiency` and `memory_efficiency` are the fractions of peak and of memory bandwidth that kernels reach.
+    `kinds` are the kinds of devices in the order of their numbers, where there are several: what is said of one device
+    then holds for all of them. All devices do the same, so the least of every figure counts.
     """
 
     name: str
@@ -47,6 +67,7 @@ class Machine:
     compute_efficiency: float
     memory_efficiency: float
     levels: tuple[Link, ...]
+    kinds: tuple[DeviceKind, ...] = ()
 
     @property
     def devices(self) -> int:
@@ -55,6 +76,11 @@ class Machine:
     def devices_below(self, level: int) -> int:
         """Devices that share one unit's link of a level: 1 at level 0, a node's devices where nodes are joined."""
         return prod(link.size for link in self.levels[:level])
+
+    @property
+    def node_devices(self) -> int:
+        """Devices of a node: of what is joined by network cards. Of the whole machine where there are none."""
+        return self.devices_below(next((i for i, link in enumerate(self.levels) if link.network), len(self.levels)))
 
 
 def machine_source(name_or_path: str) -> Source:
@@ -81,100 +107,93 @@ def read_machine(source: Source) -> Machine:
         raise fail("E304", "not a machine: its tables are nested too deeply", Span(source, 0, 0)) from None
     except ValueError as error:  # of tomllib, or of Python for a number with thousands of digits
         raise fail("E304", f"not a toml file: {error}", Span(source, 0, 0)) from None
-    reader = _Reader(source, table, "")
-    reader.only(_TOP_KEYS)
-    peak, efficiency = reader.table("peak_tflops"), reader.table("efficiency")
-    peak.only(FLOAT_TYPES)
-    efficiency.only(("compute", "memory"))
+    reader = TomlTable(source, table)
+    reader.only((*_MACHINE_KEYS, *_DEVICE_KEYS))
     device = reader.text("device")
     if device not in ("cpu", "cuda"):
         raise reader.fault("device", f"`device` is `cpu` or `cuda`, not `{device}`")
+    levels = _links(reader)
+    kinds = _device_kinds(reader, levels) if "device_kind" in reader else (_device_kind(reader, "", 1),)
     return Machine(
         name=reader.text("name"),
         device=device,
+        peak={dtype: min(kind.peak[dtype] for kind in kinds) for dtype in FLOAT_TYPES},
+        memory_bandwidth=min(kind.memory_bandwidth for kind in kinds),
+        memory_bytes=min(kind.memory_bytes for kind in kinds),
+        launch_seconds=max(kind.launch_seconds for kind in kinds),
+        compute_efficiency=min(kind.compute_efficiency for kind in kinds),
+        memory_efficiency=min(kind.memory_efficiency for kind in kinds),
+        levels=levels,
+        kinds=kinds if len(kinds) > 1 else (),
+    )
+
+
+_MACHINE_KEYS = ("name", "device", "source", "level", "device_kind")
+_DEVICE_KEYS = ("memory_gb", "memory_bandwidth_gb_per_s", "launch_latency_us", "peak_tflops", "efficiency")
+_LEVEL_KEYS = ("name", "size", "bandwidth_gb_per_s", "device_bandwidth_gb_per_s", "latency_us", "network", "source")
+
+
+def _device_kind(reader: TomlTable, name: str, count: int) -> DeviceKind:
+    """The figures of one kind, which are at the top of a file that describes one kind only."""
+    peak, efficiency = reader.table("peak_tflops"), reader.table("efficiency")
+    peak.only(FLOAT_TYPES)
+    efficiency.only(("compute", "memory"))
+    return DeviceKind(
+        name=name,
+        count=count,
         peak={dtype: peak.positive(dtype) * 1e12 for dtype in FLOAT_TYPES},
         memory_bandwidth=reader.positive("memory_bandwidth_gb_per_s") * 1e9,
         memory_bytes=reader.positive("memory_gb") * 1e9,
         launch_seconds=reader.positive("launch_latency_us") * 1e-6,
         compute_efficiency=efficiency.fraction("compute"),
         memory_efficiency=efficiency.fraction("memory"),
-        levels=tuple(_link(level) for level in reader.tables("level")),
     )
 
 
-_TOP_KEYS = (
-    *("name", "device", "memory_gb", "memory_bandwidth_gb_per_s", "launch_latency_us"),
-    *("source", "peak_tflops", "efficiency", "level"),
-)
+def _device_kinds(reader: TomlTable, levels: tuple[Link, ...]) -> tuple[DeviceKind, ...]:
+    """Those of [[device_kind]], which together are all devices; a unit of the fastest level has one kind only."""
+    for key in _DEVICE_KEYS:
+        if key in reader:
+            raise reader.fault(key, f"`{key}` is of every [[device_kind]], so it can't be at the top as well")
+    kinds: list[DeviceKind] = []
+    for table in reader.tables("device_kind"):
+        table.only(("name", "count", "source", *_DEVICE_KEYS))
+        kind = _device_kind(table, table.text("name"), table.whole("count"))
+        if kind.name in (other.name for other in kinds):
+            raise table.fault("name", f"there are two [[device_kind]] called `{kind.name}`")
+        if kind.count % levels[0].size:
+            message = f"{kind.count} devices of `{kind.name}` do not fill units of {levels[0].size}"
+            raise table.fault("count", message, f"a unit of level `{levels[0].name}` has one kind of device")
+        kinds.append(kind)
+    told, devices = sum(kind.count for kind in kinds), prod(level.size for level in levels)
+    if told != devices:
+        raise reader.fault("device_kind", f"the kinds have {told} devices together, the levels {devices}")
+    return tuple(kinds)
 
 
-def _link(reader: _Reader) -> Link:
-    reader.only(("name", "size", "bandwidth_gb_per_s", "latency_us", "source"))
-    size = reader.positive("size")
-    if size != int(size):
-        raise reader.fault("size", f"`size` is a whole number, not {size}")
+def _links(reader: TomlTable) -> tuple[Link, ...]:
+    """The levels. Where none is said to be of the network, the last of several is."""
+    tables = reader.tables("level")
+    links = [_link(table) for table in tables]
+    for table, link, below in zip(tables[1:], links[1:], links, strict=False):
+        if below.network and not link.network:
+            message = f"level `{link.name}` joins units of network level `{below.name}`, so it is one too"
+            raise table.fault("network", message)
+    if links[0].device_bandwidth != links[0].bandwidth:
+        message = "a unit of the first level is a device: `device_bandwidth_gb_per_s` can't differ from its bandwidth"
+        raise tables[0].fault("device_bandwidth_gb_per_s", message)
+    if len(links) > 1 and not any("network" in table for table in tables):
+        links[-1] = replace(links[-1], network=True)
+    return tuple(links)
+
+
+def _link(reader: TomlTable) -> Link:
+    reader.only(_LEVEL_KEYS)
+    name, size = reader.text("name"), reader.whole("size")
     bandwidth, latency = reader.positive("bandwidth_gb_per_s") * 1e9, reader.positive("latency_us") * 1e-6
-    return Link(reader.text("name"), int(size), bandwidth, latency)
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """A toml table that says where and why an entry is wrong."""
-
-    source: Source
-    entries: Mapping[str, Any]
-    place: str
-
-    def only(self, keys: Iterable[str]) -> None:
-        known = tuple(keys)
-        for key in self.entries:
-            if key not in known:
-                hint = suggest(key, known) or f"known keys: {', '.join(known)}"
-                raise self.fault(key, f"unknown key `{key}`{self.place}", hint)
-
-    def text(self, key: str) -> str:
-        value = self._entry(key)
-        if not isinstance(value, str) or not value:
-            raise self.fault(key, f"`{key}`{self.place} must be a text")
-        return value
-
-    def positive(self, key: str) -> float:
-        value = self._entry(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise self.fault(key, f"`{key}`{self.place} must be a number above 0")
-        return float(value)
-
-    def fraction(self, key: str) -> float:
-        value = self.positive(key)
-        if value > 1:
-            raise self.fault(key, f"`{key}`{self.place} is a fraction of the peak, so at most 1")
-        return value
-
-    def table(self, key: str) -> _Reader:
-        value = self._entry(key)
-        if not isinstance(value, dict):
-            raise self.fault(key, f"`{key}` must be a table: [{key}]")
-        return _Reader(self.source, value, f" of [{key}]")
-
-    def tables(self, key: str) -> list[_Reader]:
-        value = self._entry(key)
-        if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
-            raise self.fault(key, f"there must be one or more [[{key}]]")
-        return [_Reader(self.source, entry, f" of [[{key}]] number {i + 1}") for i, entry in enumerate(value)]
-
-    def fault(self, key: str, message: str, hint: str = "") -> InputError:
-        return fail("E304", message, self._span(key), help=hint)
-
-    def _entry(self, key: str) -> object:
-        if key not in self.entries:
-            raise fail("E304", f"`{key}`{self.place} is missing", Span(self.source, 0, 0))
-        return self.entries[key]
-
-    def _span(self, key: str) -> Span:
-        """The first line that starts with the key: the toml reader keeps no places."""
-        for start in self.source.line_starts:
-            line = self.source.text[start:].split("\n", 1)[0]
-            if line.lstrip("[ ").startswith(key):
-                at = start + line.index(key)
-                return Span(self.source, at, at + len(key))
-        return Span(self.source, 0, 0)
+    of_device, key = bandwidth, "device_bandwidth_gb_per_s"
+    if key in reader:
+        of_device = reader.positive(key) * 1e9
+    if of_device > bandwidth:
+        raise reader.fault(key, f"a device can't send more than the {bandwidth / 1e9:g} GB/s of its whole unit")
+    return Link(name, size, bandwidth, latency, of_device, reader.flag("network"))

@@ -43,8 +43,8 @@ def _named(meshes: Sequence[Mesh]) -> str:
 
 
 def describe_unused(mesh: Mesh, machine: Machine) -> Iterator[str]:
-    """One sentence where nodes have more GPUs than are used: they are the units that the slowest links join."""
-    node = machine.devices_below(len(machine.levels) - 1) if len(machine.levels) > 1 else machine.devices
+    """One sentence where nodes have more GPUs than are used."""
+    node = machine.node_devices
     unused = -mesh.size % node
     if unused and machine.device == "cuda":
         nodes = -(-mesh.size // node)

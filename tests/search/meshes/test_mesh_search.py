@@ -100,6 +100,16 @@ def test_the_note_names_the_meshes(library: Library, build: Build) -> None:
     assert "mesh" not in plan.notes[0]
 
 
+def test_ten_thousand_devices(library: Library, build: Build) -> None:
+    """A plan on nodes, racks, pods and their cluster, which costs no more than on any mesh of one axis."""
+    machine, model = load_machine("llama3-cluster"), build(WIDE)
+    plan = search(model, all_meshes(machine, 12288), machine, library)
+    assert plan.mesh.size == 12288
+    row = search(model, build_mesh(machine, 12288, (12288,)), machine, library)
+    assert plan.cost.seconds < row.cost.seconds
+    assert max(axis.level for axis in plan.mesh.axes) == 3
+
+
 def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the bound is not said to hold for it."""
     monkeypatch.setattr(module, "EFFORT_COARSE", 0)

@@ -21,8 +21,9 @@ from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, Pla
 from ...index.library import Library
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape, Storage, contiguous
+from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
-from ...machine.price import MOMENTS, local_fraction
+from ...machine.operator_price import MOMENTS
 from ...syntax.diagnostic import Diagnostic, warn
 from ..choices.operator_options import float_type
 from ..choices.restriction import stored_values

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from ...graph.graph import Value
 from ...graph.layout import Layout, Mesh, invariant
 from ...graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
-from ...machine.price import local_fraction, price_inner, price_operator, price_update
+from ...machine.operator_price import price_inner, price_operator, price_update
 from ..choices.operator_options import float_type
 from ..layout_problem.variable_meaning import Meaning
 

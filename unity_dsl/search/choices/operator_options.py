@@ -15,7 +15,7 @@ from ...graph.layout import Invariant, Layout, Mesh, Replicate
 from ...graph.layout_typing import Configuration, Proved, ProvedRoles, Role, Theorems, TypedOperator, Uniformly
 from ...index.library import Library
 from ...machine.machine import Machine
-from ...machine.price import price_operators
+from ...machine.operator_price import price_operators
 from ..cost_network.bucket_elimination import Table
 from .axis_choices import AxisChoices, axis_choices, role_number
 

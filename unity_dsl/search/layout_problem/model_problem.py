@@ -12,9 +12,10 @@ from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
 from ...graph.layout_typing import Theorems
 from ...index.library import Library
+from ...machine.collective_price import local_fraction, local_price
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
-from ...machine.price import UPDATE_PASSES, local_fraction, local_price
+from ...machine.operator_price import UPDATE_PASSES
 from ..choices.layout_space import ConversionTable, Spaces
 from ..choices.operator_options import Around, LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values

@@ -20,7 +20,7 @@ from ...graph.graph import Graph, Model, Node, Segment
 from ...graph.layout import Layout
 from ...graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ...machine.machine import Machine
-from ...machine.price import price_operator
+from ...machine.operator_price import price_operator
 from ..choices.operator_options import Options, OptionTable, float_type
 from ..choices.restriction import stored_values
 from .variant_enumeration import SingleDevice

@@ -17,7 +17,7 @@ from ...graph.layout_typing import type_operator
 from ...graph.local_lowering import local_execution
 from ...index.library import Library
 from ...machine.machine import Machine
-from ...machine.price import price_operator, price_statements, priced_kernels
+from ...machine.operator_price import price_operator, price_statements, priced_kernels
 from ...rules.graph_identity import Identities, Identity, operation
 from ...syntax.parse_rules import RuleDecl
 from ..choices.operator_options import float_type

@@ -1,53 +1,75 @@
-"""Prices in seconds: roofline of operators, alpha-beta rings of collectives.
-
-Small on purpose: the search asks for these prices only, so a calibrated model can take their place.
-"""
+"""Prices in seconds of collectives and of the other steps of conversions: alpha-beta rings, and passes over memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
 from ..graph.collective_steps import Step, StepKind
-from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
 from ..graph.layout_codes import Fractions
-from ..graph.layout_typing import TypedOperator
 from ..graph.single_steps import received_fraction
-from ..index.cost.work import Work, backward_work, work
-from ..index.equations.instance import Instance
-from ..index.lowering.division import InnerReduce
-from ..index.lowering.execution import Execution
 from .machine import Machine
 from .mesh import prime_factors
 
-Seconds = npt.NDArray[np.float64]
+
+@dataclass(frozen=True)
+class LinkTime:
+    """Seconds that a collective takes of the links of one level, or what it takes of them per byte."""
+
+    level: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A collective of so many bytes: its hops take `latency`, the bytes that a device sends the time of its links.
+
+    `seconds` is its price: the latency and the busiest level's time, and what its copies take of the memory.
+    """
+
+    seconds: float
+    latency: float
+    links: tuple[LinkTime, ...]
+    sent: float
 
 
 @dataclass(frozen=True)
 class Price:
-    """Seconds of something done to n bytes: `latency + per_byte * n`."""
+    """Seconds of something done to n bytes: `latency + per_byte * n`.
+
+    For each of these bytes a device sends `sent` bytes, and the links of each level that they cross are busy for the
+    time in `links`; the busiest level's is part of `per_byte`.
+    """
 
     latency: float = 0.0
     per_byte: float = 0.0
+    links: tuple[LinkTime, ...] = ()
+    sent: float = 0.0
 
     def __add__(self, other: Price) -> Price:
-        return Price(self.latency + other.latency, self.per_byte + other.per_byte)
+        levels = sorted({link.level for link in (*self.links, *other.links)})
+        links = tuple(LinkTime(level, self._of_level(level) + other._of_level(level)) for level in levels)
+        return Price(self.latency + other.latency, self.per_byte + other.per_byte, links, self.sent + other.sent)
 
     def scaled(self, factor: float) -> Price:
         """The price in terms of a tensor of which each counted byte is `factor` bytes."""
-        return Price(self.latency, self.per_byte * factor)
+        links = tuple(LinkTime(link.level, link.seconds * factor) for link in self.links)
+        return Price(self.latency, self.per_byte * factor, links, self.sent * factor)
 
     def seconds(self, count: float) -> float:
         return self.latency + self.per_byte * count
 
+    def transfer(self, count: float) -> Transfer:
+        """What is done to `count` bytes, by level of the interconnect."""
+        scaled = self.scaled(count)
+        return Transfer(self.seconds(count), self.latency, scaled.links, scaled.sent)
 
-# ----------------------------------------------------------------------------------------------- communication
+    def _of_level(self, level: int) -> float:
+        return sum(link.seconds for link in self.links if link.level == level)
 
 
 @lru_cache(maxsize=4096)
@@ -61,8 +83,8 @@ def group_price(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
     """
     levels = sorted({mesh.axes[axis].level for axis in axes})
     hops = sum(_hops(mesh.axes[axis].degree) * machine.levels[mesh.axes[axis].level].latency for axis in axes)
-    bandwidth = min(machine.levels[level].bandwidth / _sharers(level, axes, mesh, machine) for level in levels)
-    return Price(hops, 1 / bandwidth)
+    links = tuple(LinkTime(i, _sharers(i, axes, mesh, machine) / machine.levels[i].bandwidth) for i in levels)
+    return Price(hops, max(link.seconds for link in links), links, 1.0)
 
 
 @lru_cache(maxsize=4096)
@@ -72,9 +94,9 @@ def direct_price(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
     Unlike in a ring, where one device of a unit (an island, a node) sends for all of the unit, every device of it uses
     the link: all of the mesh that are in the unit share it, whichever groups they are in.
     """
-    levels = {mesh.axes[axis].level for axis in axes}
-    per_byte = max(_sharers(level, (), mesh, machine) / machine.levels[level].bandwidth for level in levels)
-    return Price(group_price(axes, mesh, machine).latency, per_byte)
+    levels = sorted({mesh.axes[axis].level for axis in axes})
+    links = tuple(LinkTime(i, _sharers(i, (), mesh, machine) / machine.levels[i].bandwidth) for i in levels)
+    return Price(group_price(axes, mesh, machine).latency, max(link.seconds for link in links), links, 1.0)
 
 
 def _hops(degree: int) -> int:
@@ -152,7 +174,8 @@ def price_exchange(
     """
     amounts = (np.array([amount]) for amount in (received, before, after))
     latency, per_byte = price_exchanges(axes, mesh, machine, *amounts)[:, 0].tolist()
-    return Price(latency, per_byte)
+    moved = direct_price(axes, mesh, machine).scaled(received)
+    return Price(latency, per_byte, moved.links, moved.sent)
 
 
 def price_exchanges(
@@ -169,7 +192,7 @@ def price_exchanges(
 def price_permutation(axes: tuple[int, ...], received: float, mesh: Mesh, machine: Machine) -> Price:
     """Every device sends what it holds to one other: a single hop, on the slowest link that the group crosses."""
     hop = max(machine.levels[mesh.axes[axis].level].latency for axis in axes)
-    return Price(hop, direct_price(axes, mesh, machine).per_byte * received)
+    return replace(direct_price(axes, mesh, machine).scaled(received), latency=hop)
 
 
 @lru_cache(maxsize=65536)
@@ -187,103 +210,3 @@ def local_fraction(layout: Layout, mesh: Mesh) -> float:
 def local_price(machine: Machine, passes: float) -> Price:
     """A kernel that goes over the local bytes `passes` times."""
     return Price(machine.launch_seconds, passes / (machine.memory_bandwidth * machine.memory_efficiency))
-
-
-# ---------------------------------------------------------------------------------------------------- work
-
-
-def price_operator(
-    instance: Instance, typed: TypedOperator, dtype: str, mesh: Mesh, machine: Machine, needs_gradient: Sequence[bool]
-) -> float:
-    """Seconds of an operator on one device, forward and backward: `price_operators` for one configuration."""
-    return float(price_operators(instance, [typed], dtype, mesh, machine, needs_gradient)[0])
-
-
-def price_operators(
-    instance: Instance,
-    typed: Sequence[TypedOperator],
-    dtype: str,
-    mesh: Mesh,
-    machine: Machine,
-    needs_gradient: Sequence[bool],
-) -> Seconds:
-    """Seconds of an operator under each of its configurations: a roofline of the local forward and backward work, the
-    launches, and the collectives inside. Shape [configurations].
-    """
-    # Configurations that divide the same axes share what depends on these alone, and are priced once.
-    different = {(id(found.local_sizes), id(found.inner), found.native): found for found in typed}
-    number = {key: row for row, key in enumerate(different)}
-    which = [number[id(found.local_sizes), id(found.inner), found.native] for found in typed]
-    return _price_each(instance, list(different.values()), dtype, mesh, machine, needs_gradient)[which]
-
-
-def _price_each(
-    instance: Instance,
-    typed: Sequence[TypedOperator],
-    dtype: str,
-    mesh: Mesh,
-    machine: Machine,
-    needs_gradient: Sequence[bool],
-) -> Seconds:
-    sizes = {axis: np.array([found.local_sizes[axis] for found in typed], dtype=float) for axis in instance.sizes}
-    width = DTYPE_BYTES[dtype]
-    launches = np.array([priced_kernels(instance, found) for found in typed])
-    seconds = _roofline(work(instance, sizes, width), dtype, machine) + launches * machine.launch_seconds
-    if any(needs_gradient):
-        backward = backward_work(instance, needs_gradient, sizes, width)
-        seconds = seconds + _roofline(backward, dtype, machine) + launches * machine.launch_seconds
-    inner = [price_inner(instance, found, dtype, mesh, machine, any(needs_gradient)) for found in typed]
-    return np.array(np.broadcast_to(seconds, len(typed)) + np.array(inner), dtype=np.float64)
-
-
-def priced_kernels(instance: Instance, typed: TypedOperator) -> int:
-    """The kernels that `price_operators` counts: a native call is one, and so is each equation without it."""
-    return 1 if typed.native else len(instance.equations)
-
-
-def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
-    """The larger of arithmetic and memory traffic."""
-    arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
-    traffic = (done.bytes_read + done.bytes_written) / (machine.memory_bandwidth * machine.memory_efficiency)
-    return np.asarray(np.maximum(arithmetic, traffic), dtype=np.float64)
-
-
-def price_statements(execution: Execution, kernels: int, machine: Machine) -> float:
-    """Forward seconds of an operator's statements, without those of `kernels` that read its operands and write its
-    results: the launches of the others, and what kernels write for each other and read again.
-    """
-    results = {tensor.storage for tensor in execution.outputs}
-    between = sum(storage.bytes for storage in execution.built if storage not in results)
-    launches = max(len(execution.built) - kernels, 0)
-    return launches * machine.launch_seconds + 2 * between / (machine.memory_bandwidth * machine.memory_efficiency)
-
-
-def price_inner(
-    instance: Instance, typed: TypedOperator, dtype: str, mesh: Mesh, machine: Machine, gradient: bool
-) -> float:
-    """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made of one tensor."""
-    seconds = 0.0
-    for collective in typed.inner:
-        if isinstance(collective, InnerReduce):
-            operand = instance.equations[collective.equation].target
-        elif gradient:
-            operand = instance.operand(collective.operand)
-        else:
-            continue
-        count = prod(typed.local_sizes[axis] for axis in operand.axes) * DTYPE_BYTES[dtype]
-        step = Step(StepKind.ALL_REDUCE, collective.axes)
-        seconds += price_steps((step,), mesh, machine, 1.0).seconds(count)
-    return seconds
-
-
-def price_update(count: float, machine: Machine) -> float:
-    """Seconds of the optimizer's step over that many local bytes of a parameter.
-
-    AdamW reads the parameter, its gradient and two moments, and writes the parameter and the moments.
-    """
-    return UPDATE_PASSES * count / (machine.memory_bandwidth * machine.memory_efficiency)
-
-
-UPDATE_PASSES = 7
-MOMENTS = 2
-"""What AdamW holds of a parameter besides its gradient."""

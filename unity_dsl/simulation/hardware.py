@@ -1,0 +1,31 @@
+"""What a simulation takes from a machine: who issues kernels, and what they lose to collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..machine.machine import Machine
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """How a device runs tasks.
+
+    The host takes `launch_seconds` to issue a kernel or a collective. Where `host_computes`, as on a CPU, the thread
+    that issues kernels runs them as well: launches add to their time. Otherwise it issues them ahead. While a
+    collective runs, kernels of the device lose the fraction `slowdown` of their speed, 0 to 1.
+    """
+
+    launch_seconds: float
+    host_computes: bool = False
+    slowdown: float = 0.0
+
+
+def hardware_of(machine: Machine) -> Hardware:
+    """The properties of a machine's devices."""
+    on_cpu = machine.device == "cpu"
+    return Hardware(machine.launch_seconds, host_computes=on_cpu, slowdown=_CPU_SLOWDOWN if on_cpu else 0.0)
+
+
+_CPU_SLOWDOWN = 0.5
+"""The thread of a collective and that of the kernels take turns on the one core of a rank."""

@@ -1,0 +1,65 @@
+"""What a training step does on each device, as tasks: kernels on its stream, collectives on their groups' channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Phase(Enum):
+    """Part of a training step."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+COMPUTE = "compute"
+"""The channel of kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a task sends through the links of one level of the interconnect: the seconds that it takes of a link that
+    nothing else uses. Tasks that use a level at the same time share it.
+    """
+
+    level: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Work of one device. Tasks of the same device and channel run one after the other, in the order in which they are
+    listed; each starts when those in `after` are done as well.
+
+    `name` is what a reader sees, `place` the path of the operator or tensor in the model that it is a part of.
+    A collective's name is its kind. `seconds` is how long it takes alone, without launches; in the last of these it
+    waits for the links, which it uses at once, one entry of `traffic` a level. The host issues `launches` kernels for
+    it before it can start. `sent` are bytes that the device sends. The device's memory has `allocated` bytes more from
+    its start, and `freed` bytes less from its end.
+    """
+
+    name: str
+    place: str
+    phase: Phase
+    seconds: float
+    after: tuple[int, ...] = ()
+    channel: str = COMPUTE
+    device: int = 0
+    launches: int = 1
+    traffic: tuple[Traffic, ...] = ()
+    sent: float = 0.0
+    allocated: float = 0.0
+    freed: float = 0.0
+
+
+@dataclass(frozen=True)
+class TaskGraph:
+    """The tasks of a step, each after those that it waits for. Where all devices do the same, those of device 0 stand
+    for all. `held` are the bytes that a device's memory has before and after the step.
+    """
+
+    tasks: Sequence[Task]
+    held: float = 0.0
