@@ -36,7 +36,7 @@ def count_collectives(
         model = module.Model(module.build_mesh("cpu"), bucket_bytes=bucket_bytes)
         model.initialise(0)
         if freed:
-            model.gathered.freed = True
+            model.gathered.freed = set(model.parameters())
         batch = {}
         for name, spec in module.INPUTS.items():
             if spec.integer_range is None:

@@ -149,7 +149,7 @@ def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: 
 
 def plan_again(record: PlanFile, devices: int, strategy: str, pins: tuple[str, ...]) -> tuple[Plan, Library]:
     """The stages from the texts of a plan to a plan. Rules are proved again; `single`, the reference, uses none."""
-    machine = read_machine(record.sources.machine)
+    machine = read_machine(record.sources.machine).holding(record.memory)
     library = library_of(record.sources.operators)
     model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
     meshes = meshes_for(machine, devices, None, strategy)
