@@ -24,4 +24,4 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
 
 
 def test_they_are_told_with_three_digits() -> None:
-    assert [describe_bytes(count) for count in (80e9, 1.2345e7, 256)] == ["80 GB", "12.3 MB", "0.256 kB"]
+    assert [describe_bytes(count) for count in (80e9, 1.2345e7, 256)] == ["80 GB", "12.3 MB", "256 bytes"]

@@ -24,6 +24,8 @@ from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
+from .counting import coalesce_gathers
+
 Compile = Callable[..., Path]
 
 MODEL = """
@@ -116,6 +118,7 @@ def order(rank: int, ranks: int, folder: str) -> tuple[list[tuple[str, int]], li
         model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
         model.initialise(0)
         model.gathered = module.parallel.Gathered(model.groups, (*NAMES, "last"))
+        coalesce_gathers(module, model)
         x = torch.ones(4, 8, dtype=torch.float64)
         second, model.layer[1].forward = model.layer[1].forward, None
         with pytest.raises(TypeError):

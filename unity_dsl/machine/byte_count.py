@@ -29,8 +29,8 @@ def parse_bytes(text: str) -> int:
 
 
 def describe_bytes(count: float) -> str:
-    """Three significant digits in GB, MB or kB."""
-    for unit in ("GB", "MB"):
+    """Three significant digits in GB, MB or kB; fewer than 1000 bytes in full."""
+    for unit in ("GB", "MB", "kB"):
         if count >= _UNITS[unit]:
             return f"{count / _UNITS[unit]:.3g} {unit}"
-    return f"{count / _UNITS['kB']:.3g} kB"
+    return f"{count:.0f} bytes"
