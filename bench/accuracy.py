@@ -32,16 +32,6 @@ WARM_UP = 3
 MODELS: Mapping[str, Mapping[str, str | float]] = {
     "gpt2": {"b": 4, "s": 128, "d": 256, "heads": 4, "layers": 4, "vocabulary": 2048},
     "bert_large": {"b": 4, "s": 128, "d": 256, "heads": 4, "layers": 4, "vocabulary": 2048},
-    "llama3_8b": {
-        "b": 4,
-        "s": 128,
-        "d": 256,
-        "heads": 8,
-        "kv_heads": 4,
-        "hidden": 768,
-        "layers": 4,
-        "vocabulary": 2048,
-    },
     "vit_l16": {"b": 8, "pixels": 64, "patch": 8, "d": 256, "heads": 4, "layers": 4, "classes": 128},
     "mlp": {"b": 256, "d": 512, "h": 2048, "layers": 4},
     "lstm_lm": {"b": 16, "s": 16, "d": 256, "vocabulary": 2048},

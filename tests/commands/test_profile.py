@@ -17,6 +17,14 @@ from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.measured_operators import CurveKey, Direction
 from unity_dsl.resources import folder
 
+PROGRAM = """
+import signal, sys
+from unity_dsl.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background inherits that it is ignored
+sys.argv = ["unityc", *sys.argv[1:]]
+main()
+"""
+
 
 def test_a_profile_is_a_machine_that_models_are_compiled_for(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
@@ -42,9 +50,8 @@ def test_an_interrupted_profile_leaves_nothing(tmp_path: Path) -> None:
     """With a file there before, that one stays as it was."""
     path = tmp_path / "mine.toml"
     path.write_text("before")
-    program = "import sys; from unity_dsl.cli import main; sys.argv = ['unityc', *sys.argv[1:]]; main()"
     child = subprocess.Popen(
-        [sys.executable, "-c", program, "profile", "-o", str(path), "--seconds", "300"],
+        [sys.executable, "-c", PROGRAM, "profile", "-o", str(path), "--seconds", "300"],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
