@@ -93,6 +93,7 @@ def render_parallel(text: ProgramText) -> str:
 def render_collectives(title: str, collectives: Collectives, gathered: bool = False) -> str:
     """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are."""
     mesh, steps = collectives.mesh, collectives.steps
+    gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
     deferred = {conversion.deferred.function for conversion in collectives.functions if conversion.deferred}
     planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
@@ -130,6 +131,7 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
         reductions=list(collectives.reductions),
         parameters=bool(deferred),
         gathered=gathered,
+        gathers=gathered or bool(gathering),
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,
         conversions=[made.lines for made in collectives.functions],

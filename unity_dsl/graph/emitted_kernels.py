@@ -51,11 +51,11 @@ class EmittedKernels:
     cotangents: tuple[Extent, ...]
     sizes: Mapping[str, int] = field(hash=False)
 
-    def traffic(self, sizes: Mapping[str, Numbers]) -> tuple[Numbers, Numbers]:
+    def traffic(self, sizes: Mapping[str, Numbers | np.float64]) -> tuple[Numbers, Numbers]:
         """Bytes between kernels that are read and written at other sizes, forward and backward."""
         return self._moved(self.between, sizes), self._moved(self.cotangents, sizes)
 
-    def _moved(self, extents: Sequence[Extent], sizes: Mapping[str, Numbers]) -> Numbers:
+    def _moved(self, extents: Sequence[Extent], sizes: Mapping[str, Numbers | np.float64]) -> Numbers:
         total: Numbers = np.zeros(())
         for extent in extents:
             total = total + extent.bytes * prod(sizes[axis] / self.sizes[axis] for axis in extent.axes)

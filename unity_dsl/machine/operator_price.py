@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,14 @@ from .machine import Machine
 from .measured_price import MeasuredPrice
 
 Seconds = npt.NDArray[np.float64]
+
+
+class Limit(StrEnum):
+    """What takes a kernel's time: the arithmetic, the memory's traffic, or the launch where both take less."""
+
+    ARITHMETIC = "arithmetic"
+    MEMORY = "memory"
+    LAUNCH = "launch"
 
 
 def price_operator(
@@ -128,9 +138,41 @@ def _streamed(count: Seconds, machine: Machine) -> Seconds:
 
 def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
     """The larger of arithmetic and memory traffic."""
+    return np.asarray(np.maximum(*_parts(done, dtype, machine)), dtype=np.float64)
+
+
+def _parts(done: Work, dtype: str, machine: Machine) -> tuple[Any, Any]:
+    """Seconds of arithmetic and of memory traffic."""
     arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
-    traffic = _streamed(done.bytes_read + done.bytes_written, machine)
-    return np.asarray(np.maximum(arithmetic, traffic), dtype=np.float64)
+    return arithmetic, _streamed(done.bytes_read + done.bytes_written, machine)
+
+
+def limits_of_operator(
+    instance: Instance,
+    typed: TypedOperator,
+    dtype: str,
+    mesh: Mesh,
+    machine: Machine,
+    needs_gradient: Sequence[bool],
+    library: Library,
+) -> tuple[Limit, Limit]:
+    """What an operator's time on one device is a matter of, forward and backward, by the roofline."""
+    width, sizes = DTYPE_BYTES[dtype], typed.local_sizes
+    kernels = emitted_kernels(instance, typed, mesh, library, needs_gradient, width)
+    between = kernels.traffic({axis: np.float64(size) for axis, size in sizes.items()})
+    forward, backward = work(instance, sizes, width), backward_work(instance, needs_gradient, sizes, width)
+    return (
+        _limit(forward, float(between[0]), kernels.forward, dtype, machine),
+        _limit(backward, float(between[1]), kernels.backward, dtype, machine),
+    )
+
+
+def _limit(done: Work, between: float, launches: int, dtype: str, machine: Machine) -> Limit:
+    arithmetic, traffic = _parts(done, dtype, machine)
+    copied = between / (machine.memory_bandwidth * machine.memory_efficiency)
+    if max(arithmetic, traffic) + copied < max(launches, 1) * machine.launch_seconds:
+        return Limit.LAUNCH
+    return Limit.ARITHMETIC if arithmetic > traffic + copied else Limit.MEMORY
 
 
 def price_inner(
