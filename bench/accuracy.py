@@ -2,7 +2,7 @@
 
 Predicted are the additive cost that the search has minimised, and the time of the simulated step (`unityc trace`), in
 which gradients go in buckets and overlap; errors are those of the latter. FILE is what `unityc profile --ranks N` has
-written for as many ranks; without it this machine is profiled first. A step is forward and backward pass, the gradients'
+written for as many ranks; without it this machine is profiled first. A step is forward, backward, the gradients'
 collectives and AdamW, as in the emitted train.py: the median of some steps after a few that warm up, of the slowest
 rank. On a machine with other work only `processor_ms` means something, the processor time of the first rank's thread,
 which leaves out what it waits. An interrupted run goes on where it stopped.
