@@ -118,7 +118,7 @@ def instance_of(library: Library, name: str, *shapes: tuple[int, ...]) -> Instan
 def price(instance: Instance, library: Library, machine: Machine, *needs: bool, native: bool = True) -> float:
     typed = type_operator(instance, (), ALONE, library)
     assert isinstance(typed, TypedOperator)
-    return price_operator(instance, replace(typed, native=native), "f32", ALONE, machine, needs)
+    return price_operator(instance, replace(typed, native=native), "f32", ALONE, machine, needs, library)
 
 
 def test_a_product_is_priced_by_its_sizes(library: Library, machine: Machine) -> None:
@@ -152,8 +152,8 @@ def test_by_class_by_name_and_by_the_datasheet(library: Library, machine: Machin
     assert price(gelu, library, machine, False) == pytest.approx(50e-6 * 5 ** (1 / 3))
     typed = type_operator(relu, (), ALONE, library)
     assert isinstance(typed, TypedOperator)
-    found = price_operator(relu, typed, "f64", ALONE, machine, [True])
-    assert found == price_operator(relu, typed, "f64", ALONE, load_machine("local"), [True])
+    found = price_operator(relu, typed, "f64", ALONE, machine, [True], library)
+    assert found == price_operator(relu, typed, "f64", ALONE, load_machine("local"), [True], library)
 
 
 def test_what_a_native_call_does_at_once_takes_its_equations_without_it(library: Library, machine: Machine) -> None:
@@ -175,8 +175,8 @@ def test_many_configurations_at_once(library: Library, machine: Machine) -> None
         instance = instance_of(library, name, *shapes)
         needs = [True] * len(shapes)
         typed = configurations(instance, mesh, library, needs, [False] * len(shapes), ShardingTheorems(library))
-        found = price_operators(instance, typed, "f32", mesh, machine, needs)
-        one_by_one = [price_operator(instance, t, "f32", mesh, machine, needs) for t in typed]
+        found = price_operators(instance, typed, "f32", mesh, machine, needs, library)
+        one_by_one = [price_operator(instance, t, "f32", mesh, machine, needs, library) for t in typed]
         assert found == pytest.approx(np.array(one_by_one))
 
 
@@ -186,7 +186,7 @@ def test_dividing_a_measured_product_divides_its_time(library: Library, machine:
     for role in (Uniformly(Invariant()), Along("o")):
         typed = type_operator(linear, (role,), mesh, library)
         assert isinstance(typed, TypedOperator)
-        prices.append(price_operator(linear, typed, "f32", mesh, machine, [False, False]))
+        prices.append(price_operator(linear, typed, "f32", mesh, machine, [False, False], library))
     assert prices[0] == pytest.approx(2 * prices[1])
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from unity_dsl.graph.graph import Node
 from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
 from unity_dsl.graph.layout_typing import Along, Uniformly, configurations, type_operator
-from unity_dsl.graph.local_lowering import local_execution
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.index.cost.work import backward_work
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
@@ -17,11 +19,11 @@ from unity_dsl.machine.operator_price import (
     price_inner,
     price_operator,
     price_operators,
-    price_statements,
     price_update,
-    priced_kernels,
 )
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.span import Source
 
 PEAK = {"f64": 1e12, "f32": 2e12, "bf16": 8e12, "f16": 8e12}
 LEVELS = (Link("node", 4, 100e9, 1e-6), Link("network", 8, 40e9, 10e-6))
@@ -45,8 +47,8 @@ def test_the_roofline_of_a_matrix_product(library: Library) -> None:
     typed = type_operator(instance, (Uniformly(Invariant()),), Mesh((MeshAxis("a", 2),)), library)
     assert not isinstance(typed, str)
     mesh = Mesh((MeshAxis("a", 2),))
-    forward = price_operator(instance, typed, "f32", mesh, MACHINE, [False, False])
-    both = price_operator(instance, typed, "f32", mesh, MACHINE, [True, True])
+    forward = price_operator(instance, typed, "f32", mesh, MACHINE, [False, False], library)
+    both = price_operator(instance, typed, "f32", mesh, MACHINE, [True, True], library)
     flops = 2 * 4096**3 / (2e12 * 0.5)
     assert forward == pytest.approx(flops + 5e-6)
     assert both == pytest.approx(3 * flops + 10e-6)
@@ -57,19 +59,48 @@ def test_small_operators_are_bound_by_memory(library: Library) -> None:
     mesh = Mesh((MeshAxis("a", 2),))
     typed = type_operator(instance, (Uniformly(Invariant()),), mesh, library)
     assert not isinstance(typed, str)
-    assert price_operator(instance, typed, "f32", mesh, MACHINE, [False]) == pytest.approx(5e-6 + 8e6 / 0.8e12)
+    assert price_operator(instance, typed, "f32", mesh, MACHINE, [False], library) == pytest.approx(5e-6 + 8e6 / 0.8e12)
 
 
 def test_statements_of_an_operator_are_kernels_of_their_own(library: Library) -> None:
-    """A product, a sum and `relu` of two equations: one kernel more, and two tensors of 4 MB written and read again."""
-    shapes = [Shape((1000, 10)), Shape((1000, 10)), Shape((1000,))]
-    instance = instantiate(library.operators["linear_bias_relu"], shapes, {})
+    """A product, a sum and `relu`: three kernels each way, between which two tensors of 4 MB are written and read, and
+    backward their cotangents.
+    """
+    instance = instantiate(
+        library.operators["linear_bias_relu"], [Shape((1000, 10)), Shape((1000, 10)), Shape((1000,))], {}
+    )
     typed = type_operator(instance, (), Mesh(()), library)
     assert not isinstance(typed, str)
-    execution = local_execution(instance, typed, Mesh(()), library, [True] * 3, 4)
-    kernels = priced_kernels(instance, typed)
-    assert kernels == len(instance.equations) == 2
-    assert price_statements(execution, kernels, MACHINE) == pytest.approx(5e-6 + 16e6 / 0.8e12)
+    forward, both = (
+        price_operator(instance, typed, "f32", Mesh(()), MACHINE, [needs] * 3, library) for needs in (False, True)
+    )
+    between = 3 * 5e-6 + 2 * 8e6 / 0.8e12
+    assert forward == pytest.approx(between + 22e6 / 1e12)
+    done = backward_work(instance, [True] * 3)
+    assert both - forward == pytest.approx(between + max(done.flops / 1e12, done.bytes_read / 0.8e12))
+
+
+def test_a_view_costs_nothing_and_a_copy_its_bytes(library: Library) -> None:
+    """Rows of a matrix are a view; their cotangent is written among zeros. Transposed and merged, it is copied."""
+
+    def price(text: str, needs: bool) -> float:
+        model = build_model(parse_model(Source("m.udl", text)), library, {}, None)
+        node = model.graph.steps[0]
+        assert isinstance(node, Node)
+        typed = type_operator(node.instance, (), Mesh(()), library)
+        assert not isinstance(typed, str)
+        return price_operator(node.instance, typed, "f32", Mesh(()), MACHINE, [needs], library)
+
+    head = "model m\n  input x: f32[4, 1000, 250]\n  y = x[a, b, c] -> "
+    turned, merged = (f"{head}{result}\n  output y\n" for result in ("[b, a, c]", "[b, (a c)]"))
+    assert price(turned, False) == 0
+    assert price(turned, True) == 0
+    assert price(merged, False) == pytest.approx(5e-6 + 8e6 / 0.8e12)
+    part = instantiate(library.operators["slice"], [Shape((1000, 1000))], {"dim": 0, "start": 0, "stop": 10})
+    typed = type_operator(part, (), Mesh(()), library)
+    assert not isinstance(typed, str)
+    assert price_operator(part, typed, "f32", Mesh(()), MACHINE, [False], library) == 0
+    assert price_operator(part, typed, "f32", Mesh(()), MACHINE, [True], library) > 5e-6
 
 
 def test_dividing_divides_the_time(library: Library) -> None:
@@ -77,7 +108,7 @@ def test_dividing_divides_the_time(library: Library) -> None:
     whole, half = (type_operator(instance, (role,), mesh, library) for role in (Uniformly(Invariant()), Along("o")))
     assert not isinstance(whole, str)
     assert not isinstance(half, str)
-    prices = [price_operator(instance, typed, "f32", mesh, MACHINE, [True, True]) for typed in (whole, half)]
+    prices = [price_operator(instance, typed, "f32", mesh, MACHINE, [True, True], library) for typed in (whole, half)]
     assert prices[1] - 10e-6 == pytest.approx((prices[0] - 10e-6) / 2)
 
 
@@ -86,8 +117,8 @@ def test_many_configurations_at_once(library: Library) -> None:
     softmax = instantiate(library.operators["softmax"], [Shape((8, 6, 4))], {})
     for instance, gradients in ((linear(library, 8, 6, 4), (True, True)), (softmax, (True,)), (softmax, (False,))):
         typed = configurations(instance, mesh, library, gradients, (False,) * len(gradients), ShardingTheorems(library))
-        found = price_operators(instance, typed, "f64", mesh, MACHINE, gradients)
-        one_by_one = [price_operator(instance, t, "f64", mesh, MACHINE, gradients) for t in typed]
+        found = price_operators(instance, typed, "f64", mesh, MACHINE, gradients, library)
+        one_by_one = [price_operator(instance, t, "f64", mesh, MACHINE, gradients, library) for t in typed]
         assert found == pytest.approx(np.array(one_by_one))
 
 

@@ -61,7 +61,7 @@ class BruteForce:
         stored = [value.name in self.weights for value in node.arguments]
         best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], float] = {}
         for typed in configurations(node.instance, self.mesh, self.library, gradients, stored, self.theorems):
-            seconds = price_operator(node.instance, typed, "f32", self.mesh, self.machine, gradients)
+            seconds = price_operator(node.instance, typed, "f32", self.mesh, self.machine, gradients, self.library)
             key = typed.arguments, typed.results
             best[key] = min(seconds, best.get(key, seconds))
         return [(seconds, *layouts) for layouts, seconds in best.items()]

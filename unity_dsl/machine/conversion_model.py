@@ -102,6 +102,7 @@ class ConversionModel:
     def __init__(self, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.mesh = mesh
         self.machine = machine
+        self.library = library
         self._received = Received(mesh, library)
         self._tariff = _Tariff(mesh, machine)
         self._networks: dict[tuple[int, ...], _Network] = {}

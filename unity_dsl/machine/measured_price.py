@@ -22,7 +22,8 @@ _PRODUCTS = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
 
 @dataclass(frozen=True)
 class MeasuredPrice:
-    """Prices of one operator at the sizes of a device, arrays of which are evaluated elementwise.
+    """Prices of one operator at the sizes of a device, arrays of which are evaluated elementwise. What only moves
+    elements is a view, unless it `copies`, which is elementwise.
 
     An operator that is run as it was measured is priced by the curve of its name, a native call else by the grid of the
     product that it is, or by the curve of its class. Where it is run equation by equation, though there is a native
@@ -32,6 +33,7 @@ class MeasuredPrice:
 
     instance: Instance
     native: bool
+    copies: bool
     sizes: Mapping[str, Count]
     dtype: str
     measured: MeasuredOperators
@@ -91,6 +93,8 @@ class MeasuredPrice:
         return self.measured.curves.get(CurveKey(self.instance.name, self.dtype, direction))
 
     def _class_curve(self, kind: LoweringClass, direction: Direction) -> WorkCurve | None:
+        if kind is LoweringClass.VIEW and self.copies:
+            kind = LoweringClass.ELEMENTWISE
         return self.measured.curves.get(CurveKey(class_name(kind), self.dtype, direction))
 
     def _product(self, product: MatrixProduct, direction: Direction) -> Numbers | None:

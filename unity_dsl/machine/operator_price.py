@@ -1,10 +1,11 @@
 """Prices in seconds of operators, forward and backward, and of the optimizer's step: what was measured of the machine,
-else a roofline and launches.
+else a roofline and the launches of what is emitted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from typing import Any
@@ -13,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..graph.collective_steps import Step, StepKind
+from ..graph.emitted_kernels import EmittedKernels, emitted_kernels
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..index.cost.work import Work, backward_work, work
 from ..index.equations.instance import Instance
+from ..index.library import Library
 from ..index.lowering.division import InnerReduce
-from ..index.lowering.execution import Execution
 from .collective_price import price_steps
 from .machine import Machine
 from .measured_price import MeasuredPrice
@@ -36,10 +38,16 @@ class Limit(StrEnum):
 
 
 def price_operator(
-    instance: Instance, typed: TypedOperator, dtype: str, mesh: Mesh, machine: Machine, needs_gradient: Sequence[bool]
+    instance: Instance,
+    typed: TypedOperator,
+    dtype: str,
+    mesh: Mesh,
+    machine: Machine,
+    needs_gradient: Sequence[bool],
+    library: Library,
 ) -> float:
     """Seconds of an operator on one device, forward and backward: `price_operators` for one configuration."""
-    return float(price_operators(instance, [typed], dtype, mesh, machine, needs_gradient)[0])
+    return float(price_operators(instance, [typed], dtype, mesh, machine, needs_gradient, library)[0])
 
 
 def price_operators(
@@ -49,70 +57,83 @@ def price_operators(
     mesh: Mesh,
     machine: Machine,
     needs_gradient: Sequence[bool],
+    library: Library,
 ) -> Seconds:
     """Seconds of an operator under each of its configurations: a roofline of the local forward and backward work, the
-    launches, and the collectives inside. Shape [configurations].
+    launches of what is emitted and what its kernels write for each other, and the collectives inside. A view costs
+    nothing. Shape [configurations].
     """
     # Configurations that divide the same axes share what depends on these alone, and are priced once.
     different = {(id(found.local_sizes), id(found.inner), found.native): found for found in typed}
     number = {key: row for row, key in enumerate(different)}
     which = [number[id(found.local_sizes), id(found.inner), found.native] for found in typed]
-    return _price_each(instance, list(different.values()), dtype, mesh, machine, needs_gradient)[which]
+    prices = _Prices(instance, dtype, mesh, machine, tuple(needs_gradient), library)
+    return prices.of(list(different.values()))[which]
 
 
-def _price_each(
-    instance: Instance,
-    typed: Sequence[TypedOperator],
-    dtype: str,
-    mesh: Mesh,
-    machine: Machine,
-    needs_gradient: Sequence[bool],
-) -> Seconds:
-    sizes = {axis: np.array([found.local_sizes[axis] for found in typed], dtype=float) for axis in instance.sizes}
-    kernels = np.array([priced_kernels(instance, found) for found in typed])
-    seconds = _datasheet_seconds(instance, sizes, kernels, dtype, machine, needs_gradient)
-    for native in {found.native for found in typed} if machine.measured.curves or machine.measured.grids else ():
-        measured = _measured_seconds(instance, native, sizes, dtype, machine, needs_gradient)
-        if measured is not None:
-            seconds = np.where([found.native == native for found in typed], measured, seconds)
-    inner = [price_inner(instance, found, dtype, mesh, machine, any(needs_gradient)) for found in typed]
-    return np.array(np.broadcast_to(seconds, len(typed)) + np.array(inner), dtype=np.float64)
+@dataclass(frozen=True)
+class _Prices:
+    """Prices of one operator's configurations."""
+
+    instance: Instance
+    dtype: str
+    mesh: Mesh
+    machine: Machine
+    needs: tuple[bool, ...]
+    library: Library
+
+    def of(self, typed: Sequence[TypedOperator]) -> Seconds:
+        kernels = [self.kernels(found) for found in typed]
+        seconds = np.empty(len(typed))
+        for alike in dict.fromkeys(zip(kernels, (found.native for found in typed), strict=True)):
+            rows = [row for row, found in enumerate(typed) if (kernels[row], found.native) == alike]
+            axes = self.instance.sizes
+            sizes = {axis: np.array([typed[row].local_sizes[axis] for row in rows], dtype=float) for axis in axes}
+            seconds[rows] = self.seconds(*alike, sizes)
+        inner = [price_inner(self.instance, t, self.dtype, self.mesh, self.machine, any(self.needs)) for t in typed]
+        return np.asarray(seconds + np.array(inner))
+
+    def kernels(self, typed: TypedOperator) -> EmittedKernels:
+        return emitted_kernels(self.instance, typed, self.mesh, self.library, self.needs, DTYPE_BYTES[self.dtype])
+
+    def seconds(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> Seconds:
+        """Of configurations with these kernels, by what was measured, or else by the datasheet."""
+        measured = self.measured(kernels, native, sizes)
+        return self.by_datasheet(kernels, sizes) if measured is None else measured
+
+    def measured(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> Seconds | None:
+        known = self.machine.measured
+        if not known.curves and not known.grids:
+            return None
+        copies = kernels.forward > 0
+        price = MeasuredPrice(self.instance, native, copies, sizes, self.dtype, known, self.machine.launch_seconds)
+        forward = price.forward()
+        backward = price.backward(self.needs) if any(self.needs) else np.zeros(())
+        return None if forward is None or backward is None else forward + backward
+
+    def by_datasheet(self, kernels: EmittedKernels, sizes: Mapping[str, Seconds]) -> Seconds:
+        width, between = DTYPE_BYTES[self.dtype], kernels.traffic(sizes)
+        passes = [(kernels.forward, work(self.instance, sizes, width), between[0])]
+        if any(self.needs):
+            passes.append((kernels.backward, backward_work(self.instance, self.needs, sizes, width), between[1]))
+        seconds: Seconds = np.zeros(())
+        for launches, done, traffic in passes:
+            if launches:
+                at_once = _roofline(done, self.dtype, self.machine) + _streamed(traffic, self.machine)
+                seconds = seconds + at_once + launches * self.machine.launch_seconds
+        return seconds
 
 
-def _datasheet_seconds(
-    instance: Instance,
-    sizes: Mapping[str, Seconds],
-    kernels: npt.NDArray[np.int_],
-    dtype: str,
-    machine: Machine,
-    needs_gradient: Sequence[bool],
-) -> Seconds:
-    width = DTYPE_BYTES[dtype]
-    seconds = _roofline(work(instance, sizes, width), dtype, machine) + kernels * machine.launch_seconds
-    if any(needs_gradient):
-        backward = backward_work(instance, needs_gradient, sizes, width)
-        seconds = seconds + _roofline(backward, dtype, machine) + kernels * machine.launch_seconds
-    return seconds
+def priced_kernels(
+    instance: Instance, typed: TypedOperator, dtype: str, mesh: Mesh, library: Library, needs: Sequence[bool]
+) -> tuple[int, int]:
+    """The kernels that `price_operators` counts, forward and backward."""
+    found = emitted_kernels(instance, typed, mesh, library, needs, DTYPE_BYTES[dtype])
+    return found.forward, found.backward
 
 
-def _measured_seconds(
-    instance: Instance,
-    native: bool,
-    sizes: Mapping[str, Seconds],
-    dtype: str,
-    machine: Machine,
-    needs_gradient: Sequence[bool],
-) -> Seconds | None:
-    """Of configurations of which all or none run the native call; None where that was not measured."""
-    price = MeasuredPrice(instance, native, sizes, dtype, machine.measured, machine.launch_seconds)
-    forward = price.forward()
-    backward = price.backward(needs_gradient) if any(needs_gradient) else np.zeros(())
-    return None if forward is None or backward is None else forward + backward
-
-
-def priced_kernels(instance: Instance, typed: TypedOperator) -> int:
-    """The kernels that `price_operators` counts: a native call is one, and so is each equation without it."""
-    return 1 if typed.native else len(instance.equations)
+def _streamed(count: Seconds, machine: Machine) -> Seconds:
+    return np.asarray(count / (machine.memory_bandwidth * machine.memory_efficiency))
 
 
 def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
@@ -123,35 +144,35 @@ def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
 def _parts(done: Work, dtype: str, machine: Machine) -> tuple[Any, Any]:
     """Seconds of arithmetic and of memory traffic."""
     arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
-    traffic = (done.bytes_read + done.bytes_written) / (machine.memory_bandwidth * machine.memory_efficiency)
-    return arithmetic, traffic
+    return arithmetic, _streamed(done.bytes_read + done.bytes_written, machine)
 
 
 def limits_of_operator(
-    instance: Instance, typed: TypedOperator, dtype: str, machine: Machine, needs_gradient: Sequence[bool]
+    instance: Instance,
+    typed: TypedOperator,
+    dtype: str,
+    mesh: Mesh,
+    machine: Machine,
+    needs_gradient: Sequence[bool],
+    library: Library,
 ) -> tuple[Limit, Limit]:
     """What an operator's time on one device is a matter of, forward and backward, by the roofline."""
-    width = DTYPE_BYTES[dtype]
-    forward = work(instance, typed.local_sizes, width)
-    backward = backward_work(instance, needs_gradient, typed.local_sizes, width)
-    return _limit(forward, dtype, machine), _limit(backward, dtype, machine)
+    width, sizes = DTYPE_BYTES[dtype], typed.local_sizes
+    kernels = emitted_kernels(instance, typed, mesh, library, needs_gradient, width)
+    between = kernels.traffic({axis: np.float64(size) for axis, size in sizes.items()})
+    forward, backward = work(instance, sizes, width), backward_work(instance, needs_gradient, sizes, width)
+    return (
+        _limit(forward, float(between[0]), kernels.forward, dtype, machine),
+        _limit(backward, float(between[1]), kernels.backward, dtype, machine),
+    )
 
 
-def _limit(done: Work, dtype: str, machine: Machine) -> Limit:
+def _limit(done: Work, between: float, launches: int, dtype: str, machine: Machine) -> Limit:
     arithmetic, traffic = _parts(done, dtype, machine)
-    if max(arithmetic, traffic) < machine.launch_seconds:
+    copied = between / (machine.memory_bandwidth * machine.memory_efficiency)
+    if max(arithmetic, traffic) + copied < max(launches, 1) * machine.launch_seconds:
         return Limit.LAUNCH
-    return Limit.ARITHMETIC if arithmetic > traffic else Limit.MEMORY
-
-
-def price_statements(execution: Execution, kernels: int, machine: Machine) -> float:
-    """Forward seconds of an operator's statements, without those of `kernels` that read its operands and write its
-    results: the launches of the others, and what kernels write for each other and read again.
-    """
-    results = {tensor.storage for tensor in execution.outputs}
-    between = sum(storage.bytes for storage in execution.built if storage not in results)
-    launches = max(len(execution.built) - kernels, 0)
-    return launches * machine.launch_seconds + 2 * between / (machine.memory_bandwidth * machine.memory_efficiency)
+    return Limit.ARITHMETIC if arithmetic > traffic + copied else Limit.MEMORY
 
 
 def price_inner(

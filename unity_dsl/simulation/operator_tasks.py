@@ -26,13 +26,13 @@ from .task_list import TaskList
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """Seconds of an operator's kernels forward and backward, without those of launches, of which each has so many; and
-    what they are a matter of.
+    """Seconds of an operator's kernels forward and backward, without those of launches, how many these are, and what
+    the kernels are a matter of.
     """
 
     forward: float
     backward: float
-    launches: int
+    launches: tuple[int, int]
     limits: tuple[Limit, Limit]
 
 
@@ -54,7 +54,7 @@ class Operators:
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
         built = [Storage(storage.bytes) for storage in run.built]
         own |= zip(run.built, built, strict=True)
-        self.tasks.kernel(node.instance.name, place, time.forward, time.launches, built, time.limits[0])
+        self.tasks.kernel(node.instance.name, place, time.forward, time.launches[0], built, time.limits[0])
         self._inner(node, typed, place, backward=False)
         results = tuple(
             Local(
@@ -98,7 +98,7 @@ class Operators:
         if built:
             temporary = Storage(inside)
             name, builds = f"{node.instance.name} backward", [*built, temporary]
-            self.tasks.kernel(name, place, time.backward, time.launches, builds, time.limits[1])
+            self.tasks.kernel(name, place, time.backward, time.launches[1], builds, time.limits[1])
             self.tasks.settle([temporary])
         self._inner(node, typed, place, backward=True)
         return found
@@ -141,16 +141,18 @@ class Operators:
         dtype = float_type(node)
         key = node.instance.identity, node.gradients, typed.native, typed.configuration, dtype
         if key not in self._times:
-            launches = priced_kernels(node.instance, typed)
-            waiting = launches * self.machine.launch_seconds
+            launches = priced_kernels(node.instance, typed, dtype, self.mesh, self.library, node.gradients)
+            waiting = [count * self.machine.launch_seconds for count in launches]
             forward, both = (
-                price_operator(node.instance, typed, dtype, self.mesh, self.machine, needs)
+                price_operator(node.instance, typed, dtype, self.mesh, self.machine, needs, self.library)
                 - price_inner(node.instance, typed, dtype, self.mesh, self.machine, any(needs))
                 for needs in ((False,) * len(node.gradients), node.gradients)
             )
-            backward = max(both - forward - waiting, 0.0) if any(node.gradients) else 0.0
-            limits = limits_of_operator(node.instance, typed, dtype, self.machine, node.gradients)
-            self._times[key] = OperatorTime(max(forward - waiting, 0.0), backward, launches, limits)
+            backward = max(both - forward - waiting[1], 0.0) if any(node.gradients) else 0.0
+            limits = limits_of_operator(
+                node.instance, typed, dtype, self.mesh, self.machine, node.gradients, self.library
+            )
+            self._times[key] = OperatorTime(max(forward - waiting[0], 0.0), backward, launches, limits)
         return self._times[key]
 
 

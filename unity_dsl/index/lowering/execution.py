@@ -39,10 +39,20 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Built:
+    """A storage, and the term that makes it; `moves` where the term has a gradient."""
+
+    storage: Storage
+    term: Term
+    moves: bool
+
+
+@dataclass(frozen=True)
 class Execution:
     """The operator's `inputs` and `outputs`, the storages that were `built`, in order, and those that are `saved`.
 
-    Variables of the program hold those that are `named` until the function around them returns.
+    Variables of the program hold those that are `named` until the function around them returns. `kernels` say of each
+    storage that was built what makes it.
     """
 
     inputs: tuple[Tensor, ...]
@@ -50,6 +60,7 @@ class Execution:
     built: tuple[Storage, ...]
     saved: tuple[Storage, ...]
     named: tuple[Storage, ...] = ()
+    kernels: tuple[Built, ...] = ()
 
 
 def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Operand], width: int) -> Execution:
@@ -67,21 +78,30 @@ def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Ope
                 run.variables[variable] = found
     results = tuple(run.variables[variable] for variable in lowering.results)
     named = dict.fromkeys(tensor.storage for tensor in run.variables.values())
-    return Execution(tuple(given), results, tuple(memory.built), tuple(dict.fromkeys(run.saved)), tuple(named))
+    saved = dict.fromkeys(run.saved)
+    return Execution(tuple(given), results, tuple(memory.built), tuple(saved), tuple(named), tuple(run.kernels))
 
 
 @dataclass
 class _Run:
-    """Variables so far, and storages that are kept."""
+    """Variables so far, storages that are kept, and what makes those that are built."""
 
     memory: Memory
     variables: dict[Variable, Tensor]
     saved: list[Storage] = field(default_factory=list)
+    kernels: list[Built] = field(default_factory=list)
 
     def tensor(self, term: Argument, output: Operand | None = None) -> Tensor | None:
         """The tensor that a term makes; None for a number or a word. `output` is what a native call's result is."""
         if not isinstance(term, Term):
             return None
+        found = self.evaluated(term, output)
+        # What the terms inside have built is recorded already.
+        for storage in self.memory.built[len(self.kernels) :]:
+            self.kernels.append(Built(storage, term, found is not None and found.moves))
+        return found
+
+    def evaluated(self, term: Term, output: Operand | None) -> Tensor | None:
         match term.operation:
             case "name":
                 (variable,) = term.arguments

@@ -33,7 +33,7 @@ def _graph_cost(
         reads.setdefault(value.name, set()).add(layout)
     for step in graph.steps:
         if isinstance(step, PlannedNode):
-            total = _sum(total, _node_cost(step, mesh, machine))
+            total = _sum(total, _node_cost(step, prices))
             for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
                 reads.setdefault(value.name, set()).add(layout)
     for update in graph.graph.updates:
@@ -65,11 +65,12 @@ def _sum(first: Cost, second: Cost, executed: float = 1.0) -> Cost:
     )
 
 
-def _node_cost(planned: PlannedNode, mesh: Mesh, machine: Machine) -> Cost:
+def _node_cost(planned: PlannedNode, prices: ConversionModel) -> Cost:
+    mesh, machine = prices.mesh, prices.machine
     node, typed = planned.node, planned.typed
     gradients = node.gradients
     dtype = float_type(node)
-    seconds = price_operator(node.instance, typed, dtype, mesh, machine, gradients)
+    seconds = price_operator(node.instance, typed, dtype, mesh, machine, gradients, prices.library)
     inner = price_inner(node.instance, typed, dtype, mesh, machine, any(gradients))
     return Cost(compute=seconds - inner, communication=inner)
 

@@ -123,7 +123,9 @@ class OptionTable:
         return self._roles[key]
 
     def _priced(self, node: Node, typed: Sequence[TypedOperator]) -> Options:
-        seconds = price_operators(node.instance, typed, float_type(node), self.mesh, self.machine, node.gradients)
+        seconds = price_operators(
+            node.instance, typed, float_type(node), self.mesh, self.machine, node.gradients, self.library
+        )
         return _merged(typed, seconds)
 
 

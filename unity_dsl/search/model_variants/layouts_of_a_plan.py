@@ -77,7 +77,8 @@ class Layouts:
 
     def _seconds(self, planned: PlannedNode) -> float:
         node, mesh = planned.node, self.plan.mesh
-        return price_operator(node.instance, planned.typed, float_type(node), mesh, self.machine, node.gradients)
+        dtype, library = float_type(node), self.options.library
+        return price_operator(node.instance, planned.typed, dtype, mesh, self.machine, node.gradients, library)
 
     def _stored(self, graph: Graph, path: Sequence[str]) -> set[str]:
         """The names of weights and buffers that a body can read."""

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...graph.graph import DTYPE_BYTES, Graph, Model, Node, Segment
+from ...graph.graph import Graph, Model, Node, Segment
 from ...graph.layout import Mesh
 from ...graph.layout_typing import type_operator
-from ...graph.local_lowering import local_execution
 from ...index.library import Library
 from ...machine.machine import Machine
-from ...machine.operator_price import price_operator, price_statements, priced_kernels
+from ...machine.operator_price import price_operator
 from ...rules.graph_identity import Identities, Identity, operation
 from ...syntax.parse_rules import RuleDecl
 from ..choices.operator_options import float_type
@@ -117,9 +116,4 @@ class SingleDevice:
         alone, dtype, instance, gradients = Mesh(()), float_type(node), node.instance, node.gradients
         typed = type_operator(instance, (), alone, self.library)
         assert not isinstance(typed, str), typed
-        seconds = price_operator(instance, typed, dtype, alone, self.machine, gradients)
-        if typed.native:
-            return seconds
-        execution = local_execution(instance, typed, alone, self.library, gradients, DTYPE_BYTES[dtype])
-        passes = 2 if any(gradients) else 1  # backwards, cotangents of what is built
-        return seconds + passes * price_statements(execution, priced_kernels(instance, typed), self.machine)
+        return price_operator(instance, typed, dtype, alone, self.machine, gradients, self.library)

@@ -1,0 +1,118 @@
+"""Kernels of operators against those that torch's dispatcher sees, and their traffic at other sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unity_dsl.emit.templates import template
+from unity_dsl.graph.emitted_kernels import DRAW_BYTES, DRAW_LAUNCHES, emitted_kernels
+from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
+from unity_dsl.graph.layout_typing import Along, TypedOperator, Uniformly, type_operator
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.equations.instance import Instance
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+
+LIBRARY = load_library()
+ALONE = Mesh(())
+
+
+@dataclass
+class Kernels(TorchDispatchMode):
+    """Counts what is no view, and the bytes that it reads and writes of tensors of more than one element."""
+
+    count: int = 0
+    bytes: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        given = [x for x in args if isinstance(x, torch.Tensor)]
+        addresses = {x.untyped_storage().data_ptr() for x in given}
+        viewed = result.untyped_storage().data_ptr() in addresses and not function._schema.name.endswith("_")
+        if not viewed:
+            self.count += 1
+            moved = [x.numel() * x.element_size() for x in (*given, result) if x.numel() > 1]
+            self.bytes += sum(moved)
+        return result
+
+
+def test_the_kernels_of_a_draw() -> None:
+    names: dict[str, Any] = {"torch": torch, "Tensor": torch.Tensor}
+    exec(template("uniform.py.j2").render(), names)
+    position, counter = torch.arange(1000), torch.tensor(0)
+    with Kernels() as seen:
+        names["uniform"](position, counter, counter, 3)
+    assert seen.count == DRAW_LAUNCHES
+    assert seen.bytes == DRAW_BYTES * 1000
+
+
+def typed_at(instance: Instance, mesh: Mesh, *roles: Any) -> TypedOperator:
+    found = type_operator(instance, roles, mesh, LIBRARY)
+    assert isinstance(found, TypedOperator), found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "forward", "backward"),
+    [
+        ("relu", [(6, 4)], 1, 1),
+        ("linear", [(6, 4), (8, 4)], 1, 1),
+        ("root_scale", [(6, 4)], 1, 1),
+        ("linear_bias_relu", [(6, 4), (8, 4), (8,)], 3, 3),  # einsum, sum, relu
+        ("dropout", [(6, 4)], DRAW_LAUNCHES + 4, 2),  # positions, comparison, product, quotient
+    ],
+)
+def test_counts_by_hand(name: str, shapes: list[tuple[int, ...]], forward: int, backward: int) -> None:
+    instance = instantiate(LIBRARY.operators[name], list(map(Shape, shapes)), {})
+    found = emitted_kernels(instance, typed_at(instance, ALONE), ALONE, LIBRARY, [True] * len(shapes), 4)
+    assert (found.forward, found.backward) == (forward, backward)
+    without = emitted_kernels(instance, typed_at(instance, ALONE), ALONE, LIBRARY, [False] * len(shapes), 4)
+    assert (without.forward, without.backward) == (forward, 0)
+
+
+@pytest.mark.parametrize("name", ["dropout", "linear_bias_gelu", "layer_norm_linear", "rms_norm_linear", "rope"])
+def test_traffic_at_other_sizes_is_that_of_the_operator_there(name: str) -> None:
+    """What one size's kernels are said to move at twice the rows is what those of twice the rows move."""
+    shapes = {
+        "dropout": [(6, 4)],
+        "linear_bias_gelu": [(6, 4), (8, 4), (8,)],
+        "layer_norm_linear": [(6, 4), (4,), (4,), (8, 4)],
+        "rms_norm_linear": [(6, 4), (4,), (8, 4)],
+        "rope": [(6, 3, 4)],
+    }[name]
+    mesh = Mesh((MeshAxis("a", 2),))
+    twice = [(2 * shapes[0][0], *shapes[0][1:]), *shapes[1:]]
+    found = []
+    for given in (shapes, twice):
+        instance = instantiate(LIBRARY.operators[name], list(map(Shape, given)), {})
+        typed = typed_at(instance, mesh, Uniformly(Invariant()))
+        kernels = emitted_kernels(instance, typed, mesh, LIBRARY, [True] * len(given), 4)
+        sizes = {axis: np.array([float(size)]) for axis, size in typed.local_sizes.items()}
+        first = next(axis for axis in instance.inputs[0].axes)
+        doubled = {**sizes, first: 2 * sizes[first]}
+        found.append((kernels.traffic(doubled), kernels.traffic(sizes)))
+    (guess, _), (_, truth) = found
+    assert guess[0] == pytest.approx(truth[0])
+    assert guess[1] == pytest.approx(truth[1])
+
+
+def test_a_divided_axis_moves_its_part() -> None:
+    """Half of the elements on each of two devices, whichever configuration was looked at first."""
+    mesh = Mesh((MeshAxis("a", 2),))
+    instance = instantiate(LIBRARY.operators["dropout"], [Shape((64, 32))], {})
+    axis = instance.inputs[0].axes[0]
+    whole, half = typed_at(instance, mesh, Uniformly(Invariant())), typed_at(instance, mesh, Along(axis))
+    moved = []
+    for typed in (whole, half):
+        kernels = emitted_kernels(instance, typed, mesh, LIBRARY, [True], 4)
+        sizes = {name: np.array([float(size)]) for name, size in typed.local_sizes.items()}
+        moved.append(float(kernels.traffic(sizes)[1][0]))
+    assert moved[1] == pytest.approx(moved[0] / 2)

@@ -1,0 +1,147 @@
+"""The kernels that an operator's emitted text launches on a device, and what they write for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from ..index.equations.instance import Instance, Key
+from ..index.library import Library
+from ..index.lowering.execution import Built, Execution
+from ..index.lowering.torch_term import Argument, Term
+from .layout import Mesh
+from .layout_typing import TypedOperator
+from .local_lowering import local_execution
+from .local_native_call import local_call
+
+Numbers = npt.NDArray[np.float64]
+
+DRAW_LAUNCHES = 75
+DRAW_BYTES = 320
+"""Of the emitted `uniform`: kernels, and bytes that these read and write for each position."""
+
+_SEVERAL = ("torch.einsum", "torch.matmul", "torch.bmm", "F.linear")
+"""Calls that copy operands by kernels of their own. Of any other call the tensors are made by one."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Bytes of a tensor on one device, in proportion to the lengths of `axes` there."""
+
+    bytes: float
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EmittedKernels:
+    """Kernels forward, and backward for the inputs that need a gradient; none of a view.
+
+    What lies `between` kernels is written by one and read by others, as are the `cotangents` of that backward; `sizes`
+    are those of the extents' bytes.
+    """
+
+    forward: int
+    backward: int
+    between: tuple[Extent, ...]
+    cotangents: tuple[Extent, ...]
+    sizes: Mapping[str, int] = field(hash=False)
+
+    def traffic(self, sizes: Mapping[str, Numbers | np.float64]) -> tuple[Numbers, Numbers]:
+        """Bytes between kernels that are read and written at other sizes, forward and backward."""
+        return self._moved(self.between, sizes), self._moved(self.cotangents, sizes)
+
+    def _moved(self, extents: Sequence[Extent], sizes: Mapping[str, Numbers | np.float64]) -> Numbers:
+        total: Numbers = np.zeros(())
+        for extent in extents:
+            total = total + extent.bytes * prod(sizes[axis] / self.sizes[axis] for axis in extent.axes)
+        return np.asarray(total)
+
+
+def emitted_kernels(
+    instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library, needs: Sequence[bool], width: int
+) -> EmittedKernels:
+    """Those of all configurations that divide the same axes in the same ways; floats have `width` bytes."""
+    around = bool(typed.windows)
+    divided = frozenset((axis, tuple(typed.cuts[a] for a in axes)) for axis, axes in typed.divided.items())
+    inner = frozenset((type(found).__name__, found.equation) for found in typed.inner)
+    alike = typed.native, around, inner, frozenset() if typed.native and not around else divided
+    return _emitted_kernels(_Case(instance.identity, alike, tuple(needs), width, typed, mesh, library))
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What kernels depend on; the rest is any one of the configurations that are `alike`."""
+
+    identity: Key
+    alike: Hashable
+    needs: tuple[bool, ...]
+    width: int
+    typed: TypedOperator = field(compare=False)
+    mesh: Mesh = field(compare=False)
+    library: Library = field(compare=False)
+
+
+@lru_cache(maxsize=16384)
+def _emitted_kernels(case: _Case) -> EmittedKernels:
+    instance, typed = case.identity.instance, case.typed
+    run = local_execution(instance, typed, case.mesh, case.library, case.needs, case.width)
+    called = local_call(instance, typed, case.library) is not None
+    results = {tensor.storage for tensor in run.outputs}
+    between = [built for built in run.kernels if built.storage not in results and not called]
+    draws = [built for built in run.kernels if built.term.operation == "uniform"]
+    extents = tuple(Extent(2 * built.storage.bytes, _axes(built, typed)) for built in between)
+    # A draw is 8 bytes.
+    drawn = tuple(Extent(built.storage.bytes / 8 * DRAW_BYTES, _axes(built, typed)) for built in draws)
+    moving = [built for built in run.kernels if built.moves]
+    return EmittedKernels(
+        _launches(run.kernels, called) + len(draws) * (DRAW_LAUNCHES - 1),
+        _backward_launches(instance, run, moving, called) if any(case.needs) else 0,
+        extents + drawn,
+        tuple(extent for extent, built in zip(extents, between, strict=True) if built.moves),
+        dict(typed.local_sizes),
+    )
+
+
+def _launches(kernels: Sequence[Built], called: bool) -> int:
+    """A kernel for every tensor that is built, but of a native call one for all of its tensors."""
+    if not called:
+        return len(kernels)
+    several = sum(built.term.operation in _SEVERAL for built in kernels)
+    return several + len({id(built.term) for built in kernels if built.term.operation not in _SEVERAL})
+
+
+def _backward_launches(instance: Instance, run: Execution, moving: Sequence[Built], called: bool) -> int:
+    """As many as forward on what has a gradient. The cotangent of a view is a view as well, if it has all elements."""
+    if moving:
+        return _launches(moving, called)
+    whole = {prod(tensor.shape) for tensor in run.outputs}
+    return 0 if all(prod(x.shape) in whole for x in run.inputs if x.moves) else 1
+
+
+def _axes(built: Built, typed: TypedOperator) -> tuple[str, ...]:
+    """The axes of a tensor: those of the term that makes it or of one inside, by which it has as many elements."""
+    found = [axes for axes in _candidates(built.term) if all(axis in typed.local_sizes for axis in axes)]
+    for axes in found:
+        if built.storage.bytes in (width * prod(typed.local_sizes[axis] for axis in axes) for width in (1, 2, 4, 8)):
+            return axes
+    return max(found, key=len, default=())
+
+
+def _candidates(term: Term) -> Iterator[tuple[str, ...]]:
+    """The axes of a term and of all inside it, outermost first."""
+    yield tuple(dict.fromkeys(term.axes))
+    for argument in (*term.arguments, *(value for _, value in term.keywords)):
+        yield from _inside(argument)
+
+
+def _inside(argument: Argument) -> Iterator[tuple[str, ...]]:
+    if isinstance(argument, Term):
+        yield from _candidates(argument)
+    elif isinstance(argument, tuple | list):
+        for part in argument:
+            yield from _inside(part)
