@@ -204,11 +204,12 @@ class Plan:
     gathered_again: bool = False
 
 
-def gathered_once(graph: PlannedGraph) -> dict[str, Layout]:
+def gathered_once(graph: PlannedGraph, mixed: bool = False) -> dict[str, Layout]:
     """The trained weights of a graph that one operator alone reads, of which a device holds more then than it stores:
-    the layout that is read, by name.
+    the layout that is read, by name. In mixed precision those that are not cast are not among them.
     """
-    weights = {weight.value.name for weight in graph.graph.weights if weight.value.needs_gradient}
+    trained = [weight.value for weight in graph.graph.weights if weight.value.needs_gradient]
+    weights = {value.name for value in trained if value.cast_from or not mixed}
     reads = Counter(value.name for step in graph.graph.steps for value in step.reads)
     found = {}
     for step in graph.steps:

@@ -18,6 +18,7 @@ from ...graph.graph import DTYPE_BYTES, Model, Value
 from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Replicate, Shard, invariant
 from ...graph.local_lowering import local_execution
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, gathered_once
+from ...graph.precision import arithmetic, is_mixed, operand_types
 from ...index.library import Library
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape, Storage, contiguous
@@ -25,7 +26,6 @@ from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
 from ...machine.operator_price import MOMENTS
 from ...syntax.diagnostic import Diagnostic, warn
-from ..choices.operator_options import float_type
 from ..choices.restriction import stored_values
 
 Place = tuple[str, Layout | str]
@@ -59,7 +59,7 @@ def predict_memory(
 ) -> Memory:
     """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss."""
     held = _stored(graph, mesh)
-    inside, kept = _Activations(mesh, library, gathered_again).of(graph, frozenset())
+    inside, kept = _Activations(mesh, library, is_mixed(model), gathered_again).of(graph, frozenset())
     if model.loss is None:
         kept |= {(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs}
     return replace(held, activations=inside + sum(kept.values()))
@@ -68,7 +68,7 @@ def predict_memory(
 def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
     def held(name: str) -> float:
         planned = graph.values[name]
-        return planned.value.bytes * local_fraction(planned.produced, mesh)
+        return planned.value.stored_bytes * local_fraction(planned.produced, mesh)
 
     parameters = sum(held(weight.value.name) for weight in graph.graph.weights)
     buffers = sum(held(buffer.value.name) for buffer in graph.graph.buffers)
@@ -82,10 +82,10 @@ def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
 
 
 def kept_gathered(
-    graph: PlannedGraph, mesh: Mesh, library: Library, times: float = 1.0
+    graph: PlannedGraph, mesh: Mesh, library: Library, mixed: bool, times: float = 1.0
 ) -> Iterator[tuple[PlannedValue, Layout, float]]:
     """The weights that an operator keeps gathered for the backward pass, in which layout, and how often in a step."""
-    activations, gathered = _Activations(mesh, library), gathered_once(graph)
+    activations, gathered = _Activations(mesh, library, mixed), gathered_once(graph, mixed)
     for step in graph.steps:
         if isinstance(step, PlannedNode):
             kept = activations.node(step, graph, {})
@@ -95,7 +95,7 @@ def kept_gathered(
                     yield graph.values[value.name], layout, times
         else:
             for run in step.runs:
-                yield from kept_gathered(run.body, mesh, library, times * run.count * step.segment.probability)
+                yield from kept_gathered(run.body, mesh, library, mixed, times * run.count * step.segment.probability)
 
 
 def memory_warnings(memory: Memory, machine: Machine) -> Iterator[Diagnostic]:
@@ -125,13 +125,15 @@ def _gigabytes(count: float) -> str:
 class _Activations:
     """Walks a plan; what equal operators keep is found once."""
 
-    def __init__(self, mesh: Mesh, library: Library, gathered_again: bool = False) -> None:
-        self.mesh, self.library, self.gathered_again = mesh, library, gathered_again
+    def __init__(self, mesh: Mesh, library: Library, mixed: bool, gathered_again: bool = False) -> None:
+        self.mesh, self.library, self.mixed, self.gathered_again = mesh, library, mixed, gathered_again
         self._runs: dict[object, Execution] = {}
 
     def of(self, graph: PlannedGraph, stored: frozenset[str]) -> tuple[float, Saved]:
-        """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters."""
-        stored |= {value.name for value in stored_values(graph.graph)}
+        """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters that are
+        read as they are stored.
+        """
+        stored |= {value.name for value in stored_values(graph.graph) if value.cast_from is None}
         kept: Saved = {}
         held: Held = {}
         inside = 0.0
@@ -142,7 +144,7 @@ class _Activations:
             more, own = self.segment(step, stored)
             inside += more
             kept |= own
-        freed = gathered_once(graph) if self.gathered_again else {}
+        freed = gathered_once(graph, self.mixed) if self.gathered_again else {}
         gone: set[Place] = {(name, _stored_as(layout)) for name, layout in freed.items()}
         gone |= {key for key in kept if key[0] in stored and self.is_whole(key, graph)}
         return inside, {key: count for key, count in kept.items() if key not in gone}
@@ -184,15 +186,23 @@ class _Activations:
     def node(self, planned: PlannedNode, graph: PlannedGraph, held: Held) -> Saved:
         """What an operator keeps; its results are added to what is held."""
         node, typed = planned.node, planned.typed
+        dtype = arithmetic(node, planned.native, self.library)
         arguments, results = (
             [(value.name, _stored_as(layout)) for value, layout in zip(values, layouts, strict=True)]
             for values, layouts in ((node.arguments, typed.arguments), (node.results, typed.results))
         )
-        given = [self.slice_of(place, graph, held) for place in arguments]
+        given: list[_Made | None] = []
+        for number, (value, wanted) in enumerate(zip(node.arguments, operand_types(node, dtype), strict=True)):
+            if value.dtype != wanted:
+                name, layout = arguments[number]
+                arguments[number] = f"{name}:{wanted}", layout
+            given.append(self.slice_of(arguments[number], graph, held) if value.dtype == wanted else None)
         run = self.execution(planned, tuple(None if made is None else made.strides for made in given))
         bases: dict[Storage, _Base] = {}
         for place, made, tensor in zip(arguments, given, run.inputs, strict=True):
             bases.setdefault(tensor.storage, _Base(place, tensor.storage.bytes) if made is None else made.base)
+        if dtype != node.dtype:
+            results = [(f"{name}:{dtype}", layout) for name, layout in results]
         for place, tensor in zip(results, run.outputs, strict=True):
             base = bases.setdefault(tensor.storage, _Base(place, tensor.storage.bytes))
             held[place] = _Made(base, tensor.strides)
@@ -225,7 +235,7 @@ class _Activations:
     def execution(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> Execution:
         """The run of a node's operator on one device, on operands of these strides."""
         node, typed = planned.node, replace(planned.typed, native=planned.native)
-        width = DTYPE_BYTES[float_type(node)]
+        width = DTYPE_BYTES[arithmetic(node, planned.native, self.library)]
         key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
         if key not in self._runs:
             self._runs[key] = local_execution(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...graph.plan import Memory, Plan
+from ...graph.precision import is_mixed
 from ...index.library import Library
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
@@ -30,7 +31,7 @@ def _gathered_again(plan: Plan, memory: Memory, machine: Machine, library: Libra
     less = predict_memory(plan.model, plan.graph, mesh, library, gathered_again=True)
     if less.total > machine.memory_bytes:
         return plan, memory
-    again = kept_gathered(plan.graph, mesh, library)
+    again = kept_gathered(plan.graph, mesh, library, is_mixed(plan.model))
     seconds = sum(times * conversion_seconds(kept, layout, conversions) for kept, layout, times in again)
     note = (
         f"gathered weights are not kept for the backward pass, which gathers them again: "

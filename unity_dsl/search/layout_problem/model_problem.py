@@ -12,6 +12,7 @@ from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
 from ...graph.layout_typing import Theorems
 from ...index.library import Library
+from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction, local_price
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
@@ -107,13 +108,13 @@ class _Context:
         return space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
 
     def keeping(self, value: Value, layouts: Layouts) -> Table:
-        """Seconds of the optimizer's step, by storage layout."""
-        if not value.needs_gradient:
-            return np.zeros(len(layouts))
-        per_byte = local_price(self.prices.machine, UPDATE_PASSES).per_byte
-        space = self.spaces.of(value)
+        """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
+        machine, space = self.prices.machine, self.spaces.of(value)
         held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
-        return held * value.bytes * per_byte
+        casts = np.array([price_stored_cast(value, fraction, machine) for fraction in held])
+        if not value.needs_gradient:
+            return casts
+        return casts + held * value.stored_bytes * local_price(machine, UPDATE_PASSES).per_byte
 
 
 @dataclass(frozen=True)

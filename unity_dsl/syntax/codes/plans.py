@@ -62,6 +62,11 @@ PLANS: dict[str, Code] = {
         "A value is produced in one layout, and at most two more are made of it. Here its readers are pinned so that "
         "they ask for more than these three: leave one of them open, or pin it to a layout that another has.",
     ),
+    "E312": Code(
+        "no such precision",
+        "The precision is the float type of a program's arithmetic: `f32`, or `bf16` or `f16` with weights, their "
+        "gradients and the optimizer in float32. Without one every tensor has the type that it is declared with.",
+    ),
     "E401": Code(
         "out/ cannot be written",
         "The folder of the program could not be made or written to; the message repeats what the system said. Nothing "
