@@ -284,18 +284,34 @@ def show_report(report: CheckReport) -> None:
 # ---------------------------------------------------------------------------------------------- explain, list, fmt
 
 
-@unityc.command("explain", short_help="Explain an operator, a parallel op, an element function or an error code.")
-@click.argument("name", metavar="NAME|CODE")
+@unityc.command("explain", short_help="Explain a program's plan, a declaration or an error code.")
+@click.argument("name", metavar="OUT|NAME|CODE")
+@click.argument("part", required=False, metavar="[TENSOR|OP]")
 @click.option(
     "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
 )
-def explain_command(name: str, ops: tuple[Path, ...]) -> None:
-    """Say what is derived from the declaration NAME, or what the error CODE means.
+@click.option("--json", "as_json", is_flag=True, help="Print what is said of a plan as JSON.")
+def explain_command(name: str, part: str | None, ops: tuple[Path, ...], as_json: bool) -> None:
+    """Say what a step of the program in the folder OUT is spent on, what is derived from the declaration NAME, or what
+    the error CODE means.
+
+    A plan's step is simulated on the machine it was compiled for: seconds by operator and collective, those of all
+    iterations together, what bounds them, and what data parallelism would take. TENSOR or OP, as plan.json or the table
+    names it, tells of that alone, with its layouts.
 
     \b
+    unityc explain out/
+    unityc explain out/ 'layer.*.attn.qkv'
     unityc explain softmax
     unityc explain E012
     """
+    if Path(name).is_dir():
+        from .commands.plan_explanation import explain_plan
+
+        explain_plan(Path(name), part, as_json)
+        return
+    if part is not None:
+        raise click.UsageError(f"there is no folder {name} with a program, of which {part} could be told")
     from .syntax.codes import CODES
 
     if name.upper() in CODES:

@@ -24,6 +24,8 @@ from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
+from .counting import coalesce_gathers
+
 Compile = Callable[..., Path]
 
 MODEL = """
@@ -110,6 +112,7 @@ def order(rank: int, ranks: int, folder: str) -> tuple[list[tuple[str, int]], li
     with load_program(Path(folder)) as module:
         model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
         model.initialise(0)
+        coalesce_gathers(module, model)
         model.gathered.freed = True
         x = torch.ones(4, 8, dtype=torch.float64)
         second, model.layer[1].forward = model.layer[1].forward, None

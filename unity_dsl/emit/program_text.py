@@ -96,6 +96,7 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
     `mixed` if conversions of parameters are to cast them.
     """
     mesh, steps = collectives.mesh, collectives.steps
+    gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
     deferred = {conversion.deferred.function for conversion in collectives.functions if conversion.deferred}
     planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
@@ -134,6 +135,7 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
         parameters=bool(deferred),
         gathered=gathered,
         mixed=mixed,
+        gathers=gathered or bool(gathering),
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,
         conversions=[made.lines for made in collectives.functions],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,14 @@ from .collective_price import price_steps
 from .machine import Machine
 
 Seconds = npt.NDArray[np.float64]
+
+
+class Limit(StrEnum):
+    """What takes a kernel's time: the arithmetic, the memory's traffic, or the launch where both take less."""
+
+    ARITHMETIC = "arithmetic"
+    MEMORY = "memory"
+    LAUNCH = "launch"
 
 
 def price_operator(
@@ -73,9 +83,31 @@ def priced_kernels(instance: Instance, typed: TypedOperator) -> int:
 
 def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
     """The larger of arithmetic and memory traffic."""
+    return np.asarray(np.maximum(*_parts(done, dtype, machine)), dtype=np.float64)
+
+
+def _parts(done: Work, dtype: str, machine: Machine) -> tuple[Any, Any]:
+    """Seconds of arithmetic and of memory traffic."""
     arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
     traffic = (done.bytes_read + done.bytes_written) / (machine.memory_bandwidth * machine.memory_efficiency)
-    return np.asarray(np.maximum(arithmetic, traffic), dtype=np.float64)
+    return arithmetic, traffic
+
+
+def limits_of_operator(
+    instance: Instance, typed: TypedOperator, dtype: str, machine: Machine, needs_gradient: Sequence[bool]
+) -> tuple[Limit, Limit]:
+    """What an operator's time on one device is a matter of, forward and backward, by the roofline."""
+    width = DTYPE_BYTES[dtype]
+    forward = work(instance, typed.local_sizes, width)
+    backward = backward_work(instance, needs_gradient, typed.local_sizes, width)
+    return _limit(forward, dtype, machine), _limit(backward, dtype, machine)
+
+
+def _limit(done: Work, dtype: str, machine: Machine) -> Limit:
+    arithmetic, traffic = _parts(done, dtype, machine)
+    if max(arithmetic, traffic) < machine.launch_seconds:
+        return Limit.LAUNCH
+    return Limit.ARITHMETIC if arithmetic > traffic else Limit.MEMORY
 
 
 def price_statements(execution: Execution, kernels: int, machine: Machine) -> float:
