@@ -155,7 +155,7 @@ def sent(rank: int, ranks: int, program: str) -> tuple[Counter[tuple[str, str]],
             if namespace == "_c10d_functional" and name != "wait_tensor":
                 for x in args[0] if isinstance(args[0], list) else args[:1]:
                     if x.numel() > 1:
-                        kind = name.removesuffix("_").removesuffix("_coalesced")
+                        kind = name.removesuffix("_").removesuffix("_out").removesuffix("_coalesced")
                         self.found[kind, str(x.dtype).removeprefix("torch.")] += x.numel() * x.element_size()
             return func(*args, **(kwargs or {}))
 
