@@ -107,13 +107,24 @@ def load_docs_command() -> click.Command:
     return docs_command
 
 
+def load_profile_command() -> click.Command:
+    from .commands.profile import profile_command
+
+    return profile_command
+
+
 def load_trace_command() -> click.Command:
     from .commands.trace import trace_command
 
     return trace_command
 
 
-ELSEWHERE = {"rules": load_rules_group, "docs": load_docs_command, "trace": load_trace_command}
+ELSEWHERE = {
+    "rules": load_rules_group,
+    "docs": load_docs_command,
+    "profile": load_profile_command,
+    "trace": load_trace_command,
+}
 """Commands that have modules of their own."""
 
 

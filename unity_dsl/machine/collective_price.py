@@ -138,6 +138,16 @@ def price_steps(steps: Iterable[Step], mesh: Mesh, machine: Machine, held: float
 
 def price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:
     """The price of one step, and the fraction of the tensor that a device holds after it."""
+    price, after = _price_by_links(step, mesh, machine, held)
+    measured = machine.collectives.line(step.kind, mesh.degree(step.axes))
+    if measured is None:
+        return price, after
+    latency, per_byte = measured[0], measured[1] * held
+    links = price.scaled(per_byte / price.per_byte).links
+    return replace(price, latency=latency, per_byte=per_byte, links=links), after
+
+
+def _price_by_links(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:
     degree = mesh.degree(step.axes)
     moved = (degree - 1) / degree
     match step.kind:
