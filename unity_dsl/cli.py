@@ -160,7 +160,8 @@ def unityc() -> None:
 )
 @click.option("--no-rules", is_flag=True, help="Fuse no operators by the shipped rules.")
 @click.option("--forbid", multiple=True, metavar="RULE", help="A rule that the search must not use (repeatable).")
-@click.option("--force", is_flag=True, help="Overwrite a program that was edited.")
+@click.option("--memory", metavar="40GB", help="What a device may hold, if not all that it has.")
+@click.option("--force", is_flag=True, help="Write a program that does not fit, or over one that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_command(
     model: Path,
@@ -177,6 +178,7 @@ def compile_command(
     rules: tuple[Path, ...],
     no_rules: bool,
     forbid: tuple[str, ...],
+    memory: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -195,6 +197,7 @@ def compile_command(
     from .commands.summary import show_summary, summarise
     from .compile import Request, compile_model
     from .emit.output_folder import write_program
+    from .machine.byte_count import parse_bytes
 
     degrees = parse_mesh(mesh)
     if devices is None:
@@ -209,6 +212,7 @@ def compile_command(
         mesh=degrees,
         strategy=strategy,
         pins=pins,
+        memory=None if memory is None else parse_bytes(memory),
         operators=ops,
         rules=rules,
         shipped_rules=not no_rules,

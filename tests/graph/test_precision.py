@@ -82,8 +82,8 @@ def test_activations_are_narrow_and_statistics_are_not(narrow: str) -> None:
     assert model.loss is not None and model.loss.dtype == "f32"
     assert {found[name] for name in ("y", "logits", "k", "head")} == {narrow}
     assert {found[name] for name in ("x", "mean", "variance", "new_mean", "new_variance", "gain", "bias")} == {"f32"}
-    cast = {value.name: value.cast_from for value in values(model.graph)}
-    assert {name for name, source in cast.items() if source == "f32"} == {"k", "head"}
+    cast = {value.name: value.stored_dtype for value in values(model.graph) if value.is_cast}
+    assert cast == {"k": "f32", "head": "f32"}
     assert operand_types(node(model, "batch_norm"), narrow) == (narrow, "f32", "f32", "f32", "f32")
     assert operand_types(node(model, "conv2d"), narrow) == (narrow, narrow)
     assert operand_types(node(model, "cross_entropy"), "f32") == ("f32", "int")
@@ -132,4 +132,4 @@ def test_float32_and_no_precision_are_the_same_of_a_model_in_float32() -> None:
 def test_an_unknown_precision_is_told() -> None:
     with pytest.raises(InputError) as caught:
         build(CONVOLUTIONAL, "fp16")
-    assert caught.value.diagnostic.code == "E312" and "f16" in (caught.value.diagnostic.help or "")
+    assert caught.value.diagnostic.code == "E314" and "f16" in (caught.value.diagnostic.help or "")

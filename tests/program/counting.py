@@ -55,7 +55,7 @@ def count_collectives(
         if not gloo:
             coalesce_gathers(module, model)
         if freed:
-            model.gathered.freed = True
+            model.gathered.freed = set(model.parameters())
         batch = {}
         for name, spec in module.INPUTS.items():
             if spec.integer_range is None:

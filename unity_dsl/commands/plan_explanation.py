@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..machine.byte_count import describe_bytes
 from .console import show_lines
-from .summary import duration, megabytes
+from .summary import duration
 
 if TYPE_CHECKING:
     from ..graph.plan import Plan, PlannedGraph
@@ -142,7 +143,7 @@ def show_explained(found: Explained, part: str | None, layouts: dict[str, str]) 
             "simulated",
             f"{duration(timeline.seconds)} a {step}, {duration(timeline.exposed())} of it waiting for others",
         ),
-        ("memory", f"at most {megabytes(peak.bytes)} a device{at_peak}"),
+        ("memory", f"at most {describe_bytes(peak.bytes)} a device{at_peak}"),
     ]
     if found.other is not None:
         ratio = found.other.seconds / timeline.seconds
@@ -160,7 +161,7 @@ def show_table(rows: Sequence[Spent], seconds: float) -> None:
     for row in rows[:SHOWN]:
         times = f"{_time(row.forward + row.update):>9} {_time(row.backward):>9} {_time(row.exposed):>9}"
         what = f"{row.name} {row.place}".rstrip() + (f", {row.tasks} times" if row.tasks > 1 else "")
-        sent = f", {megabytes(row.sent)} sent" if row.sent else ""
+        sent = f", {describe_bytes(row.sent)} sent" if row.sent else ""
         click.echo(f"{row.weight / seconds:>6.1%} {times}  {row.limit:<10}  {what}{sent}")
     left = rows[SHOWN:]
     if left:

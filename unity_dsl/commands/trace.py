@@ -85,7 +85,8 @@ def summarise_timeline(timeline: Timeline) -> dict[str, Any]:
 
 def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
     """A few lines for people."""
-    from .summary import duration, megabytes
+    from ..machine.byte_count import describe_bytes
+    from .summary import duration
 
     found = summarise_timeline(timeline)
     step = "step" if plan.model.loss is not None else "call"
@@ -96,9 +97,9 @@ def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
         ("plan", f"{plan.model.name} on {devices} of {plan.machine}, {plan.strategy}"),
         ("simulated", f"{duration(found['seconds'])} a {step}: {spent}, of it {duration(found['exposed'])} exposed"),
         ("bound", f"no order of these tasks takes less than {duration(found['lower_bound']['seconds'])}"),
-        ("memory", f"at most {megabytes(found['memory']['peak'])} a device{', in ' + at_peak if at_peak else ''}"),
+        ("memory", f"at most {describe_bytes(found['memory']['peak'])} a device{', in ' + at_peak if at_peak else ''}"),
     ]
     if found["sent"]:
-        lines.append(("sent", ", ".join(f"{name} {megabytes(count)}" for name, count in found["sent"].items())))
+        lines.append(("sent", ", ".join(f"{name} {describe_bytes(count)}" for name, count in found["sent"].items())))
     lines.append(("wrote", f"{output}: {found['tasks']} tasks, to be opened in {VIEWER}"))
     show_lines(lines)

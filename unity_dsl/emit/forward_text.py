@@ -84,7 +84,7 @@ class ForwardText:
             if name in planned.values:
                 held.sources |= {made.layout: made.source for made in planned.values[name].materialised}
         graph = planned.graph
-        self.gathered_once = gathered_once(planned, program.mixed)
+        self.gathered_once = gathered_once(planned)
         self.updated = frozenset(path("self", update.buffer.name, "_buffers") for update in graph.updates)
         for weight in graph.weights:
             self.store(weight.value, weight.initialiser, trained=True)
@@ -101,7 +101,7 @@ class ForwardText:
         """A value that exists from here on."""
         planned = self.planned.values.get(value.name)
         sources = {made.layout: made.source for made in planned.materialised} if planned else {}
-        stored = variable if value.cast_from is not None else None
+        stored = variable if value.is_cast else None
         variables = {} if stored else {layout: variable}
         self.held[value.name] = Copies(value, layout, variables, sources, parameter, stored)
 

@@ -73,7 +73,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         constants=list(_constants(text)),
         random=program.random,
         gathered=program.gathered,
-        gathered_again=plan.gathered_again,
+        freed=sorted(plan.gathered_again),
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
         sync=_has_sync(program),
@@ -102,6 +102,7 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
     functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
     imports = {
+        "import re": gathered,
         "from collections import Counter": deferred,
         f"from collections.abc import Callable, {'Iterable, Iterator, ' * gathered}Sequence": collectives.functions,
         f"from functools import {', '.join(name for name, needed in functional.items() if needed)}": any(

@@ -17,8 +17,8 @@ class Value:
     """A tensor of the graph. `name` is unique within its graph and a Python identifier save for dots.
 
     `needs_gradient` is false for integers, inputs and what is computed from them alone, and for what only updates of
-    buffers need: such a tensor has no cotangent. A weight is read in `dtype`, as a cast of what is stored in the type
-    `cast_from` unless that is None; its gradient is reduced in the type in which it is stored.
+    buffers need: such a tensor has no cotangent. In mixed precision a weight is stored, and its gradient reduced, in
+    the type `cast_from`: operators read a cast where `dtype` is another one.
     """
 
     name: str
@@ -37,6 +37,11 @@ class Value:
     def bytes(self) -> int:
         """As operators read it."""
         return self.elements * DTYPE_BYTES[self.dtype]
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether operators read a cast of what is stored."""
+        return self.cast_from not in (None, self.dtype)
 
     @property
     def stored_dtype(self) -> str:

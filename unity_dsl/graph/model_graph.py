@@ -44,7 +44,7 @@ def build_model(
 
     `settings` win over the preset, the preset over the defaults. `precision` is the float type of its arithmetic, None
     for the types that its tensors are declared with. What neither the loss nor an output needs is left out. Raises
-    InputError: E2xx for the model's own faults, E1xx for operators that refuse their operands, E312 for a precision.
+    InputError: E2xx for the model's own faults, E1xx for operators that refuse their operands, E314 for a precision.
     """
     check_precision(precision)
     declared = file.model

@@ -29,10 +29,10 @@ _Stored = TypeVar("_Stored", Input, Weight, Buffer)
 
 
 def check_precision(precision: str | None) -> None:
-    """Raises E312 for one that there is not."""
+    """Raises E314 for one that there is not."""
     if precision is not None and precision not in PRECISIONS:
         hint = suggest(precision, PRECISIONS) or f"there are {', '.join(PRECISIONS)}"
-        raise fail("E312", f"there is no precision called `{precision}`", help=hint)
+        raise fail("E314", f"there is no precision called `{precision}`", help=hint)
 
 
 def with_precision(model: Model) -> Model:
@@ -147,8 +147,9 @@ class _Typing:
             """A weight is cast unless every reader wants it as it is stored; what is no weight, by its readers."""
             found = []
             for item in items:
-                full = not isinstance(item, Weight) or self.narrow == FULL or set(types.read[item.value.name]) == {FULL}
-                typed = add(item.value, FULL) if full else add(item.value, self.narrow, FULL)
+                trained = isinstance(item, Weight) and self.narrow != FULL
+                full = not trained or set(types.read[item.value.name]) == {FULL}
+                typed = add(item.value, FULL if full else self.narrow, FULL if trained else None)
                 found.append(replace(item, value=typed))
             return tuple(found)
 

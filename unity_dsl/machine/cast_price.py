@@ -23,9 +23,9 @@ def price_cast(elements: float, source: str, target: str, machine: Machine) -> f
 
 def price_stored_cast(value: Value, held: float, machine: Machine) -> float:
     """Seconds of the cast of a weight, of which a device stores the fraction `held`; 0 where it is read as stored."""
-    if value.cast_from is None:
+    if not value.is_cast:
         return 0.0
-    return price_cast(value.elements * held, value.cast_from, value.dtype, machine)
+    return price_cast(value.elements * held, value.stored_dtype, value.dtype, machine)
 
 
 def price_operand_casts(node: Node, typed: Sequence[TypedOperator], dtype: str, machine: Machine) -> Seconds:
@@ -49,8 +49,8 @@ def _casts(node: Node, dtype: str) -> Iterator[tuple[Operand, str, str]]:
             yield operand, value.dtype, wanted
             if gradient:
                 yield operand, wanted, value.dtype
-        if gradient and value.cast_from is not None:
-            yield operand, value.dtype, value.cast_from
+        if gradient and value.is_cast:
+            yield operand, value.dtype, value.stored_dtype
     for value, operand in zip(node.results, instance.outputs, strict=True):
         if dtype != node.dtype == value.dtype:
             yield operand, dtype, value.dtype

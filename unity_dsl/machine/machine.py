@@ -78,6 +78,10 @@ class Machine:
     def devices(self) -> int:
         return prod(level.size for level in self.levels)
 
+    def holding(self, memory: int | None) -> Machine:
+        """The machine with another limit of memory, bytes on each device, if one is given."""
+        return self if memory is None else replace(self, memory_bytes=memory)
+
     def devices_below(self, level: int) -> int:
         """Devices that share one unit's link of a level: 1 at level 0, a node's devices where nodes are joined."""
         return prod(link.size for link in self.levels[:level])
