@@ -16,10 +16,9 @@ from ...graph.layout import Mesh
 from ...graph.layout_typing import type_operator
 from ...index.library import Library
 from ...machine.machine import Machine
-from ...machine.operator_price import price_operator
 from ...rules.graph_identity import Identities, Identity, operation
 from ...syntax.parse_rules import RuleDecl
-from ..choices.operator_options import float_type
+from ..choices.operator_options import float_types, price_node
 from .rewritten_model import Variant
 
 LIMIT = 64
@@ -107,13 +106,13 @@ class SingleDevice:
 
     def operator(self, node: Node) -> float:
         """Seconds of one operator, forward and backward."""
-        key = operation(node.instance), node.gradients, float_type(node)
+        key = operation(node.instance), node.gradients, float_types(node)
         if key not in self._found:
             self._found[key] = self._priced(node)
         return self._found[key]
 
     def _priced(self, node: Node) -> float:
-        alone, dtype, instance, gradients = Mesh(()), float_type(node), node.instance, node.gradients
-        typed = type_operator(instance, (), alone, self.library)
+        alone = Mesh(())
+        typed = type_operator(node.instance, (), alone, self.library)
         assert not isinstance(typed, str), typed
-        return price_operator(instance, typed, dtype, alone, self.machine, gradients, self.library)
+        return float(price_node(node, [typed], alone, self.machine, self.library)[0])
