@@ -12,10 +12,10 @@ from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
 from ...graph.layout_typing import Theorems
 from ...index.library import Library
-from ...machine.collective_price import local_fraction, local_price
+from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
-from ...machine.operator_price import UPDATE_PASSES
+from ...machine.operator_price import price_update
 from ..choices.layout_space import ConversionTable, Spaces
 from ..choices.operator_options import Around, LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values
@@ -110,10 +110,9 @@ class _Context:
         """Seconds of the optimizer's step, by storage layout."""
         if not value.needs_gradient:
             return np.zeros(len(layouts))
-        per_byte = local_price(self.prices.machine, UPDATE_PASSES).per_byte
         space = self.spaces.of(value)
         held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
-        return held * value.bytes * per_byte
+        return held * price_update(value.bytes, self.prices.machine)
 
 
 @dataclass(frozen=True)
