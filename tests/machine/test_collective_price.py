@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -88,6 +90,20 @@ def test_all_to_all_shares_the_cards() -> None:
     assert found.seconds(1e4) == pytest.approx(6e-6 + 3 * (2e-6 + 9e-6) + 1e4 * 3 / 2 * (1 / card + 1 / switch))
     inside = price_step(Step(StepKind.ALL_TO_ALL, (1,)), build_mesh(machine, 64, (8, 8)), machine, 1.0)[0]
     assert inside.seconds(1e9) == pytest.approx(6e-6 + 7 * 2e-6 + 7 / 8 * 1e9 / switch)
+
+
+def test_the_examples_of_the_docs() -> None:
+    """docs/search.md: 64 devices of dgx-h100, an all-to-all of 1 GB and an all-reduce of 1 MB."""
+    machine = load_machine("dgx-h100")
+    mesh = build_mesh(machine, 64, (64,))
+    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
+    (told,) = re.findall(r"an all-to-all of 1 GB a device takes (\d+) ms", text)
+    assert float(told) == round(all_to_all_price((0,), mesh, machine).seconds(1e9) * 1e3)
+    ((told, slow),) = re.findall(r"all-reduce of 1 MB takes (\d+) µs by trees, where a ring would take (\d+)", text)
+    summed = all_reduce_price((0,), mesh, machine)
+    ring = next(algorithm for algorithm in summed.algorithms if algorithm.name == "ring")
+    assert summed.algorithm(1e6).name == "tree"
+    assert [float(told), float(slow)] == [round(one.seconds(1e6) * 1e6) for one in (summed, ring)]
 
 
 def test_axes_together_cost_no_more_than_one_after_another() -> None:
