@@ -41,8 +41,9 @@ class _Network:
     """The layouts that divide tensors with the same divisors, and the prices of single steps between them.
 
     A price is the least of `latency + per_byte * bytes of the whole tensor` over algorithms, infinite where no single
-    step converts; shape [algorithms, layouts, layouts] each. `dims` are the dimensions that can be cut, `rows` the
-    layouts' numbers in `steps`.
+    step converts. `latency` and `per_byte` are those of the first algorithm, shape [layouts, layouts]; `further` both
+    of the others, shape [2, algorithms, pairs], of the pairs that have `several`, as places in a flat table. `dims` are
+    the dimensions that can be cut, `rows` the layouts' numbers in `steps`.
     """
 
     dims: tuple[int, ...]
@@ -51,6 +52,15 @@ class _Network:
     steps: SingleSteps
     latency: Table
     per_byte: Table
+    several: Numbers
+    further: Table
+
+    def seconds(self, count: float) -> Table:
+        """Of single steps of a tensor of so many bytes. Shape [layouts, layouts]."""
+        found = (self.latency + self.per_byte * count).ravel()
+        others = self.further[0] + self.further[1] * count
+        found[self.several] = np.minimum(found[self.several], others.min(axis=0, initial=np.inf))
+        return found.reshape(self.latency.shape)
 
 
 @dataclass(frozen=True)
@@ -182,14 +192,15 @@ class ConversionModel:
             every = step_layouts(dims, len(self.mesh.axes))
             number = {every[row]: number for number, row in enumerate(rows)}
             latency, per_byte = (table[:, rows[:, None], rows] for table in self._tariff.of(steps))
-            self._networks[extents] = _Network(dims, number, rows, steps, latency, per_byte)
+            several = np.flatnonzero((latency[1:] < np.inf).any(axis=0))
+            further = np.stack([table[1:].reshape(len(table) - 1, -1)[:, several] for table in (latency, per_byte)])
+            self._networks[extents] = _Network(dims, number, rows, steps, latency[0], per_byte[0], several, further)
         return self._networks[extents]
 
     def _paths(self, shape: tuple[int, ...], count: float) -> _Paths:
         key = divisors(shape, self.mesh), count
         if key not in self._closed:
-            network = self._network(shape)
-            single = (network.latency + network.per_byte * count).min(axis=0)
+            single = self._network(shape).seconds(count)
             self._closed[key] = _Paths(single, _close(single))
         return self._closed[key]
 
@@ -298,7 +309,7 @@ class _Tariff:
             found[:, 0, some] = price_exchanges(_axes(number), self.mesh, self.machine, *moved)
         ties = np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS])
         latency, per_byte = np.zeros((2, found.shape[1], *steps.kind.shape))
-        latency[:, steps.kind == UNKNOWN] = np.inf
+        latency[0, steps.kind == UNKNOWN] = latency[1:] = np.inf
         latency[:, *at], per_byte[:, *at] = found[0] + ties[kind], found[1]
         return latency, per_byte
 
