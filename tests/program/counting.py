@@ -9,9 +9,11 @@ from unity_dsl.emit.rank_comparison import load_program
 
 
 def count_collectives(
-    rank: int, ranks: int, program: str, bucket_bytes: int, freed: bool = False
+    rank: int, ranks: int, program: str, bucket_bytes: int, freed: bool = False, numbers: bool = False
 ) -> tuple[Counter[str], Counter[str]]:
-    """Names of collectives over more than a scalar, forwards and backwards; `freed` says so of gathered weights."""
+    """Names of collectives, forwards and backwards, of those of one number only where `numbers` are asked for; `freed`
+    says so of gathered weights.
+    """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,7 +27,8 @@ def count_collectives(
             tensors = [
                 a for a in [*args, *(args[0] if isinstance(args[0], list) else [])] if isinstance(a, torch.Tensor)
             ]
-            if namespace == "_c10d_functional" and name != "wait_tensor" and any(t.numel() > 1 for t in tensors):
+            asked = numbers or any(t.numel() > 1 for t in tensors)
+            if namespace == "_c10d_functional" and name != "wait_tensor" and asked:
                 self.found[name.removesuffix("_")] += 1
             return func(*args, **(kwargs or {}))
 

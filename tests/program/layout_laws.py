@@ -51,7 +51,7 @@ def ends(call: GraphCall) -> tuple[Kind, Kind]:
 def laid_out(rule: RuleDecl) -> tuple[RuleDecl, Mapping[str, Kind]]:
     """The law without parallel ops, about whole tensors, and the kinds to which its local names are pinned.
 
-    Raises NoLayout.
+    Dimensions of the kinds are counted from the end where the law does so. Raises NoLayout.
     """
     writer = _Writer(rule)
     for given in rule.inputs:
@@ -74,11 +74,13 @@ class _Writer:
         self.named[given.name] = self.line(_times_one(Name(computed)), self.kind(given))
 
     def kind(self, given: RuleInput) -> Kind:
-        """That from which the ops that read it convert; whole without device axes."""
+        """That from which the ops that read it convert; whole without device axes. Raises NoLayout."""
         if not any(dim.device for dim in given.dims):
             return Invariant()
-        (found,) = {ends(call)[0] for call in self._parallel() if call.arguments == (Name(given.name),)}
-        return found
+        kinds = {ends(call)[0] for call in self._parallel() if call.arguments == (Name(given.name),)}
+        if len(kinds) != 1:
+            raise NoLayout(f"`{given.name}` is any tensors that devices hold")
+        return kinds.pop()
 
     def _parallel(self) -> Iterator[GraphCall]:
         for expr in expressions(self.rule):

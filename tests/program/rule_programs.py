@@ -19,7 +19,7 @@ from unity_dsl.emit.program_check import compare
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.emit.reference_program import reference_library, render_reference
 from unity_dsl.graph.graph import Model
-from unity_dsl.graph.layout import Kind, Mesh, MeshAxis, nest
+from unity_dsl.graph.layout import Kind, Mesh, MeshAxis, Shard, nest
 from unity_dsl.graph.plan import Plan
 from unity_dsl.prove.translation.rule_forms import expressions
 from unity_dsl.rules.graph_match import matches
@@ -135,7 +135,19 @@ def divided_case(rule: RuleDecl, number: int, initial: str, rng: Random) -> Rule
     sized, left = drawn_left(prepared(changed, library()), rng, SIZES[0], initial, {DEGREE: TWO.size})
     if stated is not None:
         return RuleCase(rule.name, number, sized, left, left, "divided", encoding=stated[1])
-    return RuleCase(rule.name, number, sized, left, build(sized.right), "laid out", pins=pins)
+    right = build(sized.right)
+    return RuleCase(rule.name, number, sized, left, right, "laid out", pins=counted(pins, left, right))
+
+
+def counted(pins: Mapping[str, Kind], *models: Model) -> Mapping[str, Kind]:
+    """The kinds of tensors of these models, their dimensions counted from the first one."""
+    made = [value for model in models for node in model.graph.nodes() for value in node.results]
+    ranks = {value.name: len(value.shape) for value in made}
+    return {
+        name: replace(kind, dim=kind.dim % ranks[name]) if isinstance(kind, Shard) else kind
+        for name, kind in pins.items()
+        if name in ranks
+    }
 
 
 def has_device_axes(rule: RuleDecl) -> bool:

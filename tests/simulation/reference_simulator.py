@@ -26,11 +26,11 @@ class Times:
 
 @dataclass
 class _Activity:
-    """A launch or a task, with what it still needs."""
+    """A launch or a task, with the stages that it still has: in each it needs amounts of resources, at once."""
 
     task: int
     is_launch: bool
-    needs: list[tuple[Resource, Fraction]]
+    stages: list[dict[Resource, Fraction]]
 
 
 class ReferenceSimulator:
@@ -54,9 +54,9 @@ class ReferenceSimulator:
 
     def _finish(self) -> bool:
         for activity in self.active:
-            while activity.needs and activity.needs[0][1] == 0:
-                activity.needs.pop(0)
-            if not activity.needs:
+            while activity.stages and not any(activity.stages[0].values()):
+                activity.stages.pop(0)
+            if not activity.stages:
                 self.active.remove(activity)
                 (self.times.issued if activity.is_launch else self.times.end)[activity.task] = self.now
                 return True
@@ -74,10 +74,10 @@ class ReferenceSimulator:
             launch = self._launch(self.tasks[first])
             if self._runs_on_host(self.tasks[first]):
                 self.times.issued[first] = self.now
-                self._start(first, [("compute", device, 0)], [launch + Fraction(self.tasks[first].seconds)])
+                self._start(first, {("compute", device, 0): launch + Fraction(self.tasks[first].seconds)})
             else:
                 host = "compute" if self.hardware.host_computes else "time"
-                self.active.append(_Activity(first, True, [((host, device, 0), launch)]))
+                self.active.append(_Activity(first, True, [{(host, device, 0): launch}]))
             return True
         return False
 
@@ -89,34 +89,36 @@ class ReferenceSimulator:
             is_next = i not in self.times.start and all(j in self.times.end for j in before)
             if is_next and i in self.times.issued and not self._runs_on_host(task) and self._waited_for(i):
                 if task.channel == COMPUTE:
-                    self._start(i, [("compute", task.device, 0)], [Fraction(task.seconds)])
+                    self._start(i, {("compute", task.device, 0): Fraction(task.seconds)})
                 else:
-                    sending = [Fraction(part.seconds) for part in task.traffic]
-                    latency = max(Fraction(task.seconds) - sum(sending), Fraction(0))
-                    links: list[Resource] = [("link", task.device, part.level) for part in task.traffic]
-                    self._start(i, [("time", 0, 0), *links], [latency, *sending])
+                    links = {("link", task.device, part.level): Fraction(part.seconds) for part in task.traffic}
+                    latency = Fraction(task.seconds) - max(links.values(), default=Fraction(0))
+                    self._start(i, {("time", 0, 0): max(latency, Fraction(0))}, links)
                 return True
         return False
 
-    def _start(self, i: int, resources: list[Resource], amounts: list[Fraction]) -> None:
+    def _start(self, i: int, *stages: dict[Resource, Fraction]) -> None:
         self.times.start[i] = self.now
-        self.active.append(_Activity(i, False, list(zip(resources, amounts, strict=True))))
+        self.active.append(_Activity(i, False, list(stages)))
 
     def _pass_time(self) -> None:
-        """Until the first activity has what it needs of a resource."""
-        rates = [self._rate(activity.needs[0][0]) for activity in self.active]
-        moving = [(a, rate) for a, rate in zip(self.active, rates, strict=True) if rate]
-        span = min(activity.needs[0][1] / rate for activity, rate in moving)
-        for activity, rate in moving:
-            resource, amount = activity.needs[0]
-            activity.needs[0] = resource, amount - span * rate
+        """Until an activity has all that it needs of a resource."""
+        needs = [
+            (activity.stages[0], resource, self._rate(resource))
+            for activity in self.active
+            for resource, amount in activity.stages[0].items()
+            if amount
+        ]
+        span = min(stage[resource] / rate for stage, resource, rate in needs if rate)
+        for stage, resource, rate in needs:
+            stage[resource] -= span * rate
         self.now += span
 
     def _rate(self, resource: Resource) -> Fraction:
         kind, device, _ = resource
         if kind == "link":
-            return Fraction(1, sum(activity.needs[0][0] == resource for activity in self.active))
-        running = [self.tasks[a.task] for a in self.active if not a.is_launch]
+            return Fraction(1, sum(bool(activity.stages[0].get(resource)) for activity in self.active))
+        running = [self.tasks[activity.task] for activity in self.active if not activity.is_launch]
         if kind == "compute" and any(t.channel != COMPUTE and t.device == device for t in running):
             return 1 - Fraction(self.hardware.slowdown)
         return Fraction(1)

@@ -9,12 +9,16 @@ from unity_dsl.simulation.task import COMPUTE, Phase, Task, TaskGraph, Traffic
 
 
 @st.composite
-def task_graphs(draw: st.DrawFn, devices: int = 2, most_phases: int = 2) -> TaskGraph:
+def task_graphs(draw: st.DrawFn, devices: int = 2, most_levels: int = 2) -> TaskGraph:
     tasks: list[Task] = []
     for i in range(draw(st.integers(0, 12))):
         channel = draw(st.sampled_from((COMPUTE, COMPUTE, "a", "b", "c")))
         levels = st.builds(Traffic, st.integers(0, 1), st.integers(0, 4).map(float))
-        traffic = draw(st.lists(levels, max_size=most_phases)) if channel != COMPUTE else []
+        traffic = (
+            draw(st.lists(levels, max_size=most_levels, unique_by=lambda part: part.level))
+            if channel != COMPUTE
+            else []
+        )
         tasks.append(
             Task(
                 name=channel,

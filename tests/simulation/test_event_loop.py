@@ -72,10 +72,14 @@ def test_collectives_of_one_group_run_in_order() -> None:
     assert run([collective("a", 1.0, 3.0), collective("a", 1.0, 4.0)]).end.tolist() == [4.0, 9.0]
 
 
-def test_a_hierarchical_collective_goes_through_levels_in_order() -> None:
-    """0.5 latency, 2 and 1 of level 0 around 4 of level 1; the other has half of level 0 from 0.5 to 2.5."""
-    first = replace(collective("a", 0.0, 0.0), seconds=7.5, traffic=(Traffic(0, 2.0), Traffic(1, 4.0), Traffic(0, 1.0)))
-    assert run([first, collective("b", 0.5, 1.0)]).end.tolist() == [8.5, 2.5]
+def test_a_collective_that_crosses_nodes_uses_both_levels_at_once() -> None:
+    """Level 0 is shared from 1.5 until the other has its 1 s at 3.5; level 1 takes until 6, and ends the collective."""
+    crossing = replace(collective("a", 0.0, 0.0), seconds=6.0, traffic=(Traffic(0, 2.0), Traffic(1, 4.5)))
+    assert run([crossing, collective("b", 1.5, 1.0)]).end.tolist() == [6.0, 3.5]
+    busier = replace(crossing, traffic=(Traffic(0, 4.0), Traffic(1, 4.5)))
+    assert run([busier, collective("b", 1.5, 1.0)]).end.tolist() == [6.5, 3.5]
+    third = collective("c", 4.0, 1.0, level=1)
+    assert run([crossing, collective("b", 1.5, 1.0), third]).end.tolist() == [7.0, 3.5, 6.0]
 
 
 def test_a_gather_ahead_of_its_use_hides() -> None:
@@ -176,7 +180,7 @@ def test_the_bound_is_reached() -> None:
 
 
 @settings(max_examples=150, print_blob=True)
-@given(task_graphs(most_phases=1), hardware)
+@given(task_graphs(most_levels=1), hardware)
 def test_a_link_is_idle_only_when_nobody_uses_it(graph: TaskGraph, on: Hardware) -> None:
     """The times in which a link is used add up to the seconds of traffic through it."""
     timeline = simulate(graph, on)

@@ -5,7 +5,7 @@ Search, plan cost and emission ask one object, so that what is priced is what ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -171,15 +171,18 @@ class ConversionModel:
 
     def price(self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...]) -> Price:
         """The price of steps that begin in a layout, in bytes of the whole tensor, without `TIE`s."""
-        held, total = local_fraction(start, self.mesh), Price()
+        return sum((price for price, _ in self.prices(steps, start, shape)), Price())
+
+    def prices(self, steps: Iterable[Step], start: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Price, float]]:
+        """The same of each step, with the fraction of the tensor that a device holds after it."""
+        held = local_fraction(start, self.mesh)
         for step in steps:
             if step.source is not None and step.target is not None and _has_declared(step.source, step.target):
-                total += self._exchange(step.source, step.target, shape)[0]
                 held = local_fraction(step.target, self.mesh)
+                yield self._exchange(step.source, step.target, shape)[0], held
             else:
                 price, held = price_step(step, self.mesh, self.machine, held)
-                total += price
-        return total
+                yield price, held
 
     # --------------------------------------------------------------------------------------------- between blocks
 
@@ -243,8 +246,22 @@ class ConversionModel:
             return None
         return _End(-1, *self._exchange(source, target, shape))
 
+    def stays(self, step: Step, shape: tuple[int, ...]) -> bool:
+        """Whether a step takes nothing from other devices."""
+        if step.kind is not StepKind.EXCHANGE or step.source is None or step.target is None:
+            return step.kind in LOCAL_STEPS
+        return self._taken(step.source, step.target, shape)[1] == 0
+
     def _exchange(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> tuple[Price, Step]:
-        """By its transfers. Mesh axes that do not change and cut other dimensions only leave less of the tensor."""
+        changed, received = self._taken(source, target, shape)
+        held = [local_fraction(layout, self.mesh) for layout in (source, target)]
+        price = price_exchange(changed, received, self.mesh, self.machine, *held)
+        return price, Step(StepKind.EXCHANGE, changed, source=source, target=target)
+
+    def _taken(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
+        """The mesh axes that change, and the part of the tensor that a device takes from others, by the transfers. Mesh
+        axes that do not change and cut other dimensions only leave less of the tensor.
+        """
         pairs = list(zip(source.kinds, target.kinds, strict=True))
         changed = tuple(axis for axis, (a, b) in enumerate(pairs) if a != b)
         dims = {kind.dim for axis in changed for kind in pairs[axis] if isinstance(kind, Cut)}
@@ -254,10 +271,7 @@ class ConversionModel:
             for layout in (source, target)
         )
         rest = 1 / self.mesh.degree(axis for axis, out in enumerate(aside) if out and isinstance(pairs[axis][0], Cut))
-        received = self._received.fraction(before, after, shape) * rest
-        held = [local_fraction(layout, self.mesh) for layout in (source, target)]
-        price = price_exchange(changed, received, self.mesh, self.machine, *held)
-        return price, Step(StepKind.EXCHANGE, changed, source=source, target=target)
+        return changed, self._received.fraction(before, after, shape) * rest
 
 
 @lru_cache(maxsize=65536)

@@ -15,7 +15,7 @@ from math import inf, nan
 import numpy as np
 
 from .hardware import Hardware
-from .task import COMPUTE, Task, TaskGraph
+from .task import COMPUTE, Task, TaskGraph, Traffic
 from .timeline import Timeline
 
 
@@ -23,8 +23,8 @@ def simulate(graph: TaskGraph, hardware: Hardware) -> Timeline:
     """Times of all tasks of a step.
 
     A task starts when its channel has done those before it, those in `after` are done and the host has issued it. Of a
-    task's `seconds`, those that are no traffic (latency) come first; then it goes through its `traffic` in order, and
-    gets an equal share of each device's link of a level, beside the other tasks that use it.
+    task's `seconds`, those in which no link is used (latency) come first; then it uses all links of its `traffic` at
+    once, of each an equal share beside the other tasks that use that level's link of its device.
     Raises ValueError for a task that is listed before one that it waits for.
     """
     return _Simulation(graph, hardware).run()
@@ -88,6 +88,7 @@ class _Simulation:
         self.links: defaultdict[tuple[int, int], _Server] = defaultdict(_Server)
         self.compute: defaultdict[int, _Server] = defaultdict(_Server)
         self.running: defaultdict[int, int] = defaultdict(int)
+        self.crossed: dict[int, int] = {}
 
     def run(self) -> Timeline:
         self.ready = self._processes()
@@ -151,11 +152,11 @@ class _Simulation:
                     yield other
                     done = end[other]
                 assert done is not None
-                if done > begin:
+                if done >= begin:
                     begin, cause = done, other
             self.start[i], self.cause[i] = begin, cause
             if task.channel != COMPUTE:
-                yield from self._communicate(task, begin)
+                yield from self._communicate(i, task, begin)
                 free = self.now
             elif self.hardware.slowdown:
                 yield from self._compute(task, task.seconds, begin)
@@ -183,7 +184,7 @@ class _Simulation:
                         yield other
                         done = end[other]
                     assert done is not None
-                    if done > begin:
+                    if done >= begin:
                         begin, cause = done, other
             self.launch[i] = begin
             if self.hardware.slowdown:
@@ -207,18 +208,30 @@ class _Simulation:
             yield begin
         yield self.compute[task.device], seconds
 
-    def _communicate(self, task: Task, begin: float) -> Process:
-        """Latency, then the links."""
+    def _communicate(self, i: int, task: Task, begin: float) -> Process:
+        """Latency, then the links, until the last has done its part."""
         if self.hardware.slowdown:
             if begin > self.now:
                 yield begin
             self._slow_down(task.device, 1)
-        traffic = sum(part.seconds for part in task.traffic)
-        yield begin + max(task.seconds - traffic, 0.0)
-        for part in task.traffic:
-            yield self.links[task.device, part.level], part.seconds
+        sending = max([part.seconds for part in task.traffic], default=0.0)
+        yield begin + max(task.seconds - sending, 0.0)
+        if len(task.traffic) == 1:
+            yield self.links[task.device, task.traffic[0].level], sending
+        elif task.traffic:
+            self.crossed[i] = 0
+            self.ready += [self._cross(i, task, part) for part in task.traffic]
+            yield i
         if self.hardware.slowdown:
             self._slow_down(task.device, -1)
+
+    def _cross(self, i: int, task: Task, part: Traffic) -> Process:
+        """The part of a collective on one of several links. The last one ends it."""
+        yield self.links[task.device, part.level], part.seconds
+        self.crossed[i] += 1
+        if self.crossed[i] == len(task.traffic):
+            self.end[i] = self.now
+            self._wake(i)
 
     def _slow_down(self, device: int, more: int) -> None:
         """So many more collectives run on a device."""

@@ -35,7 +35,7 @@ def lower_bound(graph: TaskGraph, hardware: Hardware) -> LowerBound:
         traffic = 0.0
         for part in task.traffic:
             link[task.device, part.level] += part.seconds
-            traffic += part.seconds
+            traffic = max(traffic, part.seconds)
         seconds, begin = max(task.seconds, traffic), 0.0
         if not hardware.host_computes:
             work[task.device, HOST] += launch

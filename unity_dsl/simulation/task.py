@@ -35,9 +35,10 @@ class Task:
     listed; each starts when those in `after` are done as well.
 
     `name` is what a reader sees, `place` the path of the operator or tensor in the model that it is a part of.
-    `seconds` is how long it takes alone; of these it waits for the links as long as `traffic` says. The host issues
-    `launches` kernels for it before it can start. `sent` are bytes that the device sends. The device's memory has
-    `allocated` bytes more from its start, and `freed` bytes less from its end.
+    A collective's name is its kind. `seconds` is how long it takes alone, without launches; in the last of these it
+    waits for the links, which it uses at once, one entry of `traffic` a level. The host issues `launches` kernels for
+    it before it can start. `sent` are bytes that the device sends. The device's memory has `allocated` bytes more from
+    its start, and `freed` bytes less from its end.
     """
 
     name: str
@@ -55,6 +56,14 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Peak:
+    """The most bytes that a device holds, and the task that runs then, None where that is before all."""
+
+    bytes: float
+    task: Task | None
+
+
+@dataclass(frozen=True)
 class TaskGraph:
     """The tasks of a step, each after those that it waits for. Where all devices do the same, those of device 0 stand
     for all. `held` are the bytes that a device's memory has before and after the step.
@@ -62,3 +71,16 @@ class TaskGraph:
 
     tasks: Sequence[Task]
     held: float = 0.0
+
+    def peak(self, device: int = 0) -> Peak:
+        """Where tasks get their memory in the order in which they are listed, as torch's allocators give it: when the
+        host comes to a task, not when the task runs.
+        """
+        now, found = self.held, Peak(self.held, None)
+        for task in self.tasks:
+            if task.device == device:
+                now += task.allocated
+                if now > found.bytes:
+                    found = Peak(now, task)
+                now -= task.freed
+        return found

@@ -42,6 +42,9 @@ class InputError(Exception):
         super().__init__(f"{diagnostic.span or 'input'}: {diagnostic.code}: {diagnostic.message}")
         self.diagnostic = diagnostic
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[Diagnostic]]:
+        return InputError, (self.diagnostic,)  # an exception is copied to another process by what it was made of
+
 
 def fail(
     code: str, message: str, span: Span | None = None, *, label: str = "", help: str = "", notes: Iterable[Label] = ()

@@ -126,6 +126,15 @@ def test_operators_that_a_library_lacks_are_told() -> None:
     assert known.lacking(asked["two_steps"]) == frozenset()
 
 
+def test_operators_of_a_rule_that_is_not_read_as_terms_are_those_that_it_calls() -> None:
+    """Every call of a random operator draws numbers of its own: no term stands for it."""
+    text = "rule rare(x: [m, k])\n  dropout(tanh(x); p=0) => tanh(dropout(x; p=0))\n"
+    rules = parse_rules(Source("random", text)).rules
+    known = RuleLibrary.of(parse_rules(Source("known", KNOWN)).rules, library())
+    assert known.lacking(rules[0]) == {"dropout", "tanh"}
+    assert RuleLibrary.of(rules, library()).lacking(rules[0]) == frozenset()
+
+
 def test_a_rule_of_several_outputs_speaks_of_each() -> None:
     both = """\
 rule split_of_concat(x: [m, k], y: [n, k])

@@ -97,6 +97,24 @@ def test_two_products_of_one_tensor_are_the_parts_of_one_product() -> None:
     assert any(canonical_text((rule.left, rule.right)) == canonical_text((read.left, *sides)) for rule in rules)
 
 
+def test_strided_convolutions_of_one_size_are_compared() -> None:
+    """Their windows read `2 * h + r - 2`, which is of one size for both where h and r are."""
+    text = """rule a(x: [m, n, 2 * h + k - 2, i + 2 * j - 2], y: [l, n, k, i], z: [l, n, k, i])
+      conv2d(x, y + z; stride=2) => conv2d(x, y; stride=2) + conv2d(x, z; stride=2)
+    """
+    assert any(same(rule, text) for rule in found_in(STRIDED))
+
+
+STRIDED = """
+[strided]
+operators = 3
+signatures = [
+  "(x: [n, i, 2 * h + r - 2, 2 * w + s - 2], k: [o, i, r, s]) conv2d(x, k; stride=2)",
+  "(x: [n, i, h, w], y: [n, i, h, w]) add(x, y)",
+]
+"""
+
+
 def test_what_a_row_of_a_table_commutes_with_is_no_instance_of_a_law_of_other_rows() -> None:
     """Few small integers are equal by chance: the law that reads other ids on one side does not hold."""
     table = """

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from unity_dsl.index.equations.term_text import condition_text
+from unity_dsl.index.library import Library
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.rules.certificate import certified, read_certificates
 from unity_dsl.rules.derivation.derivability import Derivability
+from unity_dsl.rules.enumeration.candidates import Enumeration, candidates
+from unity_dsl.rules.enumeration.context import Context, contexts
 from unity_dsl.rules.enumeration.signature_table import read_table
 from unity_dsl.rules.generation.canonical_rule import canonical_rule, rule_digest
 from unity_dsl.rules.generation.examination import examine
@@ -24,6 +29,7 @@ from unity_dsl.rules.generation.reading_order import in_reading_order
 from unity_dsl.rules.generation.rule_text import rule_text, rules_text, sides_text
 from unity_dsl.rules.generation.selection import LIBRARY_BOUND, Selection
 from unity_dsl.rules.wellformed import load_rules
+from unity_dsl.syntax.diagnostic import InputError, fail
 from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
 from unity_dsl.syntax.span import Source
 
@@ -228,7 +234,7 @@ def test_no_rule_of_a_library_is_derived_from_the_others_and_all_are_proved(tmp_
 
 def test_interrupted_generation_goes_on_and_ends_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second run proves nothing again; two processes, and a folder, make no difference."""
-    table = read_table(Source("table", TABLE))
+    table, whole = read_table(Source("table", TABLE)), generated()
 
     class Stop(Exception):
         pass
@@ -242,10 +248,54 @@ def test_interrupted_generation_goes_on_and_ends_as_any_other(tmp_path: Path, mo
     assert list(tmp_path.glob("context-small-*.json")) and list(tmp_path.glob("proofs-*.json"))
     (tmp_path / "proofs-0.json").write_text("{")
 
-    def fail(*_: object, **__: object) -> None:
+    def examine_again(*_: object, **__: object) -> None:
         raise AssertionError("examined again")
 
-    monkeypatch.setattr("unity_dsl.rules.generation.proof_cache.examine", fail)
+    monkeypatch.setattr("unity_dsl.rules.generation.proof_cache.examine", examine_again)
     again = Generator(library(), 1, tmp_path).run(table)
-    assert again.files == generated().files and again.counts == generated().counts
+    assert again.files == whole.files and again.counts == whole.counts
     assert json.loads(again.files[0].certificates)["rules"]
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_contexts_that_are_finished_ahead_of_a_slow_one_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first context is interrupted once another one is finished."""
+    table = read_table(Source("table", TABLE))
+    first, *_ = contexts(table, library())
+
+    def slow(context: Context, library: Library) -> Enumeration:
+        if context != first:
+            return candidates(context, library)
+        wait_until(lambda: any(tmp_path.glob("context-small-*.json")))
+        raise Interrupted
+
+    monkeypatch.setattr("unity_dsl.rules.generation.pipeline.candidates", slow)
+    with pytest.raises(Interrupted):
+        Generator(library(), 2, tmp_path).run(table)
+    assert any(tmp_path.glob("context-small-*.json"))
+
+
+def test_a_folder_that_cannot_be_written_is_told_by_any_number_of_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise fail("E030", f"cannot write `{path.parent}`: no space left on device")
+
+    monkeypatch.setattr("unity_dsl.rules.generation.pipeline.write_file", full)
+    for processes in (1, 2):
+        with pytest.raises(InputError) as caught:
+            Generator(library(), processes, tmp_path).run(read_table(Source("table", TABLE)))
+        assert caught.value.diagnostic.code == "E030" and str(tmp_path) in caught.value.diagnostic.message
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if holds():
+            return
+        sleep(0.01)
+    raise AssertionError("it does not come to hold within a minute")

@@ -203,6 +203,24 @@ def _tallies(forward: Kind, adjoints: tuple[Kind, ...]) -> tuple[Tally | None, .
     return tuple(found)
 
 
+def cotangents_passed_on(instance: Instance, needs: Sequence[bool]) -> tuple[bool, ...]:
+    """Of each input, whether its cotangent is the incoming one, elementwise, so that nothing is computed."""
+    return _passed_on(instance.identity, tuple(needs))
+
+
+@lru_cache(maxsize=4096)
+def _passed_on(identity: Key, needs: tuple[bool, ...]) -> tuple[bool, ...]:
+    instance = identity.instance
+    if instance.whole:
+        return (False,) * len(needs)
+    return tuple(
+        needed
+        and operand.integer_range is None
+        and _passes_on(adjoint_by(instance, _one_operation, position).kind.instance)
+        for position, (operand, needed) in enumerate(zip(instance.inputs, needs, strict=True))
+    )
+
+
 def _one_operation(function: str, arguments: tuple[Expr, ...], position: int) -> Expr:
     return call(f"{function}'{position}", *arguments)
 

@@ -40,12 +40,16 @@ class Operand:
 
 @dataclass(frozen=True)
 class Execution:
-    """The operator's `inputs` and `outputs`, the storages that were `built`, in order, and those that are `saved`."""
+    """The operator's `inputs` and `outputs`, the storages that were `built`, in order, and those that are `saved`.
+
+    Variables of the program hold those that are `named` until the function around them returns.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     built: tuple[Storage, ...]
     saved: tuple[Storage, ...]
+    named: tuple[Storage, ...] = ()
 
 
 def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Operand], width: int) -> Execution:
@@ -62,7 +66,8 @@ def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Ope
             if found is not None:
                 run.variables[variable] = found
     results = tuple(run.variables[variable] for variable in lowering.results)
-    return Execution(tuple(given), results, tuple(memory.built), tuple(dict.fromkeys(run.saved)))
+    named = dict.fromkeys(tensor.storage for tensor in run.variables.values())
+    return Execution(tuple(given), results, tuple(memory.built), tuple(dict.fromkeys(run.saved)), tuple(named))
 
 
 @dataclass

@@ -13,6 +13,7 @@ from ...prove.translation.rule_forms import Ranks, calls, rest_groups
 from ...syntax.ast import Name
 from ...syntax.parse_rules import RuleDecl, RuleDim, RuleInput
 from ...syntax.rule_names import names_in
+from ..certificate import called_names
 from ..derivation.commutativity import commutative_operators
 from ..derivation.derivability import Bound, Derivability
 from ..derivation.terms import Terms
@@ -145,10 +146,10 @@ def _reason(rule: RuleDecl, known: RuleLibrary, bound: Bound) -> str:
 
 
 def _operators(rule: RuleDecl, derivability: Derivability) -> frozenset[str]:
-    """The operators of a rule once defined ones are unfolded; none of one that cannot be read as terms."""
+    """The operators of a rule once defined ones are unfolded; those that it calls where it cannot be read as terms."""
     try:
         terms = derivability.read(rule, Terms(derivability.commutative))
     except Unsupported:
-        return frozenset()
+        return called_names(rule)
     every = frozenset(call for term in (*terms.left, *terms.right) for call in term.calls)
     return frozenset(call.head.kind[0] for call in every if call.head is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -12,6 +12,7 @@ from itertools import count, permutations, product
 from math import factorial, prod
 
 from ...index.library import Library
+from ...prove.normal_form.polynomial import Poly
 from ...prove.translation.symbolic_sizes import shown
 from .collector import collector_paused
 from .dimensions import Dim, TensorType, letters_of, named, unified
@@ -90,10 +91,9 @@ def theme_contexts(
             if key not in found and _is_plain(inputs) and _multiple(inputs) <= _multiple(one):
                 found[key] = inputs
                 pending.append(inputs)
-    merged = _merged(found.values())
     made = [
-        Context(theme.name, theme.operators, _renamed(inputs), theme.signatures, theme.numbers, degrees, only)
-        for inputs in merged
+        Context(theme.name, theme.operators, inputs, theme.signatures, theme.numbers, degrees, only)
+        for inputs in _merged(found.values())
     ]
     return tuple(sorted(made, key=lambda one: (len(one.inputs), len(one.text), one.text, one.digest)))
 
@@ -171,17 +171,12 @@ def _multiple(inputs: Sequence[TensorType]) -> Fraction:
 def _merged(found: Iterable[tuple[TensorType, ...]]) -> Iterator[tuple[TensorType, ...]]:
     """Operands of equal sizes once, with what any graph takes apart in them."""
     by_sizes: dict[str, tuple[TensorType, ...]] = {}
-    for inputs in map(_renamed, found):
-        key = context_totals(inputs)
-        known = by_sizes.get(key, inputs)
-        if [one.sizes for one in known] != [one.sizes for one in inputs]:
-            by_sizes[context_key(inputs)] = inputs  # the same operands in another order
-            continue
-        dims = [map(Dim.joined, one.dims, other.dims) for one, other in zip(known, inputs, strict=True)]
-        by_sizes[key] = tuple(
-            TensorType(one.devices, tuple(own), one.bound) for one, own in zip(known, dims, strict=True)
-        )
-    yield from by_sizes.values()
+    for inputs in map(_determined, found):
+        order = min(_likely_orders(inputs), key=lambda order: (totals_text(order), _ordered_text(order)))
+        named_alike = tuple(tensor.replaced(_by_totals(order)) for tensor in order)
+        known = by_sizes.setdefault(totals_text(order), named_alike)
+        by_sizes[totals_text(order)] = tuple(map(TensorType.joined, known, named_alike))
+    yield from map(_renamed, by_sizes.values())
 
 
 def _taken_apart(inputs: Sequence[TensorType]) -> int:
@@ -258,8 +253,7 @@ def _identified(inputs: tuple[TensorType, ...], degrees: frozenset[str]) -> Iter
                 continue
             for values in unified(list(zip(one.parts, other.parts, strict=True)), degrees, fresh):
                 merged = [tensor.replaced(values) for tensor in inputs]
-                joined = tuple(a.joined(b) for a, b in zip(merged[first].dims, merged[second].dims, strict=True))
-                merged[first] = TensorType(merged[first].devices, joined, merged[first].bound)
+                merged[first] = merged[first].joined(merged[second])
                 yield tuple(merged[:second] + merged[second + 1 :])
 
 
@@ -268,9 +262,38 @@ def _identified(inputs: tuple[TensorType, ...], degrees: frozenset[str]) -> Iter
 
 def renaming(tensors: Sequence[TensorType], fixed: frozenset[str] = frozenset({"p"})) -> dict[str, Dim]:
     """New names of the letters, by their first appearance; of a dimension that is taken apart by its parts."""
-    letters = dict.fromkeys(name for tensor in tensors for part in tensor.parts for name in part.letters)
+    occurs = _occurrences(tensors)
+
+    def ordered(size: Poly) -> list[tuple[_Places, str]]:
+        return sorted((occurs.get(name, ()), name) for name in letters_of(size))
+
+    letters = dict.fromkeys(
+        name
+        for tensor in tensors
+        for part in tensor.parts
+        for size in (*sorted(part.inner, key=lambda size: (len(letters_of(size)), ordered(size))), part.total)
+        for _, name in ordered(size)
+    )
     names = iter(LETTERS)
     return {name: named(next(names)) for name in letters if name not in fixed}
+
+
+_Places = tuple[tuple[int, int, int, int, Fraction], ...]
+"""Where a letter occurs: the dimension, how many terms its size has, how many letters the term, power, coefficient."""
+
+
+def _occurrences(tensors: Sequence[TensorType]) -> dict[str, _Places]:
+    """The places of each letter in the sizes. Letters of equal places are alike: they are summands of the same sums, or
+    factors of the same products, and it is one type whichever is which.
+    """
+    found: dict[str, _Places] = {}
+    for place, part in enumerate(part for tensor in tensors for part in tensor.parts):
+        for term in part.total.terms:
+            powers = dict(term[0])
+            for name in letters_of(Poly((term,))):
+                occurs = (place, len(part.total.terms), len(powers), powers.get(name, 0), term[1])
+                found[name] = (*found.get(name, ()), occurs)
+    return {name: tuple(sorted(places)) for name, places in found.items()}
 
 
 def _renamed(inputs: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
@@ -297,21 +320,25 @@ def context_key(inputs: Sequence[TensorType]) -> str:
     return min(_ordered_text(order) for order in _likely_orders(inputs))
 
 
-def context_totals(inputs: Sequence[TensorType]) -> str:
-    """As `context_key`, for sizes without their structure."""
-    return min(map(totals_text, _likely_orders(inputs)))
-
-
 def _plain(inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
     """The types without structure."""
+    return tuple(_with_parts(tensor, lambda dim: Dim(dim.total)) for tensor in inputs)
 
-    def plain(dim: Dim) -> Dim:
-        return Dim(dim.total)
 
-    return tuple(
-        TensorType(one.devices, tuple(map(plain, one.dims)), None if one.bound is None else plain(one.bound))
-        for one in inputs
-    )
+def _determined(inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    """Without the places at which a dimension is taken apart into parts whose sizes no operand determines."""
+    known = {name for tensor in inputs for part in tensor.parts for name in letters_of(part.total)}
+
+    def determined(dim: Dim) -> Dim:
+        kept = frozenset(size for size in dim.inner if known.issuperset(letters_of(size)))
+        return Dim(dim.total, dim.cuts & kept, dim.prefixes & kept)
+
+    return tuple(_with_parts(tensor, determined) for tensor in inputs)
+
+
+def _with_parts(tensor: TensorType, change: Callable[[Dim], Dim]) -> TensorType:
+    bound = None if tensor.bound is None else change(tensor.bound)
+    return TensorType(tensor.devices, tuple(map(change, tensor.dims)), bound)
 
 
 def _ordered_text(inputs: Sequence[TensorType]) -> str:
@@ -321,11 +348,14 @@ def _ordered_text(inputs: Sequence[TensorType]) -> str:
 
 def totals_text(inputs: Sequence[TensorType]) -> str:
     """The same for operands that differ in names of letters, and in where their dimensions are taken apart."""
-    parts = [part for tensor in inputs for part in tensor.parts]
-    alone = [part.letter for part in parts if part.letter is not None]
-    names = dict.fromkeys([*alone, *(name for part in parts for name in part.letters)])
-    renamed = {name: named(f"~{place:02}") for place, name in enumerate(names)}
+    renamed = _by_totals(inputs)
     return " ".join(structure_text(tensor.replaced(renamed)) for tensor in _plain(inputs))
+
+
+def _by_totals(inputs: Sequence[TensorType]) -> dict[str, Dim]:
+    """New names of the letters, by where they occur in the sizes."""
+    names = sorted((places, name) for name, places in _occurrences(inputs).items())
+    return {name: named(f"~{number:02}") for number, (_, name) in enumerate(names)}
 
 
 def _likely_orders(inputs: Sequence[TensorType]) -> Iterator[tuple[TensorType, ...]]:
@@ -333,8 +363,8 @@ def _likely_orders(inputs: Sequence[TensorType]) -> Iterator[tuple[TensorType, .
     counts = Counter(name for tensor in inputs for part in tensor.parts for name in letters_of(part.total))
 
     def rank(tensor: TensorType) -> str:
-        occurs = [[counts[name] for name in letters_of(part.total)] for part in tensor.parts]
-        return f"{tensor.kind}{occurs}{[len(part.cuts) for part in tensor.parts]}"
+        occurs = [sorted(counts[name] for name in letters_of(part.total)) for part in tensor.parts]
+        return f"{tensor.kind}{occurs}"
 
     groups: dict[str, list[TensorType]] = {}
     for tensor in inputs:

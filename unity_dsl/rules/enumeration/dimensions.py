@@ -29,15 +29,19 @@ class Dim:
         """The name, where the size is a bare letter."""
         return letter_of(self.total)
 
+    @property
+    def inner(self) -> frozenset[Poly]:
+        """The partial sums and products."""
+        return self.cuts | self.prefixes
+
     @cached_property
-    def letters(self) -> tuple[str, ...]:
-        """The letters of its parts, those of the first part first: what has no part of its own comes last."""
-        inner = sorted((*self.cuts, *self.prefixes), key=lambda part: (len(letters_of(part)), part.key))
-        return tuple(dict.fromkeys(name for size in (*inner, self.total) for name in letters_of(size)))
+    def letters(self) -> frozenset[str]:
+        """The letters of its size and of its parts."""
+        return frozenset(name for size in (self.total, *self.inner) for name in letters_of(size))
 
     def replaced(self, values: Bindings) -> Dim:
         """With letters replaced. The structure of what is put in is kept where it makes up a whole part."""
-        if self.letter is not None:
+        if self.letter is not None and not self.cuts and not self.prefixes:
             return values.get(self.letter, self)
         values = {name: values[name] for name in self.letters if name in values}
         if not values:
@@ -74,6 +78,11 @@ class TensorType:
     def replaced(self, values: Bindings) -> TensorType:
         bound = None if self.bound is None else self.bound.replaced(values)
         return TensorType(self.devices, tuple(dim.replaced(values) for dim in self.dims), bound)
+
+    def joined(self, other: TensorType) -> TensorType:
+        """With the structure of the dimensions of both, which have the same sizes."""
+        dims = tuple(own.joined(given) for own, given in zip(self.dims, other.dims, strict=True))
+        return TensorType(self.devices, dims, self.bound)
 
     @property
     def parts(self) -> tuple[Dim, ...]:
@@ -138,10 +147,13 @@ def unified(pairs: Sequence[tuple[Dim, Dim]], fixed: frozenset[str], fresh: Iter
     """The substitutions that make the dimensions of each pair equal; letters in `fixed`, the degrees, stay.
 
     A sum meets a sum part by part, a product a product, at each pair of places where they may be taken apart: these are
-    the most general types in which the parts keep their meaning, not all solutions in whole numbers.
+    the most general types in which the parts keep their meaning, not all solutions in whole numbers. Other sums are
+    linear equations, in which a letter is eliminated whose coefficient divides all others.
     """
     for found in _unified(tuple(pairs), {}, fixed, fresh):
-        yield {name: _resolved(value, found) for name, value in found.items()}
+        values = {name: _resolved(value, found) for name, value in found.items()}
+        if all(_may_be_positive(value.total) for value in values.values()):
+            yield values
 
 
 def _unified(
@@ -149,32 +161,38 @@ def _unified(
 ) -> Iterator[dict[str, Dim]]:
     """Substitutions in triangular form: what stands for a letter may contain letters that something stands for.
 
-    `found` is extended in place until a pair has several solutions.
+    What stands for a letter contains neither this letter nor one that something stands for already, in its size or in
+    its structure: so no letter stands for itself, however far it is replaced. `found` is extended in place until a pair
+    has several solutions.
     """
     for place, (one, other) in enumerate(pairs):
         left, right = _resolved(one, found), _resolved(other, found)
         if left is right or left.total == right.total:
             continue
         name, value = left.letter, right
-        if name is None or name in fixed:
+        if not _may_stand_for(value, name, fixed):
             name, value = right.letter, left
-        if name is None or name in fixed:
+        if name is None or not _may_stand_for(value, name, fixed):
             rest = pairs[place + 1 :]
             for step, remaining in _steps(left, right, fixed, fresh):
                 yield from _unified((*remaining, *rest), {**found, **step}, fixed, fresh)
             return
-        if name in letters_of(value.total):
-            return
-        found[name] = value
+        # Where a cut of the value depends on the letter, it does so on the whole value.
+        found[name] = value.replaced({name: Dim(value.total)})
     yield found
+
+
+def _may_stand_for(value: Dim, name: str | None, fixed: frozenset[str]) -> bool:
+    return name is not None and name not in fixed and name not in letters_of(value.total)
+
+
+def _may_be_positive(size: Poly) -> bool:
+    """False where no sizes, which are at least 1, make it positive."""
+    return any(coefficient > 0 for _, coefficient in size.terms)
 
 
 def _resolved(dim: Dim, found: dict[str, Dim]) -> Dim:
     """A dimension with what a substitution in triangular form has for its letters."""
-    while (name := dim.letter) is not None:
-        if name not in found:
-            return dim
-        dim = found[name]
     inner = [name for name in dim.letters if name in found]
     return dim.replaced({name: _resolved(found[name], found) for name in inner}) if inner else dim
 
@@ -214,14 +232,27 @@ def _by_degree(left: Dim, right: Dim, fixed: frozenset[str], fresh: Iterator[str
 
 
 def _solved(left: Dim, right: Dim, fixed: frozenset[str]) -> Iterator[_Step]:
-    """A letter that occurs linearly, with coefficient 1 or -1, expressed by the others."""
+    """A letter that occurs linearly, with a coefficient that divides all others, expressed by the others.
+
+    Rather one that is a sum of the others than one that is a difference, then the first one made.
+    """
     difference = left.total - right.total
+    if not _may_be_positive(difference) or not _may_be_positive(-difference):
+        return
+    values: dict[str, Poly] = {}
     for name in letters_of(difference):
         factor = difference.coefficient(name)
-        if name not in fixed and factor is not None and abs(factor) == 1:
-            value = of(name) - difference.scaled(factor)
-            yield {name: Dim(value)}, []
-            return
+        if factor and name not in fixed:
+            value = of(name) - difference.scaled(1 / factor)
+            if value.is_integral:
+                values[name] = value
+    if values:
+        name = min(values, key=lambda name: (_is_difference(values[name]), len(name), name))
+        yield {name: Dim(values[name])}, []
+
+
+def _is_difference(size: Poly) -> bool:
+    return any(monomial and coefficient < 0 for monomial, coefficient in size.terms)
 
 
 def _key(size: Poly) -> str:

@@ -95,7 +95,10 @@ def pair_typing(left: Sequence[Term], right: Sequence[Term], typing: Typing) -> 
     inputs = [typing.types[term] for term in order if term.application is None]
     for values in unified(pairs, typing.degrees, typing.fresh):
         types = tuple(tensor.replaced(values) for tensor in inputs)
-        known = {*typing.degrees, *(name for tensor in types for part in tensor.parts for name in part.letters)}
+        known = {
+            *typing.degrees,
+            *(name for tensor in types for part in tensor.parts for name in letters_of(part.total)),
+        }
         if all(known.issuperset(dim.replaced(values).letters) for dim in typing.sizes_of(order)):
             return PairTyping(tuple(left), tuple(right), tuple(order), typing, values, types)
     return None

@@ -127,9 +127,7 @@ class Pool:
             self._inputs_below.append(0)
             self._most_operators.append(-1)
         elif tensor != self.types[number]:
-            joined = tuple(a.joined(b) for a, b in zip(self.types[number].dims, tensor.dims, strict=True))
-            if joined != self.types[number].dims:
-                self.types[number] = TensorType(tensor.devices, joined, tensor.bound)
+            self.types[number] = self.types[number].joined(tensor)
         return number
 
     def random(self, what: str) -> np.random.Generator:

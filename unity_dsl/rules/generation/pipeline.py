@@ -105,17 +105,18 @@ class Generator:
         known = {place: made for place, path in enumerate(paths) if path and (made := _read(path)) is not None}
         missing = [place for place in range(len(asked)) if place not in known]
         with closing(process_map(self._enumerate, [asked[place] for place in missing], self.processes)) as fresh:
-            for place, path in enumerate(paths):
+            for place in range(len(asked)):
                 self.progress("enumerated", place, len(asked))
-                if place not in known:
-                    known[place] = next(fresh)
-                    if path is not None:
-                        write_file(path, _text(asked[place], known[place]))
-                yield known.pop(place)
+                yield known.pop(place) if place in known else next(fresh)
 
     def _enumerate(self, context: Context) -> Enumerated:
+        """The candidates of a context, which the process that finds them keeps in the folder."""
         found = candidates(context, self.library)
-        return Enumerated(tuple(found.candidates), asdict(found.counts))
+        made = Enumerated(tuple(found.candidates), asdict(found.counts))
+        path = self._path(context)
+        if path is not None:
+            write_file(path, _text(context, made))
+        return made
 
     def _path(self, context: Context) -> Path | None:
         if self.folder is None:

@@ -1,0 +1,108 @@
+"""Predicted peak memory against what a program holds on the ranks of this machine: `python bench/memory.py`.
+
+Predicted is that of the tasks of a training step; counted are the storages that are alive at once in a training step of
+the emitted program with AdamW. Cases are all examples at their small presets, and some at sizes that fit, on one rank
+and on two, by data parallelism and by plans drawn by chance. A body that the data decides about (skipnet) is predicted
+as executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from measure import RESULTS, ROOT, rows_of, write_rows
+
+sys.path.insert(0, str(ROOT))
+
+from tests.program.peak_memory import count_memory
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.simulation.step_tasks import step_tasks
+
+FILE = RESULTS / "memory.json"
+REDUCED: Mapping[str, Mapping[str, int]] = {
+    "gpt2": {"b": 4, "s": 256, "layers": 4},
+    "bert_large": {"b": 4, "s": 128, "layers": 4},
+    "resnext50": {"b": 4},
+    "mixtral_8x7b": {"b": 2, "s": 128, "d": 256, "hidden": 512, "layers": 2, "vocabulary": 4000},
+}
+"""Examples at sizes near their own that fit this machine."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An example on some ranks; without `settings` at its small preset."""
+
+    example: str
+    ranks: int
+    strategy: str
+    settings: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        size = "reduced" if self.settings else "small"
+        return f"{self.example} {size} {self.ranks} {self.strategy}"
+
+    def request(self) -> Request:
+        path = ROOT / "examples" / f"{self.example}.udl"
+        preset = None if self.settings else "small"
+        return Request(path, self.settings, preset, devices=self.ranks, strategy=self.strategy)
+
+
+def cases() -> Iterator[Case]:
+    for path in sorted((ROOT / "examples").glob("*.udl")):
+        yield Case(path.stem, 1, "data_parallel")
+        for strategy in ("data_parallel", "random:1", "random:2"):
+            yield Case(path.stem, 2, strategy)
+    for example, settings in REDUCED.items():
+        for ranks in (1, 2):
+            yield Case(example, ranks, "data_parallel", settings)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("examples", nargs="*", help="all, if none is named")
+    parser.add_argument("--again", action="store_true", help="measure all cases again")
+    options = parser.parse_args()
+    rows = {} if options.again else rows_of(FILE)
+    with RankPool(2) as pool:
+        for case in cases():
+            if case.key not in rows and (not options.examples or case.example in options.examples):
+                rows[case.key] = measure(case, pool)
+                write_rows(FILE, "python bench/memory.py", rows)
+                print(describe(case.key, rows[case.key]), flush=True)
+    errors = [abs(row["predicted"] / row["counted"] - 1) for row in rows.values()]
+    print(f"{len(rows)} cases: median error {median(errors):.1%}, worst {max(errors):.1%}")
+
+
+def measure(case: Case, pool: RankPool) -> dict[str, Any]:
+    """Bytes predicted and counted, and what a device does at the peak."""
+    request = case.request()
+    compiled = compile_model(request)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        write_program(compiled.plan, compiled.library, compiled.sources, request, out)
+        peak = step_tasks(compiled.plan, load_machine(request.machine), compiled.library).peak()
+        counted = max((pool.run(count_memory, str(out), ranks=case.ranks)), key=lambda found: found.peak)
+    at = "" if peak.task is None else f"{peak.task.phase.value}: {peak.task.name} {peak.task.place}".strip()
+    return {"predicted": round(peak.bytes), "counted": counted.peak, "predicted_at": at, "counted_at": counted.at}
+
+
+def describe(key: str, row: Mapping[str, Any]) -> str:
+    error = row["predicted"] / row["counted"] - 1
+    return (
+        f"{key}: {row['predicted']:,} bytes predicted, {row['counted']:,} counted, {error:+.1%}; {row['predicted_at']}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Tasks that the simulator does in a second of processor time: `python bench/simulator.py`.
+
+Machines differ and are busy: beside each figure stands how many entries a heap takes and gives in a second, measured in
+turns with it, and the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from statistics import median
+from time import process_time
+
+from measure import write_results
+
+from unity_dsl.simulation.event_loop import simulate
+from unity_dsl.simulation.hardware import Hardware
+from unity_dsl.simulation.lower_bound import lower_bound
+from unity_dsl.simulation.task import Phase, Task, TaskGraph, Traffic
+from unity_dsl.simulation.timeline import Timeline
+
+SIZES = (10_000, 100_000, 1_000_000)
+HARDWARE = {"gpu": Hardware(6e-6), "cpu": Hardware(6e-6, host_computes=True, slowdown=0.5)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=5)
+    options = parser.parse_args()
+
+    results = {}
+    for kind, hardware in HARDWARE.items():
+        for size in SIZES:
+            row = measure(step(size), hardware, options.repetitions)
+            results[f"{size} tasks, {kind}"] = row
+            print(f"{size:>9,} tasks, {kind}: " + ", ".join(f"{name} {value:,}" for name, value in row.items()))
+    write_results("simulator", f"python bench/simulator.py --repetitions {options.repetitions}", results)
+
+
+def step(size: int) -> TaskGraph:
+    """Layers of a gather of the next layer's weights, five kernels, and an all-reduce that the next layer waits for;
+    beside them a reduce-scatter of gradients in another group. Three tasks of eight are collectives.
+    """
+    random = Random(size)
+    tasks: list[Task] = []
+
+    def add(name: str, seconds: float, after: tuple[int, ...], channel: str = "compute", level: int = 0) -> int:
+        seconds *= random.uniform(0.5, 2.0)
+        traffic = (Traffic(level, 0.8 * seconds),) if channel != "compute" else ()
+        task = Task(name, f"layer.{len(tasks) // 8}", Phase.FORWARD, seconds, after, channel, traffic=traffic)
+        tasks.append(task)
+        return len(tasks) - 1
+
+    gathered, reduced = add("all_gather", 5e-5, (), "data"), 0
+    while len(tasks) < size:
+        ahead = add("all_gather", 5e-5, (gathered,), "data")
+        first = add("linear", 3e-5, (gathered, reduced))
+        for _ in range(4):
+            last = add("linear", 3e-5, ())
+        reduced = add("all_reduce", 3e-5, (last,), "tensor")
+        add("reduce_scatter", 5e-5, (first,), "gradients", 1)
+        gathered = ahead
+    return TaskGraph(tuple(tasks[:size]))
+
+
+def measure(graph: TaskGraph, hardware: Hardware, repetitions: int) -> dict[str, float | int]:
+    """Medians: tasks a second of the simulation alone, and of it with all that is asked of a timeline."""
+    alone, with_all, heap = [], [], []
+    for _ in range(repetitions):
+        alone.append(len(graph.tasks) / seconds(lambda: simulate(graph, hardware)))
+        with_all.append(len(graph.tasks) / seconds(lambda: ask_all(simulate(graph, hardware))))
+        heap.append(HEAP_ENTRIES / seconds(fill_and_empty_heap))
+    return {
+        "tasks_per_second": round(median(alone)),
+        "with_memory_path_and_bound": round(median(with_all)),
+        "heap_entries_per_second": round(median(heap)),
+        "ratio_to_heap": round(median(a / h for a, h in zip(alone, heap, strict=True)), 3),
+    }
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begun = process_time()
+    work()
+    return process_time() - begun
+
+
+def ask_all(timeline: Timeline) -> tuple[object, ...]:
+    bound = lower_bound(timeline.graph, timeline.hardware)
+    return timeline.busy, timeline.sent, timeline.exposed(), timeline.memory(), timeline.critical_path, bound
+
+
+HEAP_ENTRIES = 200_000
+
+
+def fill_and_empty_heap() -> None:
+    random = Random(0)
+    heap: list[tuple[float, int]] = []
+    for i in range(HEAP_ENTRIES):
+        heappush(heap, (random.random(), i))
+    for _ in range(HEAP_ENTRIES):
+        heappop(heap)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Bytes that a program holds on a rank in a training step, counted. Imported by the ranks of a pool."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_iter
+
+from unity_dsl.emit.rank_comparison import load_program
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Bytes before and after the second step of AdamW, the most in between, and the kernel that made it the most."""
+
+    held: int
+    peak: int
+    at: str
+
+
+class Alive(TorchDispatchMode):
+    """Counts the storages of all tensors seen, until they are freed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[int, int] = {}
+        self.now = self.peak = 0
+        self.at = ""
+
+    def see(self, tensor: torch.Tensor, made_by: str = "") -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self.known:
+            return
+        self.known[key] = storage.nbytes()
+        self.now += storage.nbytes()
+        weakref.finalize(storage, self._freed, key)
+        if self.now > self.peak:
+            self.peak, self.at = self.now, made_by
+
+    def _freed(self, key: int) -> None:
+        self.now -= self.known.pop(key)
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        for tensor in tree_iter(found):
+            if isinstance(tensor, torch.Tensor):
+                self.see(tensor, str(function))
+        return found
+
+
+def count_memory(rank: int, ranks: int, program: str) -> Counted:
+    """That of one rank, data drawn by chance."""
+    torch.manual_seed(0)
+    alive = Alive()
+    with load_program(Path(program)) as module, fused_rms_norm(alive):
+        model = module.Model(module.build_mesh("cpu") if ranks > 1 else None)
+        model.initialise(0)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+        batch = {
+            name: torch.randn(spec.shape)
+            if spec.integer_range is None
+            else torch.randint(spec.integer_range, spec.shape)
+            for name, spec in module.INPUTS.items()
+        }
+
+        def step() -> None:
+            model.zero_grad()
+            loss = model(**batch)[0]
+            loss.backward()
+            del loss
+            model.synchronise()
+            optimizer.step()
+
+        step()
+        model.zero_grad()
+        alive.now = 0
+        alive.known.clear()
+        moments = [tensor for state in optimizer.state.values() for tensor in state.values()]
+        for tensor in (*model.parameters(), *model.buffers(), *batch.values(), *moments):
+            alive.see(tensor)
+        held = alive.now
+        with alive:
+            step()
+    return Counted(held, alive.peak, alive.at)
+
+
+@contextmanager
+def fused_rms_norm(alive: Alive) -> Iterator[None]:
+    """A GPU's kernel in place of the several that a CPU has: it keeps its operands and a number for every row."""
+    several = F.rms_norm
+
+    class RMSNorm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, gain: torch.Tensor, eps: float) -> torch.Tensor:
+            with _disable_current_modes():
+                found = several(x, [x.shape[-1]], gain, eps)
+                root = x.float()[..., 0].clone()
+            ctx.save_for_backward(x, gain, root)
+            ctx.eps = eps
+            for tensor in (found, root):
+                alive.see(tensor, "rms_norm")
+            return found
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+            x, gain, _ = ctx.saved_tensors
+            with _disable_current_modes(), torch.enable_grad():
+                given = x.detach().requires_grad_(), gain.detach().requires_grad_()
+                result = several(given[0], [x.shape[-1]], given[1], ctx.eps)
+                found = torch.autograd.grad(result, given, gradients)
+            for tensor in found:
+                alive.see(tensor, "rms_norm backward")
+            return *found, None
+
+    def one_kernel(x: torch.Tensor, shape: list[int], gain: torch.Tensor, eps: float) -> torch.Tensor:
+        return RMSNorm.apply(x, gain, eps)  # type: ignore[no-any-return, no-untyped-call]
+
+    F.rms_norm = one_kernel  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        F.rms_norm = several

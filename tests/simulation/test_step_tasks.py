@@ -1,0 +1,92 @@
+"""Tasks of training steps against the emitted programs: the collectives they run, the memory they hold, their price."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.simulation.gradient_buckets import BUCKET_BYTES
+from unity_dsl.simulation.step_tasks import step_tasks
+from unity_dsl.simulation.task import COMPUTE, Phase, TaskGraph
+
+from ..program.counting import count_collectives
+from ..program.peak_memory import count_memory
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PLANS = [
+    *(("mlp", strategy) for strategy in ("data_parallel", "random:1", "random:5")),
+    *(("llama3_8b", strategy) for strategy in ("data_parallel", "random:2")),
+    *(("gpt2", strategy) for strategy in ("data_parallel", "random:4")),
+    *(("lstm_lm", "random:3"), ("mixtral_8x7b", "random:3"), ("resnext50", "random:2"), ("dlrm", "random:1")),
+]
+
+
+def request(example: str, strategy: str, devices: int = 2) -> Request:
+    return Request(EXAMPLES / f"{example}.udl", preset="small", devices=devices, strategy=strategy)
+
+
+def tasks_of(compiled: Compilation) -> TaskGraph:
+    return step_tasks(compiled.plan, load_machine("local"), compiled.library)
+
+
+COUNTED = {
+    "all_gather": "all_gather_into_tensor",
+    "reduce_scatter": "reduce_scatter_tensor",
+    "all_to_all": "all_to_all_single",
+    "permute": "all_to_all_single",
+    "exchange": "all_to_all_single",
+}
+
+
+def collectives(graph: TaskGraph, phase: Phase) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for task in graph.tasks:
+        if task.channel != COMPUTE and task.phase is phase:
+            found[COUNTED.get(task.name, task.name)] += 1
+    return found
+
+
+@pytest.mark.parametrize(("example", "strategy"), PLANS)
+def test_tasks_are_what_the_program_does(example: str, strategy: str, tmp_path: Path, pool: RankPool) -> None:
+    """The collectives that it runs, and within 10 % the storages that are alive at once, on the rank with the most."""
+    wanted = request(example, strategy)
+    compiled = compile_model(wanted)
+    out = tmp_path / "out"
+    write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
+    counted = pool.run(count_collectives, str(out), BUCKET_BYTES, compiled.plan.gathered_again, True, ranks=2)[0]
+    graph = tasks_of(compiled)
+    for phase, found in zip((Phase.FORWARD, Phase.BACKWARD), counted, strict=True):
+        ran: Counter[str] = Counter()
+        for name, times in found.items():
+            ran[name.removesuffix("_coalesced")] += times
+        assert collectives(graph, phase) == ran, phase
+    held = max(found.peak for found in pool.run(count_memory, str(out), ranks=2))
+    assert graph.peak().bytes == pytest.approx(held, rel=0.1), graph.peak().task
+
+
+@pytest.mark.parametrize("example", sorted(path.stem for path in EXAMPLES.glob("*.udl")))
+def test_what_a_step_takes_it_gives_back(example: str) -> None:
+    """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones."""
+    graph = tasks_of(compile_model(request(example, "random:7")))
+    now = graph.held
+    for number, task in enumerate(graph.tasks):
+        assert all(0 <= other < number for other in task.after)
+        assert min(task.seconds, task.allocated, task.freed) >= 0
+        now += task.allocated - task.freed
+        assert now >= graph.held - 1e-3
+    assert now == pytest.approx(graph.held)
+
+
+def test_kernels_of_operators_take_what_they_are_priced_at() -> None:
+    """On one device, in a model of which every operator computes something in the backward pass as well."""
+    compiled = compile_model(request("mlp", "data_parallel", devices=1))
+    machine = load_machine("local")
+    kernels = [task for task in tasks_of(compiled).tasks if task.phase is not Phase.UPDATE and task.name != "ones"]
+    seconds = sum(task.seconds + task.launches * machine.launch_seconds for task in kernels)
+    assert seconds == pytest.approx(compiled.plan.cost.compute)

@@ -1,0 +1,151 @@
+"""The tasks of conversions between layouts: collectives, and the copies before and after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..graph.collective_steps import Step, StepKind
+from ..graph.graph import Value
+from ..graph.layout import Layout, Mesh
+from ..index.lowering.local_tensor import Storage
+from ..machine.collective_price import LinkTime, Price, Transfer, price_step
+from ..machine.conversion_model import ConversionModel
+from ..machine.machine import Machine
+from .local_tensors import Local
+from .task import Traffic
+from .task_list import TaskList
+
+DEFERRED = frozenset({StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER})
+"""Last steps of a parameter's gradient, which are done in buckets."""
+
+
+def channel_of(axes: tuple[int, ...], mesh: Mesh) -> str:
+    """The channel of a group of devices: the names of its mesh axes."""
+    return ", ".join(mesh.axes[axis].name for axis in axes)
+
+
+def add_collective(
+    tasks: TaskList,
+    step: Step,
+    place: str,
+    count: float,
+    mesh: Mesh,
+    machine: Machine,
+    builds: Sequence[Storage] = (),
+) -> int:
+    """A collective of tensors of which each device holds `count` bytes. Returns its task."""
+    price, _ = price_step(step, mesh, machine, 1.0)
+    return _collective(tasks, step, place, price.transfer(count), builds, mesh)
+
+
+def _collective(
+    tasks: TaskList, step: Step, place: str, transfer: Transfer, builds: Sequence[Storage], mesh: Mesh
+) -> int:
+    traffic = tuple(Traffic(link.level, link.seconds) for link in transfer.links)
+    channel = channel_of(step.axes, mesh)
+    return tasks.collective(step.kind.value, place, transfer.seconds, channel, traffic, transfer.sent, builds)
+
+
+def _together(transfers: Sequence[Transfer]) -> Transfer:
+    """Several tensors in one collective: its hops are made once."""
+    latency = max(transfer.latency for transfer in transfers)
+    seconds = latency + sum(transfer.seconds - transfer.latency for transfer in transfers)
+    links: dict[int, float] = {}
+    for link in (link for transfer in transfers for link in transfer.links):
+        links[link.level] = links.get(link.level, 0.0) + link.seconds
+    shared = tuple(LinkTime(level, busy) for level, busy in sorted(links.items()))
+    return Transfer(seconds, latency, shared, sum(transfer.sent for transfer in transfers))
+
+
+class Conversions:
+    """Lists the tasks of conversions of values on a mesh."""
+
+    def __init__(self, tasks: TaskList, prices: ConversionModel) -> None:
+        self.tasks, self.prices = tasks, prices
+
+    def run(self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str) -> Local:
+        """The tensor after steps, one after the other; later kernels wait for it. Nobody holds it yet."""
+        given = x
+        for step, price, after in self._priced(steps, value, start):
+            made = self._step(step, x, price, value, after, place)
+            self.tasks.settle([] if x.storage in (given.storage, made.storage) else [x.storage])
+            x = made
+        return x
+
+    def start_together(
+        self, gathers: Sequence[tuple[Step, Local, Value, Layout]], place: str
+    ) -> tuple[list[Local], int]:
+        """All-gathers of several tensors in one group, as one collective: what will have arrived, and its task."""
+        arriving, transfers = [], []
+        for step, x, value, start in gathers:
+            ((_, price, after),) = self._priced([step], value, start)
+            arriving.append(Local(after, Storage(after), x.moves))
+            transfers.append(price.transfer(value.bytes))
+        first, _, _, _ = gathers[0]
+        made = [tensor.storage for tensor in arriving]
+        name = place if len(gathers) == 1 else f"{place} and {len(gathers) - 1} more"
+        self.tasks.hold(made)
+        return arriving, _collective(self.tasks, first, name, _together(transfers), made, self.prices.mesh)
+
+    def run_begun(
+        self, steps: Sequence[Step], arriving: Local, task: int, value: Value, start: Layout, place: str
+    ) -> Local:
+        """The tensor after steps of which the first, an all-gather, was started before."""
+        self.tasks.wait(task)
+        (first, _, after), *rest = self._priced(steps, value, start)
+        x = arriving
+        if _joins(first):
+            made = Storage(after)
+            self._copy("join", after, place, made)
+            x = Local(after, made, arriving.moves)
+        for step, price, after in rest:
+            made_by = self._step(step, x, price, value, after, place)
+            self.tasks.settle([] if x.storage in (arriving.storage, made_by.storage) else [x.storage])
+            x = made_by
+        if x.storage is not arriving.storage:
+            self.tasks.drop([arriving.storage])
+        else:
+            self.tasks.release(arriving.storage)
+        return x
+
+    def _priced(self, steps: Sequence[Step], value: Value, start: Layout) -> Iterator[tuple[Step, Price, int]]:
+        """Every step with its price, and the bytes that a device holds after it."""
+        prices = self.prices.prices(steps, start, value.shape)
+        for step, (price, held) in zip(steps, prices, strict=True):
+            yield step, price, round(held * value.bytes)
+
+    def _step(self, step: Step, x: Local, price: Price, value: Value, after: int, place: str) -> Local:
+        mesh, tasks, shape, count = self.prices.mesh, self.tasks, value.shape, float(value.bytes)
+        if step.kind is StepKind.SLICE:
+            return Local(after, x.storage, x.moves)
+        made = Storage(after)
+        if self.prices.stays(step, shape):
+            machine = self.prices.machine
+            seconds = price.seconds(count) - machine.launch_seconds
+            tasks.kernel(step.kind.value, place, max(seconds, 0.0), 1, [made])
+            return Local(after, made, x.moves)
+        packed = [self._copy("pack", x.bytes, place)] if step.kind in _PACKED else []
+        arrived = Storage(after) if step.kind is StepKind.ALL_TO_ALL or _joins(step) else made
+        tasks.wait(_collective(tasks, step, place, price.transfer(count), [arrived], mesh))
+        tasks.settle(packed)
+        if arrived is not made:
+            self._copy("join", after, place, made)
+            tasks.settle([arrived])
+        return Local(after, made, x.moves)
+
+    def _copy(self, name: str, count: int, place: str, target: Storage | None = None) -> Storage:
+        """A kernel that copies so many bytes."""
+        made = Storage(count) if target is None else target
+        machine = self.prices.machine
+        seconds = 2 * count / (machine.memory_bandwidth * machine.memory_efficiency)
+        self.tasks.kernel(name, place, seconds, 1, [made])
+        return made
+
+
+_PACKED = frozenset({StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL})
+"""Collectives that send the blocks of a copy."""
+
+
+def _joins(step: Step) -> bool:
+    """Whether what members send is copied to where it belongs: blocks of the first dimension lie there already."""
+    return step.kind is StepKind.ALL_GATHER and step.dim != 0

@@ -1,0 +1,109 @@
+"""The tasks that gather weights stored in slices: a block's together, those of the next block while one computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..graph.collective_steps import StepKind
+from ..graph.graph import Value
+from ..graph.layout import Layout
+from ..graph.layout_conversion import Conversion
+from ..index.lowering.local_tensor import Storage
+from .collective_tasks import Conversions
+from .local_tensors import Local
+from .task_list import TaskList
+
+
+@dataclass(frozen=True, eq=False)
+class Gather:
+    """A weight that one operator reads gathered: how it is stored, and the steps of its conversion."""
+
+    value: Value
+    place: str
+    stored: Local
+    layout: Layout
+    gathered: Layout
+    conversion: Conversion
+
+
+@dataclass(eq=False)
+class Block:
+    """Weights that are gathered together, and again before the backward pass reads them where they are not kept.
+
+    `before` is the block whose backward pass comes next.
+    """
+
+    gathers: Sequence[Gather]
+    before: Block | None
+    wanted: set[Local] = field(default_factory=set)
+    again: dict[Local, Local] | None = None
+
+
+@dataclass
+class Gathering:
+    """As the emitted Gathered does it. With `freed` gathered weights are not kept for the backward pass."""
+
+    tasks: TaskList
+    conversions: Conversions
+    freed: bool
+    _begun: dict[Local, tuple[Local, int]] = field(default_factory=dict)
+    _blocks: dict[Storage, tuple[Block, Local]] = field(default_factory=dict)
+    _last: Block | None = None
+
+    def start(self, gathers: Iterable[Gather]) -> None:
+        """The all-gathers with which conversions begin, one collective for each group."""
+        self._begun |= self._begin([gather for gather in gathers if gather.stored not in self._begun])
+
+    def gather(self, gathers: Sequence[Gather]) -> list[Local]:
+        """Every weight gathered. Nobody holds them yet."""
+        self.start(gathers)
+        found = [self._finish(gather, self._begun.pop(gather.stored, None)) for gather in gathers]
+        if self.freed:
+            self._last = Block(gathers, self._last)
+            for gather, tensor in zip(gathers, found, strict=True):
+                self._blocks[tensor.storage] = self._last, gather.stored
+        return found
+
+    def forgotten(self, saved: Iterable[Storage]) -> list[tuple[Block, Local]]:
+        """The weights among what an operator saves that are not kept, but gathered again."""
+        found = [self._blocks[storage] for storage in saved if storage in self._blocks]
+        for block, stored in found:
+            block.wanted.add(stored)
+        return found
+
+    def gather_again(self, block: Block, stored: Local) -> Storage:
+        """A weight for the backward pass, gathered with the others of its block. Nobody holds it yet."""
+        self._start_again(block)
+        if block.before is not None:
+            self._start_again(block.before)
+        assert block.again is not None
+        return block.again[stored].storage
+
+    def _start_again(self, block: Block) -> None:
+        if block.again is None:
+            wanted = [gather for gather in block.gathers if gather.stored in block.wanted]
+            begun = self._begin(wanted)
+            block.again = {gather.stored: self._finish(gather, begun.get(gather.stored)) for gather in wanted}
+            self.tasks.hold(tensor.storage for tensor in block.again.values())
+
+    def _begin(self, gathers: Iterable[Gather]) -> dict[Local, tuple[Local, int]]:
+        together: dict[tuple[int, ...], list[Gather]] = {}
+        for gather in gathers:
+            first = gather.conversion.forward[0]
+            if first.kind is StepKind.ALL_GATHER:
+                together.setdefault(first.axes, []).append(gather)
+        begun: dict[Local, tuple[Local, int]] = {}
+        for some in together.values():
+            arriving, task = self.conversions.start_together(
+                [(gather.conversion.forward[0], gather.stored, gather.value, gather.layout) for gather in some],
+                some[0].place,
+            )
+            begun |= {gather.stored: (tensor, task) for gather, tensor in zip(some, arriving, strict=True)}
+        return begun
+
+    def _finish(self, gather: Gather, begun: tuple[Local, int] | None) -> Local:
+        steps, value, place = gather.conversion.forward, gather.value, gather.place
+        if begun is None:
+            return self.conversions.run(steps, gather.stored, value, gather.layout, place)
+        return self.conversions.run_begun(steps, *begun, value, gather.layout, place)

@@ -1,0 +1,442 @@
+"""The tasks of a plan's training step: the emitted program's forward pass, its backward pass by autograd, the update.
+
+The forward pass runs operators in order, each after the conversions that it reads; variables hold their tensors until
+the function around them returns. The backward pass runs what was recorded, the latest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from ..graph.graph import Series, Value
+from ..graph.layout import Invariant, Layout, Mesh, Replicate, invariant
+from ..graph.layout_conversion import Conversion
+from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once
+from ..index.library import Library
+from ..index.lowering.local_tensor import Storage
+from ..machine.conversion_model import ConversionModel
+from ..machine.machine import Machine
+from ..machine.operator_price import MOMENTS, price_update
+from .backward_pass import BackwardPass
+from .collective_tasks import DEFERRED, Conversions
+from .gathering_tasks import Gather, Gathering
+from .local_tensors import Cotangents, Local, Recorded, made
+from .operator_tasks import Operators
+from .task import Phase, TaskGraph
+from .task_list import TaskList
+
+
+def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
+    """The tasks of one training step; of a model without a loss, of one call."""
+    tasks = TaskList()
+    prices = ConversionModel(plan.mesh, machine, library)
+    program = _Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library))
+    whole = _Forward(program, plan.graph, "", {})
+    model = plan.model
+    whole.steps()
+    loss = [] if model.loss is None else [whole.variable(model.loss, invariant(plan.mesh))]
+    tasks.hold(tensor.storage for tensor in loss)
+    whole.update()
+    whole.leave()
+    if loss and loss[0].moves:
+        tasks.phase = Phase.BACKWARD
+        gradients = program.backward.run(loss[0], program.parameters)
+        tasks.drop([loss[0].storage])
+        tasks.phase = Phase.UPDATE
+        updated = sum(storage.bytes for storage in program.trained)
+        if updated:
+            temporary = Storage(updated)
+            tasks.kernel("optimizer", "", price_update(updated, machine), 1, [temporary])
+            tasks.settle([temporary])
+        tasks.drop(gradients)
+    held = sum(storage.bytes for storage in program.stored)
+    if model.loss is not None:
+        held += MOMENTS * sum(storage.bytes for storage in program.trained)
+    return tasks.finished(held)
+
+
+@dataclass
+class _Program:
+    """What the functions of a program share. `parameters` and `trained` are stored tensors that have a gradient."""
+
+    plan: Plan
+    tasks: TaskList
+    prices: ConversionModel
+    operators: Operators
+    stored: list[Storage] = field(default_factory=list)
+    trained: list[Storage] = field(default_factory=list)
+    parameters: dict[Local, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.conversions = Conversions(self.tasks, self.prices)
+        self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
+        self.backward = BackwardPass(self.tasks, self.prices.mesh, self.prices.machine)
+
+    def keep(self, tensor: Local) -> None:
+        """It is there before the step and after it."""
+        self.stored.append(tensor.storage)
+        self.tasks.hold([tensor.storage])
+
+    def steps(self, value: Value, source: Layout, target: Layout) -> Conversion:
+        return self.prices.conversion(source, target, value.shape, value.bytes)
+
+
+@dataclass
+class _Held:
+    """A value with the tensors that variables hold of it, by layout."""
+
+    value: Value
+    produced: Layout
+    tensors: dict[Layout, Local]
+    sources: dict[Layout, Layout]
+    stored: bool = False
+
+
+class _Forward:
+    """One run of a forward function: of the model, or of an iteration of a body. `path` stands before its names."""
+
+    def __init__(self, program: _Program, graph: PlannedGraph, path: str, given: Mapping[str, _Held]) -> None:
+        self.program, self.graph, self.path = program, graph, path
+        self.held = dict(given)
+        self.named: list[Storage] = []
+        self.once = gathered_once(graph)
+        for source in graph.graph.inputs:
+            tensor = made(source.value, graph.values[source.value.name].produced, self.mesh)
+            program.keep(tensor)
+            self.add(source.value, tensor)
+        for weight in graph.graph.weights:
+            self._store(weight.value, trained=True)
+        for buffer in graph.graph.buffers:
+            self._store(buffer.value, trained=False)
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.program.plan.mesh
+
+    # ------------------------------------------------------------------------------------------ values
+
+    def _store(self, value: Value, *, trained: bool) -> None:
+        layout = self.graph.values[value.name].produced
+        tensor = replace(made(value, layout, self.mesh), moves=trained and value.needs_gradient)
+        self.program.keep(tensor)
+        if tensor.moves:
+            self.program.trained.append(tensor.storage)
+            self.program.parameters[tensor] = self.path + value.name
+        self.add(value, tensor, layout, stored=tensor.moves)
+
+    def add(self, value: Value, tensor: Local, layout: Layout | None = None, *, stored: bool = False) -> None:
+        planned = self.graph.values.get(value.name)
+        if layout is None:
+            assert planned is not None
+            layout = planned.produced
+        sources = {made.layout: made.source for made in planned.materialised} if planned else {}
+        self.held[value.name] = _Held(value, layout, {layout: tensor}, sources, stored)
+
+    def name(self, tensors: Iterable[Storage]) -> None:
+        """Variables hold these until the function returns. Takes over holds."""
+        self.named += tensors
+
+    def leave(self) -> None:
+        """The function returns."""
+        self.program.tasks.drop(self.named)
+        self.named = []
+
+    def variable(self, value: Value, layout: Layout) -> Local:
+        """The tensor of a value in a layout; the conversion runs where there is none yet."""
+        held = self.held[value.name]
+        if not value.needs_gradient:
+            layout = _without_copies(layout)
+            held.tensors = {_without_copies(found): tensor for found, tensor in held.tensors.items()}
+            sources: dict[Layout, Layout] = {}
+            for target, source in held.sources.items():
+                sources.setdefault(_without_copies(target), _without_copies(source))
+            held.sources, held.produced = sources, _without_copies(held.produced)
+        if layout not in held.tensors:
+            held.tensors[layout] = self._converted(held, layout)
+        return held.tensors[layout]
+
+    def _converted(self, held: _Held, layout: Layout) -> Local:
+        source = held.sources.get(layout, held.produced)
+        given = self.variable(held.value, source)
+        conversion = self.program.steps(held.value, source, layout)
+        place = self.path + held.value.name
+        found = self.program.conversions.run(conversion.forward, given, held.value, source, place)
+        return self._recorded(held, conversion, given, found, source, layout)
+
+    def _recorded(
+        self, held: _Held, conversion: Conversion, given: Local, found: Local, source: Layout, layout: Layout
+    ) -> Local:
+        """The converted tensor as a variable holds it, with its way back recorded."""
+        program, value = self.program, held.value
+        if not (conversion.forward or (given.moves and conversion.backward)):
+            return given
+        result = Local(found.bytes, found.storage, given.moves)
+        program.tasks.hold([result.storage])
+        self.name([result.storage])
+        if not given.moves:
+            return result
+        steps, place = conversion.backward, self.path + value.name
+        parameter = held.stored and source == held.produced and _in_buckets(conversion)
+        last = steps[-1] if parameter else None
+        rest = steps[:-1] if parameter else steps
+
+        def back(outgoing: Cotangents) -> Cotangents:
+            (arrived,) = outgoing
+            assert arrived is not None
+            gradient = Local(result.bytes, arrived, False)
+            left = program.conversions.run(rest, gradient, value, layout.transpose, place).storage
+            if last is None:
+                return [left]
+            program.tasks.hold([left])
+            program.backward.buckets.add(value, last, left, place)
+            return [None]
+
+        program.backward.record(Recorded((given,), (result,), (), back))
+        return result
+
+    # ------------------------------------------------------------------------------------------ steps
+
+    def steps(self) -> None:
+        """Operators one after the other; what those between two bodies gather comes before them."""
+        stretches = [
+            (nodes, list(stretch))
+            for nodes, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode))
+        ]
+        for number, (nodes, stretch) in enumerate(stretches, 1):
+            following = stretches[number][1] if number < len(stretches) else []
+            if nodes:
+                self._gather(stretch)
+            for step in stretch:
+                if isinstance(step, PlannedNode):
+                    self._node(step)
+                else:
+                    self._segment(step, following if step is stretch[-1] else [])
+
+    def gathers(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[list[Gather]]:
+        """The weights that operators among these read gathered: those whose gradients come in buckets together, and the
+        others; first the kind that is read first.
+        """
+        found: dict[bool, list[Gather]] = {}
+        for step in steps:
+            for value in step.node.arguments if isinstance(step, PlannedNode) else ():
+                if (layout := self.once.get(value.name)) is not None:
+                    held = self.held[value.name]
+                    conversion = self.program.steps(value, held.produced, layout)
+                    stored, place = held.tensors[held.produced], self.path + value.name
+                    gather = Gather(value, place, stored, held.produced, layout, conversion)
+                    found.setdefault(_in_buckets(conversion), []).append(gather)
+        return list(found.values())
+
+    def _gathers_in_buckets(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[Gather]:
+        return next((found for found in self.gathers(steps) if _in_buckets(found[0].conversion)), [])
+
+    def first_gathers(self) -> list[Gather]:
+        """Those of the first operators that read any: what can be under way before the function is called."""
+        for nodes, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode)):
+            if nodes and (found := self.gathers(stretch)):
+                return found[0]
+        return []
+
+    def _gather(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
+        for gathers in self.gathers(steps):
+            for gather, found in zip(gathers, self.program.gathering.gather(gathers), strict=True):
+                held = self.held[gather.value.name]
+                tensor = self._recorded(held, gather.conversion, gather.stored, found, gather.layout, gather.gathered)
+                held.tensors[gather.gathered] = tensor
+
+    def _node(self, step: PlannedNode) -> None:
+        node, typed = step.node, step.typed
+        arguments = [self.variable(v, layout) for v, layout in zip(node.arguments, typed.arguments, strict=True)]
+        results, named, record = self.program.operators.forward(step, arguments, self.path + node.name)
+        self.name(result.storage for result in results)
+        self.name(named)
+        for value, layout, tensor in zip(node.results, typed.results, results, strict=True):
+            self.add(value, tensor, layout)
+        if record is not None:
+            self.program.backward.record(self._regathering(record))
+
+    def _regathering(self, record: Recorded) -> Recorded:
+        """The record of an operator without the gathered weights that are not kept: they are gathered again first."""
+        gathering, tasks = self.program.gathering, self.program.tasks
+        forgotten = gathering.forgotten(record.saved)
+        if not forgotten:
+            return record
+        kept = tuple(storage for storage in record.saved if not gathering.forgotten([storage]))
+        tasks.drop(storage for storage in record.saved if storage not in kept)
+
+        def run(outgoing: Cotangents) -> Cotangents:
+            again = [gathering.gather_again(block, stored) for block, stored in forgotten]
+            found = record.run(outgoing)
+            tasks.drop(again)
+            return found
+
+        return replace(record, saved=kept, run=run)
+
+    def _segment(self, step: PlannedSegment, after: Sequence[PlannedNode | PlannedSegment]) -> None:
+        """A repeat, scan or cond: its iterations one after the other, of a cond one. While one computes, the weights of
+        the next are gathered, at last those in buckets that steps `after` it gather.
+        """
+        segment, border = step.segment, step.border
+        taken = [self.variable(value, layout) for value, layout in border.reads(segment)]
+        captured = dict(zip((v.name for v in segment.captured), taken, strict=False))
+        slices = [
+            self._unbound(series, whole, segment.count)
+            for series, whole in zip(segment.sliced, taken[len(segment.captured) :], strict=False)
+        ]
+        stacks: list[list[Local]] = [[] for _ in segment.stacked]
+        carried: list[tuple[Value, Layout, Local]] = []
+        turns = [
+            (number, iteration)
+            for number, run in enumerate(step.runs)
+            for iteration in range(run.first, run.first + run.count)
+        ]
+        bodies = (self._body(step, number, iteration, captured) for number, iteration in turns)
+        following = next(bodies)
+        for turn, (number, iteration) in enumerate(turns):
+            body, ahead = following, None
+            if turn + 1 < len(turns):
+                following = ahead = next(bodies)
+            if len(turns) > 1:
+                self.program.gathering.start(body.first_gathers())
+                self.program.gathering.start(
+                    self._gathers_in_buckets(after) if ahead is None else ahead.first_gathers()
+                )
+            carried = self._iteration(step, number, iteration, body, slices, stacks, carried)
+        for value, (_, layout, tensor) in zip(segment.results, carried, strict=True):
+            self.add(value, tensor, layout)
+        for series, layout, parts in zip(segment.stacked, border.stacked, stacks, strict=True):
+            self.add(series.whole, self._stacked(series, parts), layout.inserted(series.dim))
+
+    def _body(self, step: PlannedSegment, number: int, iteration: int, captured: Mapping[str, Local]) -> _Forward:
+        """The function of an iteration, with what it stores and what it sees of the values around it."""
+        segment, run = step.segment, step.runs[number]
+        given: dict[str, _Held] = {}
+        for value, layout in zip(segment.captured, step.border.captured, strict=True):
+            outside = self.held[value.name]
+            stored = outside.stored and layout == outside.produced
+            planned = run.body.values.get(value.name)
+            sources = {made.layout: made.source for made in planned.materialised} if planned else {}
+            given[value.name] = _Held(value, layout, {layout: captured[value.name]}, sources, stored)
+        path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{iteration}.")
+        return _Forward(self.program, run.body, path, given)
+
+    def _iteration(
+        self,
+        step: PlannedSegment,
+        number: int,
+        iteration: int,
+        body: _Forward,
+        slices: Sequence[Sequence[Local]],
+        stacks: Sequence[list[Local]],
+        carried: Sequence[tuple[Value, Layout, Local]],
+    ) -> list[tuple[Value, Layout, Local]]:
+        """What an iteration leaves. Variables of the function around it hold that instead of what it was given."""
+        segment, border, tasks = step.segment, step.border, self.program.tasks
+        run = step.runs[number]
+        entries = []
+        for place, value in enumerate(segment.entry):
+            layout = border.carried[place] if segment.predicate is not None else run.body.values[value.name].produced
+            if carried:
+                _, known, tensor = carried[place]
+                if known != layout:
+                    tensor = self._changed(segment.results[place], known, layout, tensor)
+            else:
+                tensor = self.variable(segment.initial[place], layout)
+            entries.append((value, layout, tensor))
+        for value, layout, tensor in entries:
+            body.add(value, tensor, layout)
+        for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
+            body.add(series.part, parts[iteration], layout)
+        body.steps()
+        leaving = self._leaving(step, number)
+        left = [
+            (value, layout, body.variable(value, layout)) for value, layout in zip(segment.exit, leaving, strict=True)
+        ]
+        for series, layout, stack in zip(segment.stacked, border.stacked, stacks, strict=True):
+            tensor = body.variable(series.part, layout)
+            tasks.hold([tensor.storage])
+            stack.append(tensor)
+        tasks.hold(tensor.storage for _, _, tensor in left)
+        body.update()
+        body.leave()
+        for _, _, tensor in carried:
+            tasks.drop([tensor.storage])
+            self.named.remove(tensor.storage)
+        self.name(tensor.storage for _, _, tensor in left)
+        return left
+
+    def _changed(self, value: Value, source: Layout, target: Layout, tensor: Local) -> Local:
+        """What one run leaves, in the layout in which the next takes it."""
+        held = _Held(value, source, {source: tensor}, {})
+        before = self.held.get(value.name)
+        self.held[value.name] = held
+        found = self._converted(held, target)
+        if before is not None:
+            self.held[value.name] = before
+        return found
+
+    def _leaving(self, step: PlannedSegment, number: int) -> Sequence[Layout]:
+        """The layouts in which a run's iterations leave what they carry: those that whatever comes next takes."""
+        segment, run = step.segment, step.runs[number]
+        if segment.predicate is not None:
+            return step.border.carried
+        if run.count > 1 or number + 1 < len(step.runs):
+            following = run if run.count > 1 else step.runs[number + 1]
+            return [following.body.values[value.name].produced for value in segment.entry]
+        return [self.graph.values[value.name].produced for value in segment.results]
+
+    def update(self) -> None:
+        """Buffers' new values: copies, in place of the old ones."""
+        for update in self.graph.graph.updates:
+            tensor = self.variable(update.value, self.graph.values[update.buffer.name].produced)
+            self.program.tasks.settle([self._copied("update", self.path + update.buffer.name, tensor.bytes)])
+
+    # ------------------------------------------------------------------------------------------ series of slices
+
+    def _unbound(self, series: Series, whole: Local, count: int) -> list[Local]:
+        """Views of a tensor's slices. Their gradients are put together when all are there."""
+        parts = [Local(whole.bytes // count, whole.storage, whole.moves) for _ in range(count)]
+        if whole.moves:
+            place = self.path + series.whole.name
+
+            def stack(_: Cotangents) -> Cotangents:
+                return [self._copied("stack", place, whole.bytes)]
+
+            self.program.backward.record(Recorded((whole,), tuple(parts), (), stack))
+        return parts
+
+    def _stacked(self, series: Series, parts: Sequence[Local]) -> Local:
+        """A new tensor of slices."""
+        count, place = sum(part.bytes for part in parts), self.path + series.whole.name
+        storage = self._copied("stack", place, count)
+        whole = Local(count, storage, any(part.moves for part in parts))
+        self.program.tasks.hold([storage])
+        self.name([storage])
+        self.program.tasks.drop(part.storage for part in parts)
+        if whole.moves:
+
+            def unbind(outgoing: Cotangents) -> Cotangents:
+                (arrived,) = outgoing
+                return [arrived for part in parts if part.moves]
+
+            moving = tuple(part for part in parts if part.moves)
+            self.program.backward.record(Recorded(moving, (whole,), (), unbind))
+        return whole
+
+    def _copied(self, name: str, place: str, count: int) -> Storage:
+        made, machine = Storage(count), self.program.prices.machine
+        seconds = 2 * count / (machine.memory_bandwidth * machine.memory_efficiency)
+        self.program.tasks.kernel(name, place, seconds, 1, [made])
+        return made
+
+
+def _in_buckets(conversion: Conversion) -> bool:
+    """Whether the last step of a parameter's gradient is one that buckets do."""
+    return bool(conversion.backward) and conversion.backward[-1].kind in DEFERRED
+
+
+def _without_copies(layout: Layout) -> Layout:
+    """Of a value without a gradient: copies are the one tensor that all have."""
+    return replace(layout, kinds=tuple(Invariant() if isinstance(k, Replicate) else k for k in layout.kinds))
