@@ -195,8 +195,9 @@ class ConversionModel:
             every = step_layouts(dims, len(self.mesh.axes))
             number = {every[row]: number for number, row in enumerate(rows)}
             latency, per_byte = (table[:, rows[:, None], rows] for table in self._tariff.of(steps))
-            several = np.flatnonzero((latency[1:] < np.inf).any(axis=0))
-            further = np.stack([table[1:].reshape(len(table) - 1, -1)[:, several] for table in (latency, per_byte)])
+            pairs = np.nonzero((latency[1:] < np.inf).any(axis=0))
+            several = np.ravel_multi_index(pairs, latency.shape[1:])
+            further = np.stack([table[1:, pairs[0], pairs[1]] for table in (latency, per_byte)])
             self._networks[extents] = _Network(dims, number, rows, steps, latency[0], per_byte[0], several, further)
         return self._networks[extents]
 
