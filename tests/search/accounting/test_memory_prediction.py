@@ -85,7 +85,7 @@ model m[b = 8192]
 """
     pins = ("h=S0", "p=S0", "q=S1", "u=I", "v=I", "w=S0")
     large, small = 8192 * 4096 * 4, 8192 * 16 * 4
-    assert held(build, library, text, ONE).activations == 3 * large + small  # x, both differences; h
+    assert held(build, library, text, ONE).activations == 4 * large + small  # x, y, p, q; h
     assert held(build, library, text, TWO, "auto", *pins).activations == 2 * large + 3 / 2 * small
 
 
