@@ -107,13 +107,24 @@ def load_docs_command() -> click.Command:
     return docs_command
 
 
+def load_profile_command() -> click.Command:
+    from .commands.profile import profile_command
+
+    return profile_command
+
+
 def load_trace_command() -> click.Command:
     from .commands.trace import trace_command
 
     return trace_command
 
 
-ELSEWHERE = {"rules": load_rules_group, "docs": load_docs_command, "trace": load_trace_command}
+ELSEWHERE = {
+    "rules": load_rules_group,
+    "docs": load_docs_command,
+    "profile": load_profile_command,
+    "trace": load_trace_command,
+}
 """Commands that have modules of their own."""
 
 
@@ -148,7 +159,8 @@ def unityc() -> None:
 )
 @click.option("--no-rules", is_flag=True, help="Fuse no operators by the shipped rules.")
 @click.option("--forbid", multiple=True, metavar="RULE", help="A rule that the search must not use (repeatable).")
-@click.option("--force", is_flag=True, help="Overwrite a program that was edited.")
+@click.option("--memory", metavar="40GB", help="What a device may hold, if not all that it has.")
+@click.option("--force", is_flag=True, help="Write a program that does not fit, or over one that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_command(
     model: Path,
@@ -164,6 +176,7 @@ def compile_command(
     rules: tuple[Path, ...],
     no_rules: bool,
     forbid: tuple[str, ...],
+    memory: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -182,6 +195,7 @@ def compile_command(
     from .commands.summary import show_summary, summarise
     from .compile import Request, compile_model
     from .emit.output_folder import write_program
+    from .machine.byte_count import parse_bytes
 
     degrees = parse_mesh(mesh)
     if devices is None:
@@ -195,6 +209,7 @@ def compile_command(
         mesh=degrees,
         strategy=strategy,
         pins=pins,
+        memory=None if memory is None else parse_bytes(memory),
         operators=ops,
         rules=rules,
         shipped_rules=not no_rules,
@@ -278,18 +293,34 @@ def show_report(report: CheckReport) -> None:
 # ---------------------------------------------------------------------------------------------- explain, list, fmt
 
 
-@unityc.command("explain", short_help="Explain an operator, a parallel op, an element function or an error code.")
-@click.argument("name", metavar="NAME|CODE")
+@unityc.command("explain", short_help="Explain a program's plan, a declaration or an error code.")
+@click.argument("name", metavar="OUT|NAME|CODE")
+@click.argument("part", required=False, metavar="[TENSOR|OP]")
 @click.option(
     "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
 )
-def explain_command(name: str, ops: tuple[Path, ...]) -> None:
-    """Say what is derived from the declaration NAME, or what the error CODE means.
+@click.option("--json", "as_json", is_flag=True, help="Print what is said of a plan as JSON.")
+def explain_command(name: str, part: str | None, ops: tuple[Path, ...], as_json: bool) -> None:
+    """Say what a step of the program in the folder OUT is spent on, what is derived from the declaration NAME, or what
+    the error CODE means.
+
+    A plan's step is simulated on the machine it was compiled for: seconds by operator and collective, those of all
+    iterations together, what bounds them, and what data parallelism would take. TENSOR or OP, as plan.json or the table
+    names it, tells of that alone, with its layouts.
 
     \b
+    unityc explain out/
+    unityc explain out/ 'layer.*.attn.qkv'
     unityc explain softmax
     unityc explain E012
     """
+    if Path(name).is_dir():
+        from .commands.plan_explanation import explain_plan
+
+        explain_plan(Path(name), part, as_json)
+        return
+    if part is not None:
+        raise click.UsageError(f"there is no folder {name} with a program, of which {part} could be told")
     from .syntax.codes import CODES
 
     if name.upper() in CODES:

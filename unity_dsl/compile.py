@@ -31,7 +31,8 @@ class Request:
     """What to compile, for what, and how to choose.
 
     `settings` and `preset` choose the model's parameters. `pins` are as written, `w1=S0,I`. `operators` are folders of
-    the user's own `.uop` files, `rules` files of rules. `shipped_rules` says whether the shipped fusions are used;
+    the user's own `.uop` files, `rules` files of rules. `memory` are bytes that a device may hold, if not all that it
+    has. `shipped_rules` says whether the shipped fusions are used;
     `forbidden` are names of rules that are not, shipped or of these files.
     """
 
@@ -43,6 +44,7 @@ class Request:
     mesh: tuple[int, ...] | None = None
     strategy: str = "auto"
     pins: Sequence[str] = ()
+    memory: int | None = None
     operators: Sequence[Path] = ()
     rules: Sequence[Path] = ()
     shipped_rules: bool = True
@@ -69,7 +71,7 @@ def compile_model(request: Request) -> Compilation:
         (read_source(shipped_fusions()),) if request.shipped_rules else (),
     )
     check_forbidden(request.forbidden, sources.rules)
-    machine = read_machine(sources.machine)
+    machine = read_machine(sources.machine).holding(request.memory)
     meshes = meshes_for(machine, request.devices, request.mesh, request.strategy)
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)

@@ -11,6 +11,7 @@ from ..emit.plan_file import describe_cost
 from ..emit.theorem_list import list_assumed, list_declared
 from ..graph.graph import Buffer, Weight
 from ..graph.plan import Memory, PlannedGraph, PlannedSegment
+from ..machine.byte_count import describe_bytes
 from ..syntax.diagnostic import first_of
 from .console import show_lines
 
@@ -106,16 +107,8 @@ def memory_text(memory: Memory) -> str:
         "optimizer": memory.optimizer,
         "activations": memory.activations,
     }
-    listed = ", ".join(f"{name} {megabytes(count)}" for name, count in parts.items() if count)
-    return f"{megabytes(memory.total)} a device: {listed}"
-
-
-def megabytes(count: float) -> str:
-    """Three significant digits in GB, MB or kB; fewer than 1000 bytes in full."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count / 1e3:.3g} kB" if count >= 1e3 else f"{count:.0f} bytes"
+    listed = ", ".join(f"{name} {describe_bytes(count)}" for name, count in parts.items() if count)
+    return f"{describe_bytes(memory.total)} a device: {listed}"
 
 
 def duration(seconds: float) -> str:

@@ -50,7 +50,9 @@ class Sources:
 
 
 class Choices(Protocol):
-    """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `forbidden` are names of rules."""
+    """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `memory` are bytes on a device;
+    `forbidden` are names of rules.
+    """
 
     @property
     def settings(self) -> Mapping[str, str | int | float]: ...
@@ -64,6 +66,8 @@ class Choices(Protocol):
     def strategy(self) -> str: ...
     @property
     def pins(self) -> Sequence[str]: ...
+    @property
+    def memory(self) -> int | None: ...
     @property
     def forbidden(self) -> Sequence[str]: ...
 
@@ -81,6 +85,7 @@ class PlanFile:
     mesh: tuple[int, ...] | None
     strategy: str
     pins: tuple[str, ...]
+    memory: int | None
     forbidden: tuple[str, ...]
     degrees: tuple[int, ...]
     graph: Mapping[str, Any]
@@ -127,6 +132,7 @@ def render_plan_file(
             "mesh": None if choices.mesh is None else list(choices.mesh),
             "strategy": choices.strategy,
             "pins": list(choices.pins),
+            "memory": choices.memory,
             "forbidden": list(choices.forbidden),
         },
         "cost": describe_cost(plan.cost),
@@ -302,7 +308,7 @@ def _read(document: object) -> PlanFile:
     sources = _table(top.get("sources"), "sources")
     settings = _table(request.get("settings"), "request.settings")
     files = _table(top.get("files"), "files")
-    mesh = request.get("mesh")
+    mesh, memory = request.get("mesh"), request.get("memory")
     preset = request.get("preset")
     return PlanFile(
         sources=Sources(
@@ -319,6 +325,7 @@ def _read(document: object) -> PlanFile:
         mesh=None if mesh is None else tuple(_count(n, "request.mesh") for n in _list(mesh, "request.mesh")),
         strategy=_text(request.get("strategy"), "request.strategy"),
         pins=tuple(_text(pin, "request.pins") for pin in _list(request.get("pins"), "request.pins")),
+        memory=None if memory is None else _count(memory, "request.memory"),
         forbidden=tuple(
             _text(rule, "request.forbidden") for rule in _list(request.get("forbidden", []), "request.forbidden")
         ),

@@ -162,7 +162,7 @@ def plan_again(
     """The stages from the texts of a plan to a plan, on a mesh of that shape or on any. Rules are proved again;
     `single`, the reference, uses none.
     """
-    machine = read_machine(record.sources.machine)
+    machine = read_machine(record.sources.machine).holding(record.memory)
     library = library_of(record.sources.operators)
     model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
     meshes = meshes_for(machine, devices, shape, strategy)

@@ -73,7 +73,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         constants=list(_constants(text)),
         random=program.random,
         gathered=program.gathered,
-        gathered_again=plan.gathered_again,
+        freed=sorted(plan.gathered_again),
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
         sync=_has_sync(program),
@@ -93,11 +93,13 @@ def render_parallel(text: ProgramText) -> str:
 def render_collectives(title: str, collectives: Collectives, gathered: bool = False) -> str:
     """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are."""
     mesh, steps = collectives.mesh, collectives.steps
+    gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
     deferred = {conversion.deferred.function for conversion in collectives.functions if conversion.deferred}
     planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
     functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
     imports = {
+        "import re": gathered,
         "from collections import Counter": deferred,
         f"from collections.abc import Callable, {'Iterable, Iterator, ' * gathered}Sequence": collectives.functions,
         f"from functools import {', '.join(name for name, needed in functional.items() if needed)}": any(
@@ -130,6 +132,7 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
         reductions=list(collectives.reductions),
         parameters=bool(deferred),
         gathered=gathered,
+        gathers=gathered or bool(gathering),
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,
         conversions=[made.lines for made in collectives.functions],

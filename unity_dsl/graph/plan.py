@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -186,8 +187,8 @@ class Plan:
 
     `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
     `conversions` chooses the steps from each layout to another, as they were priced.
-    `warnings` are what the user should know before running it. With `gathered_again` no device keeps gathered weights
-    for the backward pass, which gathers them anew.
+    `warnings` are what the user should know before running it. `gathered_again` are the paths of weights, `layer.w`,
+    that no device keeps gathered for the backward pass, which gathers them anew.
     """
 
     model: Model
@@ -201,7 +202,12 @@ class Plan:
     rules: tuple[AppliedRule, ...] = ()
     considered: int = 1
     warnings: tuple[Diagnostic, ...] = ()
-    gathered_again: bool = False
+    gathered_again: frozenset[str] = frozenset()
+
+
+def without_iterations(name: str) -> str:
+    """The path of a weight from its full name: `layer.w` from `layer.3.w`."""
+    return re.sub(r"\.\d+(?=\.)", "", name)
 
 
 def gathered_once(graph: PlannedGraph) -> dict[str, Layout]:

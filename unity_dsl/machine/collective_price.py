@@ -32,7 +32,21 @@ def price_steps(steps: Iterable[Step], mesh: Mesh, machine: Machine, held: float
 
 
 def price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:
-    """The price of one step, and the fraction of the tensor that a device holds after it."""
+    """The price of one step, and the fraction of the tensor that a device holds after it.
+
+    A measured time wins; of the levels, it keeps those busy that the algorithm for many bytes does.
+    """
+    price, after = _price_by_links(step, mesh, machine, held)
+    measured = machine.collectives.line(step.kind, mesh.degree(step.axes))
+    if measured is None:
+        return price, after
+    latency, per_byte = measured[0], measured[1] * held
+    rate = price.algorithms[-1]
+    links = rate.scaled(per_byte / rate.per_byte).links
+    return Price((AlgorithmPrice("measured", latency, per_byte, links, rate.sent),)), after
+
+
+def _price_by_links(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:
     degree = mesh.degree(step.axes)
     match step.kind:
         case StepKind.SLICE:

@@ -44,7 +44,8 @@ def _collective(
 ) -> int:
     traffic = tuple(Traffic(link.level, link.seconds) for link in transfer.links)
     channel = channel_of(step.axes, mesh)
-    return tasks.collective(step.kind.value, place, transfer.seconds, channel, traffic, transfer.sent, builds)
+    limit = "link" if 2 * transfer.latency <= transfer.seconds else "latency"
+    return tasks.collective(step.kind.value, place, transfer.seconds, channel, traffic, transfer.sent, builds, limit)
 
 
 class Conversions:

@@ -18,7 +18,7 @@ from ..index.lowering.division import InnerReduce
 from ..index.lowering.execution import Execution
 from ..index.lowering.local_tensor import Shape, Storage
 from ..machine.machine import Machine
-from ..machine.operator_price import price_inner, price_operator, priced_kernels
+from ..machine.operator_price import Limit, limits_of_operator, price_inner, price_operator, priced_kernels
 from .collective_tasks import add_collective
 from .local_tensors import Cotangents, Local, Recorded
 from .task_list import TaskList
@@ -26,11 +26,14 @@ from .task_list import TaskList
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """Seconds of an operator's kernels forward and backward, without those of launches, of which each has so many."""
+    """Seconds of an operator's kernels forward and backward, without those of launches, of which each has so many; and
+    what they are a matter of.
+    """
 
     forward: float
     backward: float
     launches: int
+    limits: tuple[Limit, Limit]
 
 
 class Operators:
@@ -51,7 +54,7 @@ class Operators:
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
         built = [Storage(storage.bytes) for storage in run.built]
         own |= zip(run.built, built, strict=True)
-        self.tasks.kernel(node.instance.name, place, time.forward, time.launches, built)
+        self.tasks.kernel(node.instance.name, place, time.forward, time.launches, built, time.limits[0])
         self._inner(node, typed, place, backward=False)
         results = tuple(
             Local(
@@ -94,8 +97,8 @@ class Operators:
         built = [storage for storage in found if storage is not arrived]
         if built:
             temporary = Storage(inside)
-            kernels = [*built, temporary]
-            self.tasks.kernel(f"{node.instance.name} backward", place, time.backward, time.launches, kernels)
+            name, builds = f"{node.instance.name} backward", [*built, temporary]
+            self.tasks.kernel(name, place, time.backward, time.launches, builds, time.limits[1])
             self.tasks.settle([temporary])
         self._inner(node, typed, place, backward=True)
         return found
@@ -146,7 +149,8 @@ class Operators:
                 for needs in ((False,) * len(node.gradients), node.gradients)
             )
             backward = max(both - forward - waiting, 0.0) if any(node.gradients) else 0.0
-            self._times[key] = OperatorTime(max(forward - waiting, 0.0), backward, launches)
+            limits = limits_of_operator(node.instance, typed, dtype, self.machine, node.gradients)
+            self._times[key] = OperatorTime(max(forward - waiting, 0.0), backward, launches, limits)
         return self._times[key]
 
 

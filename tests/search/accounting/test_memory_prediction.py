@@ -125,7 +125,7 @@ def test_activations_of_a_divided_batch(example: str, pool: RankPool, tmp_path: 
 def test_a_plan_that_does_not_fit_carries_a_warning(build: Build, library: Library) -> None:
     def warned(bytes_: float) -> list[str]:
         machine = Machine(**{**vars(MACHINE), "memory_bytes": bytes_})
-        return [found.code for found in search(build(MODEL), TWO, machine, library).warnings]
+        return [found.code for found in search(build(MODEL), TWO, machine, library, "data_parallel").warnings]
 
-    total = search(build(MODEL), TWO, MACHINE, library).cost.memory.total
+    total = held(build, library, MODEL, TWO).total
     assert warned(total) == [] and warned(total - 1) == ["W301"]

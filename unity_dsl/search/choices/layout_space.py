@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from ...graph.graph import Value
-from ...graph.layout import Layout, invariant
+from ...graph.layout import PARTITION, Invariant, Layout, Replicate, Shard, invariant
 from ...graph.layout_codes import layouts_in_order
 from ...graph.layout_conversion import divisors
 from ...machine.conversion_model import ConversionModel, Located
@@ -24,10 +25,15 @@ class Space:
     `layouts[number]` is the layout of a number.
     """
 
-    def __init__(self, shape: tuple[int, ...], prices: ConversionModel) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], prices: ConversionModel, layouts: Iterable[Layout] | None = None
+    ) -> None:
+        """`layouts`, if given, are those that count."""
         self.shape = shape
         self.prices = prices
-        self.layouts: list[Layout] = list(layouts_in_order(divisors(shape, prices.mesh), prices.mesh))
+        if layouts is None:
+            layouts = layouts_in_order(divisors(shape, prices.mesh), prices.mesh)
+        self.layouts: list[Layout] = list(layouts)
         self._number = {layout: number for number, layout in enumerate(self.layouts)}
 
     def add(self, layouts: Iterable[Layout]) -> None:
@@ -52,6 +58,10 @@ class Space:
         there = self.prices.seconds(self._located, count)
         return there + self.prices.seconds(self._transposed, count).T if needs_gradient else there
 
+    def forward_seconds(self, count: int) -> Table:
+        """Of the conversions alone, without the way back of a gradient."""
+        return self.prices.seconds(self._located, count)
+
     @cached_property
     def _located(self) -> Located:
         return self.prices.located(self.layouts, self.shape)
@@ -64,6 +74,21 @@ class Space:
     def along(self) -> AxisChoices:
         """What tensors in the layouts are along every mesh axis."""
         return axis_choices(map(kinds_along, self.layouts))
+
+    @cached_property
+    def views(self) -> npt.NDArray[np.bool_]:
+        """Whether a device's part in layout j is a part of what it has in layout i: no tensor of its own. Shape
+        [layouts, layouts].
+        """
+        alike = (Invariant, Replicate)
+        copies = np.array([[isinstance(kind, alike) for kind in layout.kinds] for layout in self.layouts], dtype=bool)
+        blocks = np.array(
+            [[isinstance(kind, Shard) and kind.by == PARTITION for kind in layout.kinds] for layout in self.layouts],
+            dtype=bool,
+        )
+        same = self.along[:, None, :] == self.along[None, :, :]
+        cut = copies[:, None, :] & (copies | blocks)[None, :, :]
+        return np.asarray((same | cut).all(axis=2))
 
     @cached_property
     def invariant(self) -> int:

@@ -21,6 +21,7 @@ from ..choices.operator_options import Around, LayoutColumn, Options, OptionTabl
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
+from .held_price import HeldPrice
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
 
 _COSTLY = 20
@@ -55,11 +56,18 @@ def prices_on(
     return Prices(mesh, machine, options, ConversionModel(mesh, machine, library))
 
 
-def build_problem(model: Model, prices: Prices, restriction: Restriction, near: Mapping[str, Around] = {}) -> Problem:
+def build_problem(
+    model: Model,
+    prices: Prices,
+    restriction: Restriction,
+    near: Mapping[str, Around] = {},
+    memory: HeldPrice | None = None,
+) -> Problem:
     """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only.
+    With a price of `memory` what a choice holds is added to its seconds.
     Raises Impossible where a restriction leaves nothing of something.
     """
-    context = _Context(prices, Spaces(prices.conversions, prices.between), restriction, near)
+    context = _Context(prices, Spaces(prices.conversions, prices.between), restriction, near, memory)
     context.register(model.graph, "", frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.whole)
@@ -72,6 +80,7 @@ class _Context:
     spaces: Spaces
     restriction: Restriction
     near: Mapping[str, Around]
+    memory: HeldPrice | None
 
     def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
@@ -108,11 +117,23 @@ class _Context:
 
     def keeping(self, value: Value, layouts: Layouts) -> Table:
         """Seconds of the optimizer's step, by storage layout."""
-        if not value.needs_gradient:
-            return np.zeros(len(layouts))
         space = self.spaces.of(value)
         held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
-        return held * price_update(value.bytes, self.prices.machine)
+        counts = held * value.bytes
+        seconds = counts * (0.0 if self.memory is None else self.memory.of_stored(value))
+        if value.needs_gradient:
+            seconds += np.array([price_update(count, self.prices.machine) for count in counts.tolist()])
+        return seconds
+
+    def conversions(self, value: Value, prefix: str) -> Table:
+        """Seconds of conversions, there and back, for every pair of layouts."""
+        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
+        return seconds if self.memory is None else self.memory.with_copies(seconds, value, prefix, space)
+
+    def gathering(self, value: Value, prefix: str) -> Table:
+        """The same of a weight that one operator reads: it may be gathered once more in the backward pass."""
+        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
+        return seconds if self.memory is None else self.memory.with_gathers(seconds, value, prefix, space)
 
 
 @dataclass(frozen=True)
@@ -226,7 +247,7 @@ class _Builder:
             if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
                 self.choose(value, layouts, seconds)
                 continue
-            reached = seconds[:, None] + self.context.spaces.conversions(value)[layouts]
+            reached = seconds[:, None] + self.context.gathering(value, self.prefix)[layouts]
             self.meaning.stored[value.name] = Stored(value, layouts[reached.argmin(axis=0)], reached.min(axis=0))
 
     def _add_node(self, node: Node) -> None:
@@ -241,6 +262,8 @@ class _Builder:
             self.meaning.fixed[node.name] = options.chosen([all_invariant(typed) for typed in options.typed])
             return
         seconds = options.seconds.copy()
+        if self.context.memory is not None:
+            seconds += self.context.memory.of_operator(node, self.prefix, options, self.context.prices.mesh)
         for position, value in enumerate(node.arguments):
             if (stored := self.meaning.stored.get(value.name)) is not None:
                 seconds += stored.seconds[self._numbers(value, options.arguments[position])]
@@ -430,7 +453,7 @@ class _Builder:
 
     def _tensor(self, name: str, whole: bool) -> Tensor:
         value = self.values[name]
-        conversions, space = self.context.spaces.conversions(value), self.context.spaces.of(value)
+        conversions, space = self.context.conversions(value, self.prefix), self.context.spaces.of(value)
         return Tensor(
             self.prefix + name,
             self.produced[name],
