@@ -149,6 +149,7 @@ def unityc() -> None:
 @click.option("--mesh", metavar="2,4", help="Degrees of the mesh axes, instead of a search.")
 @click.option("--strategy", "-s", default="auto", metavar="NAME", show_default=True, help="How to choose the plan.")
 @click.option("--preset", "-p", metavar="NAME", help="A preset of the model.")
+@click.option("--precision", metavar="f32|bf16|f16", help="Float type of the arithmetic; weights stay in float32.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the model (repeatable).")
 @click.option("--pin", "pins", multiple=True, metavar="NAME=LAYOUT", help="Fix a layout, `w1=S0` (repeatable).")
 @click.option(
@@ -170,6 +171,7 @@ def compile_command(
     mesh: str | None,
     strategy: str,
     preset: str | None,
+    precision: str | None,
     settings: tuple[str, ...],
     pins: tuple[str, ...],
     ops: tuple[Path, ...],
@@ -204,6 +206,7 @@ def compile_command(
         model=model,
         settings=dict(map(parse_setting, settings)),
         preset=preset,
+        precision=precision,
         machine=machine,
         devices=devices,
         mesh=degrees,
@@ -282,6 +285,9 @@ def show_report(report: CheckReport) -> None:
         ("float64", ", ".join(f"{name} {error:.1e}" for name, error in errors.items()) + f"; largest: {report.worst}"),
         ("float32", f"{report.float32_err:.1e}; on one device {report.float32_single_device_err:.1e}"),
     ]
+    if report.mixed is not None:
+        err, alone = report.mixed.err, report.mixed.single_device_err
+        lines.append((report.mixed.precision, f"{err:.1e}; on one device {alone:.1e}, bound {report.mixed.bound:.1e}"))
     if report.recompiled:
         lines.append(("note", f"the program is for another world size: its texts were compiled again for {ranks}"))
     if report.edited:

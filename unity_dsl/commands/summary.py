@@ -25,6 +25,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
     return {
         "model": plan.model.name,
         "parameters": plan.model.parameters,
+        "precision": plan.model.precision,
         "machine": plan.machine,
         "devices": plan.mesh.size,
         "mesh": {axis.name: axis.degree for axis in plan.mesh.axes},
@@ -72,11 +73,10 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
     devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
     parts = {"compute": cost.compute, "communication": cost.communication, "update": cost.update}
+    place = f"{devices} of {plan.machine}" + (f", mesh {axes}" if axes else "")
+    precision = f", {plan.model.precision}" if plan.model.precision is not None else ""
     lines = [
-        (
-            "plan",
-            f"{plan.model.name} on {devices} of {plan.machine}{', mesh ' + axes if axes else ''}, {plan.strategy}",
-        ),
+        ("plan", f"{plan.model.name} on {place}, {plan.strategy}{precision}"),
         (
             "predicted",
             f"{duration(cost.seconds)} a {what}: " + ", ".join(f"{k} {duration(v)}" for k, v in parts.items()),

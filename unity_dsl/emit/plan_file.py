@@ -74,13 +74,15 @@ class Choices(Protocol):
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What can be read back from a `plan.json`: enough to compile again, and to notice edited files. `graph` is the
-    description of the planned graph.
+    """What can be read back from a `plan.json`: enough to compile again, and to notice edited files.
+
+    `precision` is the float type of the model's arithmetic. `graph` is the description of the planned graph.
     """
 
     sources: Sources
     settings: Mapping[str, str | int | float]
     preset: str | None
+    precision: str | None
     devices: int
     mesh: tuple[int, ...] | None
     strategy: str
@@ -122,6 +124,7 @@ def render_plan_file(
         "hash": sources.hash,
         "model": plan.model.name,
         "parameters": dict(plan.model.parameters),
+        "precision": plan.model.precision,
         "machine": plan.machine,
         "mesh": [asdict(axis) for axis in plan.mesh.axes],
         "strategy": plan.strategy,
@@ -253,6 +256,8 @@ def _describe_value(planned: PlannedValue) -> dict[str, Any]:
         "dtype": planned.value.dtype,
         "layout": str(planned.produced),
     }
+    if planned.value.is_cast:
+        description["cast_from"] = planned.value.stored_dtype
     if planned.materialised:
         description["materialised"] = [{"layout": str(m.layout), "from": str(m.source)} for m in planned.materialised]
     return description
@@ -309,7 +314,7 @@ def _read(document: object) -> PlanFile:
     settings = _table(request.get("settings"), "request.settings")
     files = _table(top.get("files"), "files")
     mesh, memory = request.get("mesh"), request.get("memory")
-    preset = request.get("preset")
+    preset, precision = request.get("preset"), top.get("precision")
     return PlanFile(
         sources=Sources(
             _source(sources.get("model"), "sources.model"),
@@ -321,6 +326,7 @@ def _read(document: object) -> PlanFile:
         ),
         settings={name: _setting(value, name) for name, value in settings.items()},
         preset=None if preset is None else _text(preset, "request.preset"),
+        precision=None if precision is None else _text(precision, "precision"),
         devices=_count(request.get("devices"), "request.devices"),
         mesh=None if mesh is None else tuple(_count(n, "request.mesh") for n in _list(mesh, "request.mesh")),
         strategy=_text(request.get("strategy"), "request.strategy"),

@@ -212,9 +212,10 @@ def without_iterations(name: str) -> str:
 
 def gathered_once(graph: PlannedGraph) -> dict[str, Layout]:
     """The trained weights of a graph that one operator alone reads, of which a device holds more then than it stores:
-    the layout that is read, by name.
+    the layout that is read, by name. In mixed precision those that are not cast are not among them.
     """
-    weights = {weight.value.name for weight in graph.graph.weights if weight.value.needs_gradient}
+    trained = [weight.value for weight in graph.graph.weights if weight.value.needs_gradient]
+    weights = {value.name for value in trained if value.cast_from is None or value.is_cast}
     reads = Counter(value.name for step in graph.graph.steps for value in step.reads)
     found = {}
     for step in graph.steps:

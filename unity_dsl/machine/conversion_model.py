@@ -107,6 +107,7 @@ class ConversionModel:
     def __init__(self, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.mesh = mesh
         self.machine = machine
+        self.library = library
         self._received = Received(mesh, library)
         self._tariff = _Tariff(mesh, machine)
         self._networks: dict[tuple[int, ...], _Network] = {}
@@ -148,10 +149,15 @@ class ConversionModel:
         found[located.same[:, None] == located.same] = 0.0
         return found
 
-    def conversion(self, source: Layout, target: Layout, shape: tuple[int, ...], count: float) -> Conversion:
-        """The cheapest steps there, and back from the transpose of the target to that of the source."""
+    def conversion(
+        self, source: Layout, target: Layout, shape: tuple[int, ...], count: float, back: float | None = None
+    ) -> Conversion:
+        """The cheapest steps there, and back from the transpose of the target to that of the source. A tensor has
+        `count` bytes and its cotangent as many, or `back`.
+        """
+        back = count if back is None else back
         forward = self.steps(source, target, shape, count)
-        return Conversion(forward, self.steps(target.transpose, source.transpose, shape, count))
+        return Conversion(forward, self.steps(target.transpose, source.transpose, shape, back))
 
     def steps(self, source: Layout, target: Layout, shape: tuple[int, ...], count: float) -> tuple[Step, ...]:
         """The cheapest steps one way."""

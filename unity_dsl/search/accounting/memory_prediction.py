@@ -19,6 +19,7 @@ from ...graph.graph import DTYPE_BYTES, Model, Value
 from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Replicate, Shard, invariant
 from ...graph.local_lowering import local_execution
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, gathered_once
+from ...graph.precision import arithmetic, operand_types
 from ...index.library import Library
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape, Storage, contiguous
@@ -27,7 +28,6 @@ from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
 from ...machine.operator_price import MOMENTS
 from ...syntax.diagnostic import Diagnostic, warn
-from ..choices.operator_options import float_type
 from ..choices.restriction import stored_values
 
 Place = tuple[str, Layout | str]
@@ -72,7 +72,7 @@ def predict_memory(
 def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
     def held(name: str) -> float:
         planned = graph.values[name]
-        return planned.value.bytes * local_fraction(planned.produced, mesh)
+        return planned.value.stored_bytes * local_fraction(planned.produced, mesh)
 
     parameters = sum(held(weight.value.name) for weight in graph.graph.weights)
     buffers = sum(held(buffer.value.name) for buffer in graph.graph.buffers)
@@ -156,8 +156,10 @@ class Activations:
         self._runs: dict[object, Execution] = {}
 
     def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> tuple[float, Saved]:
-        """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters."""
-        stored |= {value.name for value in stored_values(graph.graph)}
+        """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters that are
+        read as they are stored.
+        """
+        stored |= {value.name for value in stored_values(graph.graph) if not value.is_cast}
         kept: Saved = {}
         held: Held = {}
         inside = 0.0
@@ -212,15 +214,23 @@ class Activations:
     def node(self, planned: PlannedNode, graph: PlannedGraph, held: Held) -> Saved:
         """What an operator keeps; its results are added to what is held."""
         node, typed = planned.node, planned.typed
+        dtype = arithmetic(node, planned.native, self.library)
         arguments, results = (
             [(value.name, _stored_as(layout)) for value, layout in zip(values, layouts, strict=True)]
             for values, layouts in ((node.arguments, typed.arguments), (node.results, typed.results))
         )
-        given = [self.slice_of(place, graph, held) for place in arguments]
+        given: list[Made | None] = []
+        for number, (value, wanted) in enumerate(zip(node.arguments, operand_types(node, dtype), strict=True)):
+            if value.dtype != wanted:
+                name, layout = arguments[number]
+                arguments[number] = f"{name}:{wanted}", layout
+            given.append(self.slice_of(arguments[number], graph, held) if value.dtype == wanted else None)
         run = self.execution(planned, tuple(None if made is None else made.strides for made in given))
         bases: dict[Storage, Base] = {}
         for place, made, tensor in zip(arguments, given, run.inputs, strict=True):
             bases.setdefault(tensor.storage, Base(place, tensor.storage.bytes) if made is None else made.base)
+        if dtype != node.dtype:
+            results = [(f"{name}:{dtype}", layout) for name, layout in results]
         for place, tensor in zip(results, run.outputs, strict=True):
             base = bases.setdefault(tensor.storage, Base(place, tensor.storage.bytes))
             held[place] = Made(base, tensor.strides)
@@ -253,7 +263,7 @@ class Activations:
     def execution(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> Execution:
         """The run of a node's operator on one device, on operands of these strides."""
         node, typed = planned.node, replace(planned.typed, native=planned.native)
-        width = DTYPE_BYTES[float_type(node)]
+        width = DTYPE_BYTES[arithmetic(node, planned.native, self.library)]
         key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
         if key not in self._runs:
             self._runs[key] = local_execution(

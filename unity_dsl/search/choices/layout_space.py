@@ -53,10 +53,12 @@ class Space:
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
-    def seconds(self, count: int, needs_gradient: bool) -> Table:
-        """Of conversions of a tensor of so many bytes, there and back, for every pair of layouts."""
+    def seconds(self, count: int, back: int | None) -> Table:
+        """Of conversions of a tensor of `count` bytes there, and of its cotangent of `back` bytes back, if it has one,
+        for every pair of layouts.
+        """
         there = self.prices.seconds(self._located, count)
-        return there + self.prices.seconds(self._transposed, count).T if needs_gradient else there
+        return there if back is None else there + self.prices.seconds(self._transposed, back).T
 
     def forward_seconds(self, count: int) -> Table:
         """Of the conversions alone, without the way back of a gradient."""
@@ -101,7 +103,7 @@ class Space:
 
 
 ConversionTable = dict[tuple[object, ...], Table]
-"""By shape, bytes, whether there is a gradient, and the layouts in their order."""
+"""By shape, bytes of the tensor and of its cotangent, if it has one, and the layouts in their order."""
 
 
 class Spaces:
@@ -112,7 +114,7 @@ class Spaces:
         self.prices = prices
         self.found = found
         self._spaces: dict[tuple[int, ...], Space] = {}
-        self._conversions: dict[tuple[tuple[int, ...], int, bool], Table] = {}
+        self._conversions: dict[tuple[tuple[int, ...], int, int | None], Table] = {}
 
     def of(self, value: Value) -> Space:
         if value.shape not in self._spaces:
@@ -123,11 +125,12 @@ class Spaces:
         """Seconds of conversions of a value, there and back, for every pair of layouts of its space; closed under
         paths. `TIE`s are included.
         """
-        kind = value.shape, value.bytes, value.needs_gradient
+        back = value.stored_bytes if value.needs_gradient else None
+        kind = value.shape, value.bytes, back
         if kind not in self._conversions:
             space = self.of(value)
             everywhere = (*kind, *space.layouts)
             if everywhere not in self.found:
-                self.found[everywhere] = space.seconds(value.bytes, value.needs_gradient)
+                self.found[everywhere] = space.seconds(value.bytes, back)
             self._conversions[kind] = self.found[everywhere]
         return self._conversions[kind]

@@ -12,6 +12,7 @@ from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
 from ...graph.layout_typing import Theorems
 from ...index.library import Library
+from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
@@ -116,13 +117,15 @@ class _Context:
         return space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
 
     def keeping(self, value: Value, layouts: Layouts) -> Table:
-        """Seconds of the optimizer's step, by storage layout."""
-        space = self.spaces.of(value)
+        """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
+        machine, space = self.prices.machine, self.spaces.of(value)
         held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
-        counts = held * value.bytes
-        seconds = counts * (0.0 if self.memory is None else self.memory.of_stored(value))
+        counts = held * value.stored_bytes
+        seconds = np.array([price_stored_cast(value, fraction, machine) for fraction in held])
+        if self.memory is not None:
+            seconds += counts * self.memory.of_stored(value)
         if value.needs_gradient:
-            seconds += np.array([price_update(count, self.prices.machine) for count in counts.tolist()])
+            seconds += np.array([price_update(count, machine) for count in counts.tolist()])
         return seconds
 
     def conversions(self, value: Value, prefix: str) -> Table:

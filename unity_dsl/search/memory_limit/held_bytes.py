@@ -22,6 +22,7 @@ from ...graph.layout import Layout, Mesh, Partial
 from ...graph.layout_typing import TypedOperator, type_operator
 from ...graph.local_lowering import local_execution
 from ...graph.plan import PlannedNode
+from ...graph.precision import arithmetic, operand_types
 from ...index.library import Library
 from ...index.lowering.division import InnerReduce
 from ...index.lowering.execution import Execution
@@ -29,7 +30,7 @@ from ...index.lowering.local_tensor import Shape
 from ...machine.collective_price import local_fraction
 from ...machine.operator_price import MOMENTS
 from ..choices.layout_space import Space
-from ..choices.operator_options import Options, float_type
+from ..choices.operator_options import Options
 from ..choices.restriction import node_path
 from ..cost_network.bucket_elimination import Table
 from .kept_values import KeptValues, kept_values
@@ -92,10 +93,12 @@ class HeldBytes:
             some = [typed[place] for place in places]
             saved = self._saved(node, prefix, some[0], mesh, way)
             held = saved.bytes(some)
+            wanted = operand_types(node, arithmetic(node, way.native, self.library))
             for number in saved.operands:
-                if prefix + node.arguments[number].name not in read:
+                value, dtype = node.arguments[number], wanted[number]
+                if value.dtype != dtype or prefix + value.name not in read:
                     layouts = (found.arguments[number] for found in some)
-                    held = held + node.arguments[number].bytes * _fractions(layouts, mesh)
+                    held = held + value.elements * DTYPE_BYTES[dtype] * _fractions(layouts, mesh)
             for number in saved.results:
                 if prefix + node.results[number].name not in made:
                     held = held + node.results[number].bytes * _fractions(
@@ -105,7 +108,7 @@ class HeldBytes:
         return total
 
     def _saved(self, node: Node, prefix: str, typed: TypedOperator, mesh: Mesh, way: _Way) -> _Saved:
-        width = DTYPE_BYTES[float_type(node)]
+        width = DTYPE_BYTES[arithmetic(node, way.native, self.library)]
         strides = self.kept.strides.get(node_path(prefix, node), (None,) * len(node.arguments))
         key = node.instance.identity, node.gradients, width, strides, way
         if key not in self.saved:
@@ -120,7 +123,7 @@ class HeldBytes:
     def of_stored(self, value: Value, layouts: Iterable[Layout], mesh: Mesh) -> Table:
         """Bytes of a weight or buffer, with what training keeps of it, by storage layout."""
         copies = HELD_TRAINED if value.needs_gradient else 1
-        return copies * value.bytes * np.array([local_fraction(layout, mesh) for layout in layouts])
+        return copies * value.stored_bytes * np.array([local_fraction(layout, mesh) for layout in layouts])
 
     def of_copies(self, value: Value, space: Space) -> Table:
         """Bytes of a copy of a value in layout j that is made of layout i. Shape [layouts, layouts]."""

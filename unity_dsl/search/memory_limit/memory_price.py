@@ -60,7 +60,7 @@ class MemoryPrice:
             times = step.segment.probability
             total += sum(times * run.count * self.of_plan(run.body, conversions, inner) for run in step.runs)
         for value in stored_values(graph.graph):
-            stored = value.bytes * local_fraction(graph.values[value.name].produced, mesh)
+            stored = value.stored_bytes * local_fraction(graph.values[value.name].produced, mesh)
             total += self.of_stored(value) * stored
         for name, planned in graph.values.items():
             for made in planned.materialised if prefix + name in read else ():

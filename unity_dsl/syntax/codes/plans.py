@@ -77,6 +77,11 @@ PLANS: dict[str, Code] = {
         "several; a dtype of two bytes halves most of it. `--force` writes the program all the same, with the warning "
         "W301.",
     ),
+    "E314": Code(
+        "no such precision",
+        "The precision is the float type of a program's arithmetic: `f32`, or `bf16` or `f16` with weights, their "
+        "gradients and the optimizer in float32. Without one every tensor has the type that it is declared with.",
+    ),
     "E401": Code(
         "out/ cannot be written",
         "The folder of the program could not be made or written to; the message repeats what the system said. Nothing "
