@@ -47,10 +47,10 @@ def test_the_best_plan_is_within_its_gap(library: Library, build: Build) -> None
         def attempt(multiplier: float, points: list[tuple[float, float]] = points, limit: float = limit) -> Attempt:
             best = min(points, key=lambda point: point[0] + multiplier * point[1])
             bound = best[0] + multiplier * (best[1] - limit)
-            return Attempt(multiplier, planned(best), {some.mesh: bound})
+            return Attempt(multiplier, planned(best), best[1], {some.mesh: bound})
 
-        first = Attempt(0.0, planned(cheapest), {some.mesh: cheapest[0]})
-        tried = Tried(limit, [first, Attempt(inf, planned(cheapest))])
+        first = Attempt(0.0, planned(cheapest), cheapest[1], {some.mesh: cheapest[0]})
+        tried = Tried(limit, [first, Attempt(inf, planned(cheapest), cheapest[1])])
         try_multipliers(tried, attempt, 40)
         optimum = min(seconds for seconds, count in points if count <= limit)
         assert tried.best is not None, f"seed {seed}"

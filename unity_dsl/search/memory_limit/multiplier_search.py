@@ -29,12 +29,13 @@ ENOUGH = 0.005
 
 @dataclass(frozen=True)
 class Attempt:
-    """The plan for one multiplier, with what it holds by the exact count; `bounds` are lower bounds on the seconds of
-    the plans of a mesh that hold at most the limit.
+    """The plan for one multiplier, with what it holds by the exact count; at `least`, were all weights gathered again
+    that can be. `bounds` are lower bounds on the seconds of the plans of a mesh that hold at most the limit.
     """
 
     multiplier: float
     plan: Plan
+    least: float
     bounds: Mapping[Mesh, float] = field(default_factory=dict)
 
     @property
