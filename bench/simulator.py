@@ -41,14 +41,14 @@ def main() -> None:
 
 def step(size: int) -> TaskGraph:
     """Layers of a gather of the next layer's weights, five kernels, and an all-reduce that the next layer waits for;
-    beside them a reduce-scatter of gradients in another group. Three tasks of eight are collectives.
+    beside them a reduce-scatter of gradients in another group, on two levels. Three tasks of eight are collectives.
     """
     random = Random(size)
     tasks: list[Task] = []
 
-    def add(name: str, seconds: float, after: tuple[int, ...], channel: str = "compute", level: int = 0) -> int:
+    def add(name: str, seconds: float, after: tuple[int, ...], channel: str = "compute", levels: int = 1) -> int:
         seconds *= random.uniform(0.5, 2.0)
-        traffic = (Traffic(level, 0.8 * seconds),) if channel != "compute" else ()
+        traffic = tuple(Traffic(level, 0.8 * seconds) for level in range(levels)) if channel != "compute" else ()
         task = Task(name, f"layer.{len(tasks) // 8}", Phase.FORWARD, seconds, after, channel, traffic=traffic)
         tasks.append(task)
         return len(tasks) - 1
@@ -60,7 +60,7 @@ def step(size: int) -> TaskGraph:
         for _ in range(4):
             last = add("linear", 3e-5, ())
         reduced = add("all_reduce", 3e-5, (last,), "tensor")
-        add("reduce_scatter", 5e-5, (first,), "gradients", 1)
+        add("reduce_scatter", 5e-5, (first,), "gradients", 2)
         gathered = ahead
     return TaskGraph(tuple(tasks[:size]))
 

@@ -338,7 +338,7 @@ def test_a_plan_that_does_not_fit_is_written_with_a_warning(tmp_path: Path, caps
         assert run(arguments) == 0
         shown = capsys.readouterr()
         assert ("warning[W301]: every device would hold" in shown.err) is not fits
-        assert re.search(r"^memory +\S+ kB a device: parameters 0.256 kB, gradients", shown.out, re.MULTILINE)
+        assert re.search(r"^memory +\S+ kB a device: parameters 256 bytes, gradients", shown.out, re.MULTILINE)
         plan = json.loads((tmp_path / f"out{fits}" / "plan.json").read_text())
         assert [found["code"] for found in plan["warnings"]] == ([] if fits else ["W301"])
         memory = plan["cost"]["memory"]

@@ -107,7 +107,13 @@ def load_docs_command() -> click.Command:
     return docs_command
 
 
-ELSEWHERE = {"rules": load_rules_group, "docs": load_docs_command}
+def load_trace_command() -> click.Command:
+    from .commands.trace import trace_command
+
+    return trace_command
+
+
+ELSEWHERE = {"rules": load_rules_group, "docs": load_docs_command, "trace": load_trace_command}
 """Commands that have modules of their own."""
 
 

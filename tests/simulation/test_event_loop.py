@@ -207,7 +207,10 @@ def test_the_critical_path_has_no_gaps_but_launches(graph: TaskGraph, on: Hardwa
     if not graph.tasks:
         return
     assert timeline.end[path[-1]] == timeline.seconds
+    first_task = graph.tasks[path[0]]
     assert timeline.start[path[0]] == timeline.issued[path[0]]
+    if on.host_computes:
+        assert all(t.channel != COMPUTE or t.device != first_task.device for t in graph.tasks[: path[0]])
     for first, second in pairwise(path):
         issued_later = on.host_computes and timeline.start[second] == timeline.issued[second] > timeline.end[first]
         assert timeline.start[second] == timeline.end[first] or issued_later

@@ -111,11 +111,11 @@ def memory_text(memory: Memory) -> str:
 
 
 def megabytes(count: float) -> str:
-    """Three significant digits in GB, MB or kB."""
+    """Three significant digits in GB, MB or kB; fewer than 1000 bytes in full."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6)):
         if count >= scale:
             return f"{count / scale:.3g} {unit}"
-    return f"{count / 1e3:.3g} kB"
+    return f"{count / 1e3:.3g} kB" if count >= 1e3 else f"{count:.0f} bytes"
 
 
 def duration(seconds: float) -> str:

@@ -70,7 +70,9 @@ class Choices(Protocol):
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What can be read back from a `plan.json`: enough to compile again, and to notice edited files."""
+    """What can be read back from a `plan.json`: enough to compile again, and to notice edited files. `graph` is the
+    description of the planned graph.
+    """
 
     sources: Sources
     settings: Mapping[str, str | int | float]
@@ -81,6 +83,7 @@ class PlanFile:
     pins: tuple[str, ...]
     forbidden: tuple[str, ...]
     degrees: tuple[int, ...]
+    graph: Mapping[str, Any]
     files: Mapping[str, str]
 
     @property
@@ -191,6 +194,12 @@ def load_plan_file(out: Path) -> PlanFile:
         message = f"{path} is stale: its hash is not that of the texts it holds"
         raise fail("E405", message, help=_COMPILE_AGAIN)
     return plan
+
+
+def is_plan_of(record: PlanFile, plan: Plan) -> bool:
+    """Whether a plan is the one that was written: its mesh, layouts, conversions and native calls."""
+    degrees = tuple(axis.degree for axis in plan.mesh.axes)
+    return degrees == record.degrees and json.loads(json.dumps(_describe_graph(plan.graph))) == record.graph
 
 
 _COMPILE_AGAIN = "compile the model again"
@@ -314,6 +323,7 @@ def _read(document: object) -> PlanFile:
             _text(rule, "request.forbidden") for rule in _list(request.get("forbidden", []), "request.forbidden")
         ),
         degrees=tuple(_count(_table(a, "mesh").get("degree"), "mesh") for a in _list(top.get("mesh"), "mesh")),
+        graph=_table(top.get("graph"), "graph"),
         files={_file_name(name): _text(value, f"files.{name}") for name, value in files.items()},
     )
 

@@ -26,7 +26,7 @@ from ..search.plan_search import meshes_for, search
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
 from .output_folder import edited_files, render_program, write_files
-from .plan_file import NAME, PlanFile, load_plan_file
+from .plan_file import NAME, PlanFile, is_plan_of, load_plan_file
 from .rank_comparison import run_rank
 from .rank_pool import RankError, RankPool
 from .reference_program import reference_library, render_reference
@@ -142,17 +142,30 @@ def write_reference(record: PlanFile, out: Path) -> None:
 
 def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: tuple[str, ...]) -> None:
     """Compile the texts of a plan for another number of devices or with another strategy, into a new folder."""
-    plan, library = plan_again(record, devices, strategy, pins)
+    plan, library = plan_again(record, devices, None, strategy, pins)
     files = render_program(plan, library, record.sources, record)
     write_files({name: text for name, text in files.items() if name != NAME}, out)
 
 
-def plan_again(record: PlanFile, devices: int, strategy: str, pins: tuple[str, ...]) -> tuple[Plan, Library]:
-    """The stages from the texts of a plan to a plan. Rules are proved again; `single`, the reference, uses none."""
+def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
+    """The plan of the program in `out`, from the texts in its plan.json. Raises E405 where they make another now."""
+    plan, library = plan_again(record, record.devices, record.mesh, record.strategy, record.pins)
+    if not is_plan_of(record, plan):
+        message = f"{out / NAME} is stale: this version of unityc makes another plan of the texts it holds"
+        raise fail("E405", message, help="compile the model again")
+    return plan, library
+
+
+def plan_again(
+    record: PlanFile, devices: int, shape: tuple[int, ...] | None, strategy: str, pins: tuple[str, ...]
+) -> tuple[Plan, Library]:
+    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any. Rules are proved again;
+    `single`, the reference, uses none.
+    """
     machine = read_machine(record.sources.machine)
     library = library_of(record.sources.operators)
     model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
-    meshes = meshes_for(machine, devices, None, strategy)
+    meshes = meshes_for(machine, devices, shape, strategy)
     texts = () if strategy == "single" else record.sources.rules
     accepted = (accepted.rule for source in texts for accepted in accept_rules(source, library))
     rules = [rule for rule in accepted if rule.name not in record.forbidden]

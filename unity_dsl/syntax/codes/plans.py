@@ -75,8 +75,8 @@ PLANS: dict[str, Code] = {
     ),
     "E403": Code(
         "no plan in the folder",
-        "`unityc check` takes the folder of a compiled program. It holds a `plan.json`, in which the sources and "
-        "choices that the program was compiled from are kept.",
+        "`unityc check` and `unityc trace` take the folder of a compiled program. It holds a `plan.json`, in which the "
+        "sources and choices that the program was compiled from are kept.",
     ),
     "E404": Code(
         "a damaged plan.json",
@@ -86,7 +86,8 @@ PLANS: dict[str, Code] = {
     "E405": Code(
         "a stale plan.json",
         "The plan is hashed over the model, the operators and the machine that it came from, and it keeps their "
-        "texts. Its hash does not fit the texts, or it is of another version of the format. Compile the model again.",
+        "texts. Its hash does not fit the texts, it is of another version of the format, or this version of unityc "
+        "makes another plan of them, so that a trace would not be of the program. Compile the model again.",
     ),
     "E406": Code(
         "the program cannot be run",
