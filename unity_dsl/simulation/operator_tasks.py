@@ -12,6 +12,7 @@ from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..graph.local_lowering import local_execution
 from ..graph.plan import PlannedNode
+from ..graph.precision import arithmetic
 from ..index.cost.work import cotangents_passed_on
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce
@@ -114,7 +115,7 @@ class Operators:
 
     def _inner(self, node: Node, typed: TypedOperator, place: str, *, backward: bool) -> None:
         """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made."""
-        width = DTYPE_BYTES[float_type(node)]
+        width = DTYPE_BYTES[arithmetic(node, typed.native, self.library)]
         for collective in typed.inner:
             reduces = isinstance(collective, InnerReduce)
             if reduces is backward:
@@ -129,7 +130,7 @@ class Operators:
             self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine))
 
     def _execution(self, node: Node, typed: TypedOperator, strides: tuple[Shape | None, ...]) -> Execution:
-        width = DTYPE_BYTES[float_type(node)]
+        width = DTYPE_BYTES[arithmetic(node, typed.native, self.library)]
         key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
         if key not in self._executions:
             self._executions[key] = local_execution(
@@ -138,7 +139,7 @@ class Operators:
         return self._executions[key]
 
     def _time(self, node: Node, typed: TypedOperator) -> OperatorTime:
-        dtype = float_type(node)
+        dtype = arithmetic(node, typed.native, self.library)
         key = node.instance.identity, node.gradients, typed.native, typed.configuration, dtype
         if key not in self._times:
             launches = priced_kernels(node.instance, typed)
@@ -158,8 +159,3 @@ def _inside(run: Execution) -> int:
     """Bytes of the largest tensor that an operator keeps of what is neither given to it nor its result."""
     others = {tensor.storage for tensor in (*run.inputs, *run.outputs)}
     return max((storage.bytes for storage in run.saved if storage not in others), default=0)
-
-
-def float_type(node: Node) -> str:
-    """The dtype an operator computes in: that of its first float operand or result."""
-    return next((value.dtype for value in (*node.arguments, *node.results) if value.dtype != "int"), "f32")
