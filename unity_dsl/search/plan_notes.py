@@ -56,12 +56,8 @@ def describe_limit(tried: Tried, many: bool) -> Iterator[str]:
 
 def describe_excess(tried: Tried) -> Iterator[str]:
     """What was found where no plan fits the memory."""
-    least = min(tried.attempts, key=lambda one: one.bytes)
-    if least is not tried.attempts[0]:
-        yield (
-            f"no plan was found that fits {describe_bytes(tried.limit)}: the least, {describe_bytes(least.bytes)} "
-            f"a device, would take {100 * (least.seconds / tried.attempts[0].seconds - 1):.2g} % longer"
-        )
+    least = min(one.least for one in tried.attempts)
+    yield f"no plan was found that fits {describe_bytes(tried.limit)} a device: the least holds {describe_bytes(least)}"
 
 
 def _named(meshes: Sequence[Mesh]) -> str:

@@ -25,7 +25,7 @@ from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import RuleDecl
 from .accounting.plan_cost import plan_cost
 from .accounting.undivided_sizes import describe_refusals
-from .accounting.weighed_plan import counted, within_memory
+from .accounting.weighed_plan import counted, least_held, within_memory
 from .choices.operator_options import ProvedTable
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
@@ -155,9 +155,10 @@ def _within_limit(
         priced.found.update(known)
         plan = within_memory(counted(search_at(meshes, priced), wanted.library), wanted.machine, wanted.library)
         bounds = {mesh: bound - multiplier * limit for mesh, bound in priced.bounds.items()}
-        return Attempt(multiplier, plan, bounds), priced
+        return Attempt(multiplier, plan, least_held(plan, wanted.library), bounds), priced
 
-    given = [Attempt(0.0, cheapest, wanted.bounds), Attempt(inf, lessened)]
+    least = least_held(cheapest, wanted.library)
+    given = [Attempt(0.0, cheapest, least, wanted.bounds), Attempt(inf, lessened, least)]
     scouted = Tried(limit, given)
     if coarse:
         try_multipliers(scouted, lambda multiplier: attempt(multiplier, coarse)[0], MOST_SCOUTS)

@@ -30,6 +30,12 @@ def within_memory(plan: Plan, machine: Machine, library: Library) -> Plan:
     return replace(plan, warnings=tuple(memory_warnings(plan.cost.memory, machine)))
 
 
+def least_held(plan: Plan, library: Library) -> float:
+    """Bytes on each device where every weight that can be is gathered again."""
+    again = {kept.path for kept in kept_gathered(plan.graph, plan.mesh, library)}
+    return predict_memory(plan.model, plan.graph, plan.mesh, library, gathered_again=again).total
+
+
 def _gathered_again(plan: Plan, machine: Machine, library: Library) -> Plan:
     """The plan with weights gathered once more in the backward pass, where it fits the machine's memory then."""
     mesh, conversions = plan.mesh, ConversionModel(plan.mesh, machine, library)

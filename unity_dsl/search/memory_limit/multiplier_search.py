@@ -29,12 +29,13 @@ ENOUGH = 0.005
 
 @dataclass(frozen=True)
 class Attempt:
-    """The plan for one multiplier, with what it holds by the exact count; `bounds` are lower bounds on the seconds of
-    the plans of a mesh that hold at most the limit.
+    """The plan for one multiplier, with what it holds by the exact count; at `least`, were all weights gathered again
+    that can be. `bounds` are lower bounds on the seconds of the plans of a mesh that hold at most the limit.
     """
 
     multiplier: float
     plan: Plan
+    least: float
     bounds: Mapping[Mesh, float] = field(default_factory=dict)
 
     @property
@@ -83,8 +84,8 @@ class Tried:
         return one.bytes <= self.limit
 
     def bounds(self) -> dict[Mesh, float]:
-        """The best bound of each mesh: over those that cannot have the best plan, and those that were searched at some
-        price of memory.
+        """The best bound of each mesh: of those that were searched at some price of memory, of that of the best plan,
+        and of those that have none better.
         """
         found: dict[Mesh, float] = {}
         for one in self.attempts:
@@ -92,7 +93,10 @@ class Tried:
                 found[mesh] = max(bound, found.get(mesh, bound))
         best = self.best
         searched = {mesh for one in self.attempts if one.multiplier for mesh in one.bounds}
-        return {mesh: b for mesh, b in found.items() if mesh in searched or (best is not None and b >= best.seconds)}
+        if best is not None:
+            searched.add(best.plan.mesh)
+            searched |= {mesh for mesh, bound in found.items() if bound >= best.seconds}
+        return {mesh: bound for mesh, bound in found.items() if mesh in searched}
 
     @property
     def gap(self) -> float:
