@@ -13,10 +13,10 @@ from ...graph.layout import Mesh
 from ...graph.layout_typing import Theorems
 from ...index.library import Library
 from ...machine.cast_price import price_stored_cast
-from ...machine.collective_price import local_fraction, local_price
+from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
-from ...machine.operator_price import UPDATE_PASSES
+from ...machine.operator_price import price_update
 from ..choices.layout_space import ConversionTable, Spaces
 from ..choices.operator_options import Around, LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values
@@ -120,11 +120,13 @@ class _Context:
         """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
         machine, space = self.prices.machine, self.spaces.of(value)
         held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
-        priced = 0.0 if self.memory is None else self.memory.of_stored(value)
+        counts = held * value.stored_bytes
+        seconds = np.array([price_stored_cast(value, fraction, machine) for fraction in held])
+        if self.memory is not None:
+            seconds += counts * self.memory.of_stored(value)
         if value.needs_gradient:
-            priced += local_price(machine, UPDATE_PASSES).per_byte
-        casts = np.array([price_stored_cast(value, fraction, machine) for fraction in held])
-        return casts + held * value.stored_bytes * priced
+            seconds += np.array([price_update(count, machine) for count in counts.tolist()])
+        return seconds
 
     def conversions(self, value: Value, prefix: str) -> Table:
         """Seconds of conversions, there and back, for every pair of layouts."""
