@@ -1,6 +1,6 @@
 """What a whole compilation takes, files included, from 8 to 1,024 devices: `python bench/compile_scale.py`.
 
-Every example at full size, a fresh process each. Goes on where it was interrupted.
+Every example at full size, a fresh process each; plans that do not fit, too. Goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def measured(example: Path, machine: str, devices: int) -> dict[str, float | str
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         command = [str(unityc), str(example), "-o", str(out), "--machine", machine, "--devices", str(devices)]
+        command.append("--force")
         begun = time.perf_counter()
         child = os.fork()
         if child == 0:

@@ -81,9 +81,12 @@ def rows_of(path: Path) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def write_rows(path: Path, command: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
+def write_rows(
+    path: Path, command: str, rows: Mapping[str, Mapping[str, Any]], summary: Mapping[str, Any] | None = None
+) -> None:
     """All at once: whoever interrupts finds either the old file or the new one."""
     document = {"command": command, "unity_dsl": version("unity-dsl"), "hardware": hardware(), "cases": rows}
+    document |= {"summary": summary} if summary is not None else {}
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

@@ -90,7 +90,7 @@ def measure(case: Case, pool: RankPool) -> dict[str, Any]:
     compiled = compile_model(request)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        write_program(compiled.plan, compiled.library, compiled.sources, request, out)
+        write_program(compiled.plan, compiled.library, compiled.sources, request, out, force=True)
         peak = step_tasks(compiled.plan, load_machine(request.machine), compiled.library).peak()
         counted = max((pool.run(count_memory, str(out), ranks=case.ranks)), key=lambda found: found.peak)
     at = "" if peak.task is None else f"{peak.task.phase.value}: {peak.task.name} {peak.task.place}".strip()

@@ -328,13 +328,17 @@ def test_a_closed_pipe_is_no_fault_to_speak_of() -> None:
     assert (done.stderr, done.stdout.count("\n")) == ("", 1)
 
 
-def test_a_plan_that_does_not_fit_is_written_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_that_does_not_fit_is_written_if_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = (ROOT / "machines" / "local.toml").read_text().replace("memory_gb = 4", "memory_gb = 0.000001")
     (tmp_path / "small.toml").write_text(machine)
     (tmp_path / "model.udl").write_text(MODEL)
     for fits in (False, True):
         named = "local" if fits else str(tmp_path / "small.toml")
         arguments = [str(tmp_path / "model.udl"), "-o", str(tmp_path / f"out{fits}"), "--machine", named]
+        if not fits:
+            assert run(arguments) == 2 and not (tmp_path / "outFalse").exists()
+            assert "error[E313]: every device would hold" in capsys.readouterr().err
+            arguments.append("--force")
         assert run(arguments) == 0
         shown = capsys.readouterr()
         assert ("warning[W301]: every device would hold" in shown.err) is not fits
@@ -343,6 +347,11 @@ def test_a_plan_that_does_not_fit_is_written_with_a_warning(tmp_path: Path, caps
         assert [found["code"] for found in plan["warnings"]] == ([] if fits else ["W301"])
         memory = plan["cost"]["memory"]
         assert memory["total"] == sum(count for name, count in memory.items() if name != "total") > 0
+    assert run([*arguments, "--force", "--memory", "1kB"]) == 0
+    assert "error" not in capsys.readouterr().err
+    assert json.loads((tmp_path / "outTrue" / "plan.json").read_text())["request"]["memory"] == 1000
+    assert run([*arguments, "--force", "--memory", "1"]) == 2
+    assert "error[E312]: `1` has no unit" in capsys.readouterr().err
     assert run([*arguments, "--json", "--force"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["cost"]["memory"] == memory and summary["warnings"] == []

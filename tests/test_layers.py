@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "unity_dsl"
 STAGES = (
-    *("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "emit", "frontend", "report"),
-    *("compile", "commands", "cli"),
+    *("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "emit", "profiling", "frontend"),
+    *("report", "compile", "commands", "cli"),
 )
 BELOW_ALL = ("resources", "__init__")
 """Modules that every stage may import and that import no stage."""

@@ -17,7 +17,7 @@ from unity_dsl.graph.collective_steps import StepKind
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard
 from unity_dsl.index.declarations.loading import library_of, load_library
 from unity_dsl.machine.conversion_model import ConversionModel
-from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.machine import load_machine, read_machine
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.rules.wellformed import load_rules
@@ -185,6 +185,13 @@ def test_rules_in_documents_are_proved_and_formatted(block: Block) -> None:
     for rule in load_rules(source, library):
         assert isinstance(prove_rule(rule, library), Proved)
     assert format_rules(source) == block.text
+
+
+def test_measured_sections_in_documents_are_read() -> None:
+    """Behind the figures of a shipped machine."""
+    (block,) = [block for block in of_kind("toml") if "[[operator]]" in block.text]
+    machine = read_machine(Source(str(block), (ROOT / "machines" / "local.toml").read_text() + block.text))
+    assert machine.measured.curves and machine.measured.grids and machine.measured.update and machine.collectives.curves
 
 
 def test_operators_that_documents_repeat_are_the_shipped_ones() -> None:

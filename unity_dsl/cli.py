@@ -107,13 +107,24 @@ def load_docs_command() -> click.Command:
     return docs_command
 
 
+def load_profile_command() -> click.Command:
+    from .commands.profile import profile_command
+
+    return profile_command
+
+
 def load_trace_command() -> click.Command:
     from .commands.trace import trace_command
 
     return trace_command
 
 
-ELSEWHERE = {"rules": load_rules_group, "docs": load_docs_command, "trace": load_trace_command}
+ELSEWHERE = {
+    "rules": load_rules_group,
+    "docs": load_docs_command,
+    "profile": load_profile_command,
+    "trace": load_trace_command,
+}
 """Commands that have modules of their own."""
 
 
@@ -138,6 +149,7 @@ def unityc() -> None:
 @click.option("--mesh", metavar="2,4", help="Degrees of the mesh axes, instead of a search.")
 @click.option("--strategy", "-s", default="auto", metavar="NAME", show_default=True, help="How to choose the plan.")
 @click.option("--preset", "-p", metavar="NAME", help="A preset of the model.")
+@click.option("--precision", metavar="f32|bf16|f16", help="Float type of the arithmetic; weights stay in float32.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the model (repeatable).")
 @click.option("--pin", "pins", multiple=True, metavar="NAME=LAYOUT", help="Fix a layout, `w1=S0` (repeatable).")
 @click.option(
@@ -148,7 +160,8 @@ def unityc() -> None:
 )
 @click.option("--no-rules", is_flag=True, help="Fuse no operators by the shipped rules.")
 @click.option("--forbid", multiple=True, metavar="RULE", help="A rule that the search must not use (repeatable).")
-@click.option("--force", is_flag=True, help="Overwrite a program that was edited.")
+@click.option("--memory", metavar="40GB", help="What a device may hold, if not all that it has.")
+@click.option("--force", is_flag=True, help="Write a program that does not fit, or over one that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_command(
     model: Path,
@@ -158,12 +171,14 @@ def compile_command(
     mesh: str | None,
     strategy: str,
     preset: str | None,
+    precision: str | None,
     settings: tuple[str, ...],
     pins: tuple[str, ...],
     ops: tuple[Path, ...],
     rules: tuple[Path, ...],
     no_rules: bool,
     forbid: tuple[str, ...],
+    memory: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -182,6 +197,7 @@ def compile_command(
     from .commands.summary import show_summary, summarise
     from .compile import Request, compile_model
     from .emit.output_folder import write_program
+    from .machine.byte_count import parse_bytes
 
     degrees = parse_mesh(mesh)
     if devices is None:
@@ -190,11 +206,13 @@ def compile_command(
         model=model,
         settings=dict(map(parse_setting, settings)),
         preset=preset,
+        precision=precision,
         machine=machine,
         devices=devices,
         mesh=degrees,
         strategy=strategy,
         pins=pins,
+        memory=None if memory is None else parse_bytes(memory),
         operators=ops,
         rules=rules,
         shipped_rules=not no_rules,
@@ -267,6 +285,9 @@ def show_report(report: CheckReport) -> None:
         ("float64", ", ".join(f"{name} {error:.1e}" for name, error in errors.items()) + f"; largest: {report.worst}"),
         ("float32", f"{report.float32_err:.1e}; on one device {report.float32_single_device_err:.1e}"),
     ]
+    if report.mixed is not None:
+        err, alone = report.mixed.err, report.mixed.single_device_err
+        lines.append((report.mixed.precision, f"{err:.1e}; on one device {alone:.1e}, bound {report.mixed.bound:.1e}"))
     if report.recompiled:
         lines.append(("note", f"the program is for another world size: its texts were compiled again for {ranks}"))
     if report.edited:
@@ -278,18 +299,34 @@ def show_report(report: CheckReport) -> None:
 # ---------------------------------------------------------------------------------------------- explain, list, fmt
 
 
-@unityc.command("explain", short_help="Explain an operator, a parallel op, an element function or an error code.")
-@click.argument("name", metavar="NAME|CODE")
+@unityc.command("explain", short_help="Explain a program's plan, a declaration or an error code.")
+@click.argument("name", metavar="OUT|NAME|CODE")
+@click.argument("part", required=False, metavar="[TENSOR|OP]")
 @click.option(
     "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
 )
-def explain_command(name: str, ops: tuple[Path, ...]) -> None:
-    """Say what is derived from the declaration NAME, or what the error CODE means.
+@click.option("--json", "as_json", is_flag=True, help="Print what is said of a plan as JSON.")
+def explain_command(name: str, part: str | None, ops: tuple[Path, ...], as_json: bool) -> None:
+    """Say what a step of the program in the folder OUT is spent on, what is derived from the declaration NAME, or what
+    the error CODE means.
+
+    A plan's step is simulated on the machine it was compiled for: seconds by operator and collective, those of all
+    iterations together, what bounds them, and what data parallelism would take. TENSOR or OP, as plan.json or the table
+    names it, tells of that alone, with its layouts.
 
     \b
+    unityc explain out/
+    unityc explain out/ 'layer.*.attn.qkv'
     unityc explain softmax
     unityc explain E012
     """
+    if Path(name).is_dir():
+        from .commands.plan_explanation import explain_plan
+
+        explain_plan(Path(name), part, as_json)
+        return
+    if part is not None:
+        raise click.UsageError(f"there is no folder {name} with a program, of which {part} could be told")
     from .syntax.codes import CODES
 
     if name.upper() in CODES:

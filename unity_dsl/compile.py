@@ -30,19 +30,23 @@ if TYPE_CHECKING:
 class Request:
     """What to compile, for what, and how to choose.
 
-    `settings` and `preset` choose the model's parameters. `pins` are as written, `w1=S0,I`. `operators` are folders of
-    the user's own `.uop` files, `rules` files of rules. `shipped_rules` says whether the shipped fusions are used;
+    `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None the types
+    that its tensors are declared with. `pins` are as written, `w1=S0,I`. `operators` are folders of the user's own
+    `.uop` files, `rules` files of rules. `memory` are bytes that a device may hold, if not all that it has.
+    `shipped_rules` says whether the shipped fusions are used;
     `forbidden` are names of rules that are not, shipped or of these files.
     """
 
     model: Path
     settings: Mapping[str, str | int | float] = field(default_factory=dict)
     preset: str | None = None
+    precision: str | None = None
     machine: str = "local"
     devices: int = 1
     mesh: tuple[int, ...] | None = None
     strategy: str = "auto"
     pins: Sequence[str] = ()
+    memory: int | None = None
     operators: Sequence[Path] = ()
     rules: Sequence[Path] = ()
     shipped_rules: bool = True
@@ -69,11 +73,11 @@ def compile_model(request: Request) -> Compilation:
         (read_source(shipped_fusions()),) if request.shipped_rules else (),
     )
     check_forbidden(request.forbidden, sources.rules)
-    machine = read_machine(sources.machine)
+    machine = read_machine(sources.machine).holding(request.memory)
     meshes = meshes_for(machine, request.devices, request.mesh, request.strategy)
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
-    model = build_model(parse_model(sources.model), library, request.settings, request.preset)
+    model = build_model(parse_model(sources.model), library, request.settings, request.preset, request.precision)
     fusions = fusions_for(model, sources.fusions, library, request.forbidden) if request.strategy != "single" else ()
     pins = parse_pins(request.pins)
     applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]

@@ -70,6 +70,8 @@ def test_a_program_is_traced_as_it_was_compiled(
     last = max(event["ts"] + event["dur"] for event in shown)
     assert last == pytest.approx(summary["seconds"] * 1e6, abs=2e-3)
     assert summary["seconds"] >= summary["lower_bound"]["seconds"] * (1 - 1e-9)
+    issued = [event["args"]["launches"] for event in tasks if "launches" in event["args"]]
+    assert summary["launches"] == pytest.approx(6e-6 * sum(issued))
     assert 0 <= summary["exposed"] <= summary["communication"] + 1e-12
     assert {event["cat"] for event in tasks} >= {"forward", "backward"}
 
@@ -92,7 +94,7 @@ def test_a_summary_for_people(workplace: Path, capsys: pytest.CaptureFixture[str
     labels = [line.split()[0] for line in out.splitlines()]
     assert labels == ["plan", "simulated", "bound", "memory", "sent", "wrote"]
     assert "tiny on 2 devices of dgx-h100, data_parallel" in out
-    assert "exposed" in out and VIEWER in out and "step.json" in out
+    assert "launches" in out and "exposed" in out and VIEWER in out and "step.json" in out
     assert not (workplace / "trace.json").exists() and slices(workplace / "step.json")
 
 

@@ -73,6 +73,7 @@ def run_script(script: Sequence[str], environment: Mapping[str, str], cwd: Path,
         os.close(file)
     sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1) for n in (1, 2))
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the process it is forked from is deaf to it
     for name in [name for name in sys.modules if name.partition(".")[0] in ("unity_dsl", "tests")]:
         del sys.modules[name]
     os.environ.update(environment)

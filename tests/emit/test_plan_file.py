@@ -36,6 +36,7 @@ class Asked:
     mesh: tuple[int, ...] | None = (2, 2)
     strategy: str = "auto"
     pins: tuple[str, ...] = ("w=S0,I",)
+    memory: int | None = 40_000_000_000
     forbidden: tuple[str, ...] = ("linear_with_bias",)
 
 
@@ -62,7 +63,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     plan = load_plan_file(tmp_path)
     assert plan.world_size == 4 and plan.degrees == (2, 2) and plan.mesh == (2, 2)
     assert plan.settings == {"d": 8, "rate": "0.1"} and plan.preset == "small" and plan.pins == ("w=S0,I",)
-    assert plan.forbidden == ("linear_with_bias",)
+    assert plan.forbidden == ("linear_with_bias",) and plan.memory == 40_000_000_000
     assert plan.sources.hash == SOURCES.hash
     assert [source.text for source in plan.sources.operators] == ["op one\n", "op two\n"]
     assert [source.text for source in plan.sources.rules] == ["# one\n", "# two\n"]

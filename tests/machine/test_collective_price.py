@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import numpy as np
+import re
+from dataclasses import replace
+from itertools import pairwise, product
+from math import inf
+from pathlib import Path
+from random import Random
+
 import pytest
 
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
 from unity_dsl.index.declarations.loading import load_library
-from unity_dsl.index.library import Library
-from unity_dsl.machine.collective_price import group_price, local_fraction, price_step, price_steps
+from unity_dsl.machine.collective_algorithms import (
+    all_reduce_price,
+    all_to_all_price,
+    exchange_price,
+    gathering_price,
+    permutation_price,
+)
+from unity_dsl.machine.collective_price import local_fraction, price_step, price_steps
 from unity_dsl.machine.conversion_model import ConversionModel
+from unity_dsl.machine.device_group import crossings
 from unity_dsl.machine.machine import Link, Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.machine.price import AlgorithmPrice, Price, cheapest
 
 PEAK = {"f64": 1e12, "f32": 2e12, "bf16": 8e12, "f16": 8e12}
 LEVELS = (Link("node", 4, 100e9, 1e-6), Link("network", 8, 40e9, 10e-6))
@@ -21,46 +35,192 @@ NODE = Mesh((MeshAxis("a", 3),))
 BYTES = 6e9
 
 
-@pytest.fixture(scope="module")
-def library() -> Library:
-    return load_library()
+def price(kind: StepKind, axes: tuple[int, ...], mesh: Mesh, held: float = 1.0) -> Price:
+    return price_steps((Step(kind, axes),), mesh, MACHINE, held)
 
 
 def seconds(kind: StepKind, axes: tuple[int, ...], mesh: Mesh, held: float = 1.0) -> float:
-    return price_steps((Step(kind, axes),), mesh, MACHINE, held).seconds(BYTES)
+    return price(kind, axes, mesh, held).seconds(BYTES)
 
 
-def test_rings_on_one_level() -> None:
-    """All-reduce 2(p-1)a + 2(p-1)/p n/B; gather and scatter half of it; all-to-all of the local bytes."""
-    assert seconds(StepKind.ALL_REDUCE, (0,), NODE) == pytest.approx(4e-6 + 4 / 3 * BYTES / 100e9)
-    assert seconds(StepKind.REDUCE_SCATTER, (0,), NODE) == pytest.approx(2e-6 + 2 / 3 * BYTES / 100e9)
-    assert seconds(StepKind.ALL_GATHER, (0,), NODE, held=1 / 3) == pytest.approx(2e-6 + 2 / 3 * BYTES / 100e9)
-    assert seconds(StepKind.ALL_TO_ALL, (0,), NODE, held=1 / 3) == pytest.approx(2e-6 + 2 / 9 * BYTES / 100e9)
+def test_one_level() -> None:
+    """Three devices: two rounds gather and scatter, four sum, or three with whole tensors; two send to everyone."""
+    assert seconds(StepKind.ALL_REDUCE, (0,), NODE) == pytest.approx(5e-6 + 4e-6 + 4 / 3 * BYTES / 100e9)
+    assert price(StepKind.ALL_REDUCE, (0,), NODE).seconds(100) == pytest.approx(5e-6 + 3e-6 + 3 * 100 / 100e9)
+    assert seconds(StepKind.REDUCE_SCATTER, (0,), NODE) == pytest.approx(5e-6 + 2e-6 + 2 / 3 * BYTES / 100e9)
+    assert seconds(StepKind.ALL_GATHER, (0,), NODE, 1 / 3) == pytest.approx(5e-6 + 2e-6 + 2 / 3 * BYTES / 100e9)
+    assert seconds(StepKind.ALL_TO_ALL, (0,), NODE, 1 / 3) == pytest.approx(5e-6 + 2e-6 + 2 / 9 * BYTES / 100e9)
+
+
+def test_the_cheapest_algorithm_for_the_bytes() -> None:
+    """Four devices, an all-reduce: two rounds of whole tensors, or four that send 3/2 of one; equal at 400 kB."""
+    found = price(StepKind.ALL_REDUCE, (0,), Mesh((MeshAxis("a", 4),)))
+    assert found.seconds(1e3) == pytest.approx(5e-6 + 2e-6 + 2 * 1e3 / 100e9)
+    assert found.seconds(1e9) == pytest.approx(5e-6 + 4e-6 + 3 / 2 * 1e9 / 100e9)
+    assert [found.algorithm(count).name for count in (3.9e5, 4.1e5)] == ["doubling", "halving and doubling"]
+
+
+def test_rings_trees_and_levels() -> None:
+    """Eight nodes of four devices, which share 40 GB/s: 10 GB/s each."""
+    mesh = Mesh((MeshAxis("a", 8, 1), MeshAxis("b", 4, 0)))
+    both = price(StepKind.ALL_REDUCE, (0, 1), mesh)
+    assert both.algorithm(1e3).name == "doubling"
+    assert both.seconds(1e3) == pytest.approx(5e-6 + 2 * 1e-6 + 3 * 10e-6 + 1e3 * (2 / 100e9 + 3 / 10e9))
+    assert both.algorithm(1e6).name == "tree"
+    assert both.seconds(1e6) == pytest.approx(5e-6 + 2 * (2 * 1e-6 + 3 * 10e-6) + 2 * 1e6 / 40e9)
+    assert both.algorithm(1e9).name == "ring"
+    assert both.seconds(1e9) == pytest.approx(5e-6 + 2 * (24 * 1e-6 + 7 * 10e-6) + 2 * 31 / 32 * 1e9 / 40e9)
+    gathered = price(StepKind.ALL_GATHER, (0, 1), mesh, 1 / 32)
+    assert gathered.seconds(1e6) == pytest.approx(5e-6 + 2e-6 + 30e-6 + 3 / 4 * 1e6 / 100e9 + 7 / 8 * 1e6 / 40e9)
+    assert gathered.seconds(1e9) == pytest.approx(5e-6 + 24e-6 + 70e-6 + 31 / 32 * 1e9 / 40e9)
+
+
+def test_all_to_all_shares_the_cards() -> None:
+    """Over 8 nodes of 8 devices: 56 of 64 blocks leave the node by the device's share of 400 GB/s, one after the other
+    to every device; collected by node first, 7 of 8 in as many messages; 3 hops of half of all in Bruck's.
+    """
+    machine = load_machine("dgx-h100")
+    mesh = build_mesh(machine, 64, (64,))
+    found = price_step(Step(StepKind.ALL_TO_ALL, (0,)), mesh, machine, 1.0)[0]
+    card, switch = 50e9, 450e9
+    assert found.seconds(1e9) == pytest.approx(
+        6e-6 + 7 * 2e-6 + 56 * 9e-6 + 1e9 * (56 / 64 / card + 7 / 64 / switch), rel=1e-12
+    )
+    assert found.seconds(1e7) == pytest.approx(6e-6 + 7 * (2e-6 + 9e-6) + 1e7 * 7 / 8 * (1 / card + 1 / switch))
+    assert found.seconds(1e4) == pytest.approx(6e-6 + 3 * (2e-6 + 9e-6) + 1e4 * 3 / 2 * (1 / card + 1 / switch))
+    inside = price_step(Step(StepKind.ALL_TO_ALL, (1,)), build_mesh(machine, 64, (8, 8)), machine, 1.0)[0]
+    assert inside.seconds(1e9) == pytest.approx(6e-6 + 7 * 2e-6 + 7 / 8 * 1e9 / switch)
+
+
+def test_the_examples_of_the_docs() -> None:
+    """docs/search.md: 64 devices of dgx-h100, an all-to-all of 1 GB and an all-reduce of 1 MB."""
+    machine = load_machine("dgx-h100")
+    mesh = build_mesh(machine, 64, (64,))
+    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
+    (told,) = re.findall(r"an all-to-all of 1 GB a device takes (\d+) ms", text)
+    assert float(told) == round(all_to_all_price((0,), mesh, machine).seconds(1e9) * 1e3)
+    ((told, slow),) = re.findall(r"all-reduce of 1 MB takes (\d+) µs by trees, where a ring would take (\d+)", text)
+    summed = all_reduce_price((0,), mesh, machine)
+    ring = next(algorithm for algorithm in summed.algorithms if algorithm.name == "ring")
+    assert summed.algorithm(1e6).name == "tree"
+    assert [float(told), float(slow)] == [round(one.seconds(1e6) * 1e6) for one in (summed, ring)]
 
 
 def test_axes_together_cost_no_more_than_one_after_another() -> None:
     mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
     together = seconds(StepKind.ALL_GATHER, (0, 1), mesh, held=1 / 4)
     one_by_one = seconds(StepKind.ALL_GATHER, (1,), mesh, 1 / 4) + seconds(StepKind.ALL_GATHER, (0,), mesh, 1 / 2)
-    assert together == pytest.approx(one_by_one)
+    assert together == pytest.approx(one_by_one - 5e-6)
     assert seconds(StepKind.ALL_REDUCE, (0, 1), mesh) < 2 * seconds(StepKind.ALL_REDUCE, (0,), mesh)
 
 
-def test_a_mesh_is_priced_the_same_however_it_is_cut() -> None:
-    for first, second in (((8,), (2, 2, 2)), ((16,), (2, 8)), ((16,), (2, 2, 2, 2))):
-        machine = load_machine("dgx-a100")
-        meshes = [build_mesh(machine, int(np.prod(shape)), shape) for shape in (first, second)]
-        prices = [group_price(tuple(range(len(mesh.axes))), mesh, machine) for mesh in meshes]
-        assert prices[0].per_byte == pytest.approx(prices[1].per_byte)
+@pytest.mark.parametrize(
+    ("machine", "devices", "coarse", "fine", "groups"),
+    [
+        ("dgx-a100", 16, (16,), (2, 2, 4), {(0,): (0, 1, 2)}),
+        ("dgx-a100", 64, (8, 8), (2, 4, 8), {(0,): (0, 1), (1,): (2,), (0, 1): (0, 1, 2)}),
+        ("dgx-a100", 12, (12,), (3, 4), {(0,): (0, 1)}),
+        ("summit", 192, (32, 6), (32, 2, 3), {(0,): (0,), (1,): (1, 2)}),
+        ("summit", 192, (8, 24), (8, 4, 6), {(1,): (1, 2), (0,): (0,)}),
+        ("llama3-cluster", 6144, (2, 3072), (2, 192, 16), {(1,): (1, 2), (0, 1): (0, 1, 2)}),
+    ],
+)
+def test_groups_of_the_same_devices_have_the_same_price(
+    machine: str,
+    devices: int,
+    coarse: tuple[int, ...],
+    fine: tuple[int, ...],
+    groups: dict[tuple[int, ...], tuple[int, ...]],
+) -> None:
+    found = load_machine(machine)
+    meshes = [build_mesh(found, devices, shape) for shape in (coarse, fine)]
+    for pair in groups.items():
+        for of_group in (gathering_price, all_reduce_price, all_to_all_price, exchange_price, permutation_price):
+            first, second = (of_group(axes, mesh, found) for axes, mesh in zip(pair, meshes, strict=True))
+            assert first == second, (pair, of_group)
 
 
-def test_the_slowest_link_counts_and_is_shared() -> None:
-    """Two nodes of four: groups of one device per node share the 40 GB/s; the group of all has it alone."""
+def test_what_crosses_which_level() -> None:
+    """Two members in each island of three devices, one island in every node: nothing crosses between islands."""
+    machine = load_machine("summit")
+    mesh = build_mesh(machine, 192, (32, 6))
+    nodes, inside = (crossings((axis,), mesh, machine) for axis in (0, 1))
+    assert [(level.level, level.units, level.members, level.peers) for level in nodes] == [(2, 32, 1, 31)]
+    assert [(level.level, level.units, level.members, level.peers) for level in inside] == [(0, 3, 1, 2), (1, 2, 3, 3)]
+    assert nodes[0].rate == pytest.approx(23e9 / 6)
+    both = crossings((0, 1), mesh, machine)
+    assert [level.all_units for level in both] == [192, 64, 32]
+    assert sum(level.peers for level in both) == 191
+
+
+def test_a_device_sends_no_more_than_its_card() -> None:
+    """A quarter of the node's 40 GB/s, or less where its own card sends less."""
     mesh = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 4, 0)))
-    assert group_price((1,), mesh, MACHINE).per_byte == pytest.approx(1 / 100e9)
-    assert group_price((0,), mesh, MACHINE).per_byte == pytest.approx(4 / 40e9)
-    assert group_price((0, 1), mesh, MACHINE).per_byte == pytest.approx(1 / 40e9)
-    assert group_price((0, 1), mesh, MACHINE).latency == pytest.approx(10e-6 + 2 * 1e-6)
+    for own, reached in ((inf, 10e9), (10e9, 10e9), (5e9, 5e9)):
+        machine = replace(MACHINE, levels=(LEVELS[0], replace(LEVELS[1], device_bandwidth=own)))
+        (level,) = crossings((0,), mesh, machine)
+        assert level.rate == reached
+        assert all_to_all_price((0,), mesh, machine).seconds(1e9) == pytest.approx(15e-6 + 1e9 / 2 / reached)
+        both = crossings((0, 1), mesh, machine)[1]
+        assert both.unit_rate == 4 * reached
+
+
+def test_textbook_formulas_on_two_levels() -> None:
+    """The least of all algorithms, each written out for n nodes of m devices; for small and large tensors."""
+    rng = Random(5)
+    for _ in range(200):
+        m, n, launch = rng.choice((2, 4, 8)), rng.choice((2, 4, 8, 16)), 10 ** rng.uniform(-7, -5)
+        links = [(10 ** rng.uniform(9, 11), 10 ** rng.uniform(-7, -4)) for _ in range(2)]
+        (b, h), (unit, g) = links
+        levels = Link("node", m, b, h), Link("network", n, unit, g)
+        machine = replace(MACHINE, levels=levels, launch_seconds=launch)
+        mesh, p = Mesh((MeshAxis("a", n, 1), MeshAxis("b", m, 0))), m * n
+        c, low, high = unit / m, m.bit_length() - 1, n.bit_length() - 1
+        for count in (10**e for e in range(2, 11)):
+            ring = launch + (p - n) * h + (n - 1) * g + (p - 1) / p * count * max(1 / b, 1 / unit)
+            doubling = launch + low * h + high * g + count * ((m - 1) / m / b + (n - 1) / n / unit)
+            tree = launch + 2 * (low * h + high * g) + 2 * count * max(1 / b, 1 / unit)
+            whole = launch + low * h + high * g + count * (low / b + high / c)
+            summed = min(2 * ring - launch, 2 * doubling - launch, tree, whole)
+            direct = launch + (m - 1) * h + (p - m) * g + count * ((m - 1) / p / b + (p - m) / p / c)
+            staged = launch + (m - 1) * h + (n - 1) * g + count * ((m - 1) / m / b + (n - 1) / n / c)
+            bruck = launch + low * h + high * g + count / 2 * (low / b + high / c)
+            told = [of_group((0, 1), mesh, machine).seconds(count) for of_group in ALL]
+            assert told == pytest.approx([min(ring, doubling), summed, min(direct, staged, bruck)], rel=1e-9)
+
+
+ALL = gathering_price, all_reduce_price, all_to_all_price
+
+
+@pytest.mark.parametrize("name", ["local", "summit", "dgx-h100", "llama3-cluster"])
+def test_more_bytes_cost_more(name: str) -> None:
+    """And twice as many at most twice as much; each algorithm that is kept is the fastest for some bytes."""
+    machine = load_machine(name)
+    mesh = build_mesh(machine, machine.devices)
+    groups = [(axis,) for axis in range(len(mesh.axes))] + [tuple(range(len(mesh.axes)))]
+    counts = [10 ** (e / 4) for e in range(4, 60)]
+    for axes, of_group in product(groups, ALL):
+        found = of_group(axes, mesh, machine)
+        times = [found.seconds(count) for count in counts]
+        assert all(a < b for a, b in pairwise(times))
+        assert all(found.seconds(2 * count) <= 2 * time for count, time in zip(counts, times, strict=True))
+        latencies = [algorithm.latency for algorithm in found.algorithms]
+        assert latencies == sorted(latencies)
+
+
+def test_a_sum_of_prices_is_the_sum_of_the_least() -> None:
+    rng = Random(3)
+    for _ in range(100):
+        parts = [
+            [AlgorithmPrice(str(i), rng.random(), rng.random()) for i in range(rng.randint(1, 6))] for _ in range(2)
+        ]
+        first, second = map(cheapest, parts)
+        for count in (0.0, *(10 ** rng.uniform(-3, 3) for _ in range(20))):
+            least = [min(one.latency + one.per_byte * count for one in part) for part in parts]
+            assert [first.seconds(count), second.seconds(count)] == pytest.approx(least)
+            assert (first + second).seconds(count) == pytest.approx(sum(least))
+            assert first.scaled(3.0).seconds(count) == pytest.approx(first.seconds(3.0 * count))
+        assert len((first + second).algorithms) < len(first.algorithms) + len(second.algorithms)
 
 
 def test_local_steps_go_over_memory() -> None:
@@ -76,8 +236,8 @@ def test_steps_of_a_conversion_follow_what_is_held() -> None:
     sliced = nest((Shard(0), Shard(0)))
     whole = Layout((Invariant(), Invariant()))
     steps = ConversionModel(mesh, MACHINE, load_library()).steps(sliced, whole, (8, 8), 64)
-    price = price_steps(steps, mesh, MACHINE, local_fraction(sliced, mesh))
-    assert price.per_byte == pytest.approx(3 / 4 / 100e9)
+    (gather,) = price_steps(steps, mesh, MACHINE, local_fraction(sliced, mesh)).algorithms
+    assert gather.per_byte == pytest.approx(3 / 4 / 100e9)
     assert local_fraction(sliced, mesh) == 1 / 4
     assert local_fraction(nest((Partial(), Shard(1))), mesh) == 1 / 2
     assert local_fraction(nest((Replicate(), Invariant())), mesh) == 1
@@ -87,19 +247,24 @@ def test_an_exchange_pays_what_arrives() -> None:
     mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
     source, target = Layout((Shard(0, 1), Shard(0, 0))), nest((Shard(0), Shard(0)))
     step = Step(StepKind.EXCHANGE, (0, 1), source=source, target=target)
-    price = price_steps((step,), mesh, MACHINE, 1 / 4)
-    assert price.per_byte == pytest.approx(1 / 4 / 100e9 + 2 * 2 / 4 / (1e12 * 0.8))
+    (exchange,) = price_steps((step,), mesh, MACHINE, 1 / 4).algorithms
+    assert exchange.per_byte == pytest.approx(1 / 4 / 100e9 + 2 * 2 / 4 / (1e12 * 0.8))
 
 
 def test_what_a_step_takes_of_the_links() -> None:
-    """An all-reduce on two nodes of four: a ring crosses both levels, and the slower link is its price."""
-    mesh = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 4, 0)))
-    price = price_steps((Step(StepKind.ALL_REDUCE, (0, 1)),), mesh, MACHINE, 1.0)
-    found = price.transfer(BYTES)
-    assert found.sent == pytest.approx(2 * 7 / 8 * BYTES)
-    assert [link.level for link in found.links] == [0, 1]
-    assert [link.seconds for link in found.links] == pytest.approx([found.sent / 100e9, found.sent / 40e9])
-    assert found.seconds == pytest.approx(found.latency + found.links[1].seconds) == pytest.approx(price.seconds(BYTES))
+    """An all-reduce on eight nodes of four: a ring crosses both levels at once, and the slower link is its price; of
+    few bytes, whole tensors go over one level after the other.
+    """
+    mesh = Mesh((MeshAxis("a", 8, 1), MeshAxis("b", 4, 0)))
+    large, small = (price(StepKind.ALL_REDUCE, (0, 1), mesh).transfer(count) for count in (BYTES, 1e4))
+    assert (large.algorithm, small.algorithm) == ("ring", "doubling")
+    assert large.sent == pytest.approx(2 * 31 / 32 * BYTES)
+    assert [link.level for link in large.links] == [link.level for link in small.links] == [0, 1]
+    assert [link.seconds for link in large.links] == pytest.approx([large.sent / 100e9, large.sent / 40e9])
+    assert large.seconds == pytest.approx(large.latency + large.links[1].seconds)
+    assert small.sent == pytest.approx((2 + 3) * 1e4)
+    assert [link.seconds for link in small.links] == pytest.approx([2 * 1e4 / 100e9, 3 * 1e4 / 10e9])
+    assert small.seconds == pytest.approx(small.latency + sum(link.seconds for link in small.links))
 
 
 def test_local_steps_take_no_links() -> None:
@@ -112,8 +277,8 @@ def test_links_of_steps_add_up() -> None:
     steps = (Step(StepKind.ALL_GATHER, (1,)), Step(StepKind.SLICE, (1,)), Step(StepKind.ALL_REDUCE, (0, 1)))
     held, parts = 1 / 4, []
     for step in steps:
-        price, held = price_step(step, mesh, MACHINE, held)
-        parts.append(price.transfer(BYTES))
+        one, held = price_step(step, mesh, MACHINE, held)
+        parts.append(one.transfer(BYTES))
     whole = price_steps(steps, mesh, MACHINE, 1 / 4).transfer(BYTES)
     assert whole.sent == pytest.approx(sum(part.sent for part in parts))
     assert whole.seconds == pytest.approx(sum(part.seconds for part in parts))

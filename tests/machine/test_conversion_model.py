@@ -16,10 +16,11 @@ from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, Window, nest
 from unity_dsl.graph.layout_codes import layouts_in_order
 from unity_dsl.graph.layout_conversion import divides, divisors
-from unity_dsl.machine.collective_price import Price, local_fraction, price_exchange, price_steps
+from unity_dsl.machine.collective_price import local_fraction, price_exchange, price_steps
 from unity_dsl.machine.conversion_model import TIE, ConversionModel
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.machine.price import Price
 
 DGX = load_machine("dgx-a100")
 SUMMIT = load_machine("summit")

@@ -38,7 +38,7 @@ def test_units() -> None:
     assert machine.memory_bandwidth == 2039e9
     assert machine.launch_seconds == pytest.approx(6e-6)
     assert [(level.size, level.bandwidth) for level in machine.levels] == [(8, 300e9), (128, 200e9)]
-    assert machine.levels[0].latency == pytest.approx(8e-6)
+    assert machine.levels[0].latency == pytest.approx(2e-6)
     assert machine.devices == 1024
     assert [machine.devices_below(level) for level in (0, 1)] == [1, 8]
     assert load_machine("summit").devices == 192
@@ -78,16 +78,16 @@ def read(text: str) -> Machine:
         ("size = 8", "size = 8.5", "size", 21),
         ("[efficiency]", "[[efficiency]]", "efficiency", 15),
         ("f64 = 9.7", "f32x = 9.7", "f32x", 10),
-        ("latency_us = 8\n", "latency_ms = 8\n", "latency_ms", 23),
+        ("latency_us = 2\n", "latency_ms = 2\n", "latency_ms", 23),
         ("size = 128", "size = 12.5", "size", 28),
         ("size = 128\n", "", "size", 26),
         ("size = 128", "size = 1" + 400 * "0", "size", 28),
-        ("latency_us = 16", "latency_us = 0", "latency_us", 31),
+        ("latency_us = 10", "latency_us = 0", "latency_us", 31),
         ("device_bandwidth_gb_per_s = 25", "device_bandwidth_gb_per_s = -25", "device_bandwidth_gb_per_s", 30),
         ("device_bandwidth_gb_per_s = 25", "device_bandwidth_gb_per_s = 250", "200 GB/s of its whole unit", 30),
-        ("latency_us = 8", "latency_us = 8\ndevice_bandwidth_gb_per_s = 30", "device_bandwidth_gb_per_s", 24),
-        ("latency_us = 8", "latency_us = 8\nnetwork = 1", "network", 24),
-        ("latency_us = 8", "latency_us = 8\nnetwork = true", "network", 27),
+        ("latency_us = 2", "latency_us = 2\ndevice_bandwidth_gb_per_s = 30", "device_bandwidth_gb_per_s", 24),
+        ("latency_us = 2", "latency_us = 2\nnetwork = 1", "network", 24),
+        ("latency_us = 2", "latency_us = 2\nnetwork = true", "network", 27),
     ],
 )
 def test_wrong_files_are_told_where(before: str, after: str, word: str, line: int) -> None:
@@ -112,10 +112,8 @@ def test_nodes_are_what_network_cards_join() -> None:
     """The units of the last level, if none is said to be of the network."""
     nodes = {name: load_machine(name).node_devices for name in SHIPPED}
     assert nodes == {"local": 8, "summit": 6, "dgx-a100": 8, "dgx-h100": 8, "h200": 8, "llama3-cluster": 8}
-    alone = read(
-        TEXT.replace("latency_us = 8", "latency_us = 8\nnetwork = true").replace("= 16", "= 16\nnetwork = true")
-    )
-    assert alone.node_devices == 1
+    alone = TEXT.replace("latency_us = 2", "latency_us = 2\nnetwork = true")
+    assert read(alone.replace("latency_us = 10", "latency_us = 10\nnetwork = true")).node_devices == 1
 
 
 def mixed(first: int, second: int) -> str:

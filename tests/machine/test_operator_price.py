@@ -92,13 +92,13 @@ def test_many_configurations_at_once(library: Library) -> None:
 
 
 def test_collectives_inside_are_priced(library: Library) -> None:
-    """Softmax divided along what it sums over: an all-reduce of the maximum and one of the sum."""
+    """Softmax divided along what it sums over: an all-reduce of the maximum and one of the sum, of one hop each."""
     softmax, mesh = instantiate(library.operators["softmax"], [Shape((64, 32))], {}), Mesh((MeshAxis("a", 2),))
     (axis,) = [name for name, size in softmax.sizes.items() if size == 32]
     typed = type_operator(softmax, (Along(axis),), mesh, library)
     assert not isinstance(typed, str)
     forward = price_inner(softmax, typed, "f32", mesh, MACHINE, gradient=False)
-    once = 2e-6 + 64 * 4 / 100e9
+    once = 5e-6 + 1e-6 + 64 * 4 / 100e9
     assert forward == pytest.approx(2 * once)
     assert price_inner(softmax, typed, "f32", mesh, MACHINE, gradient=True) > forward
 

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from unity_dsl.emit.rank_comparison import load_program
 
 
+def coalesce_gathers(module: ModuleType, model: Any) -> None:
+    """Have a model on gloo gather as on other backends: several tensors in one collective."""
+    for group in vars(model.groups).values():
+        if isinstance(group, module.parallel.Group):
+            group.gloo = False
+
+
 def count_collectives(
-    rank: int, ranks: int, program: str, bucket_bytes: int, freed: bool = False, numbers: bool = False
+    rank: int,
+    ranks: int,
+    program: str,
+    bucket_bytes: int,
+    freed: bool = False,
+    numbers: bool = False,
+    gloo: bool = False,
 ) -> tuple[Counter[str], Counter[str]]:
     """Names of collectives, forwards and backwards, of those of one number only where `numbers` are asked for; `freed`
     says so of gathered weights.
+
+    They are those of other backends, unless `gloo`, on which none gathers several tensors.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -35,8 +52,10 @@ def count_collectives(
     with load_program(Path(program)) as module:
         model = module.Model(module.build_mesh("cpu"), bucket_bytes=bucket_bytes)
         model.initialise(0)
+        if not gloo:
+            coalesce_gathers(module, model)
         if freed:
-            model.gathered.freed = True
+            model.gathered.freed = set(model.parameters())
         batch = {}
         for name, spec in module.INPUTS.items():
             if spec.integer_range is None:

@@ -45,7 +45,8 @@ def run(rank: int, ranks: int, folder: str, compiled: bool) -> dict[str, Any]:
 
     torch._dynamo.reset()
     with load_program(Path(folder)) as module:
-        model = module.Model(module.build_mesh("cpu") if ranks > 1 else None, dtype=torch.float64)
+        dtype = None if hasattr(module, "COMPUTE_DTYPE") else torch.float64
+        model = module.Model(module.build_mesh("cpu") if ranks > 1 else None, dtype=dtype)
         model.initialise(0)
         call = torch.compile(model, backend=backend, fullgraph=True) if compiled else model
         found: dict[str, Any] = {}
@@ -77,6 +78,7 @@ def batch(step: int) -> dict[str, Tensor]:
         (2, {"strategy": "data_parallel"}),
         (2, {"pins": ("table=S0", "layer.w=S1")}),
         (2, {"strategy": "data_parallel", "pins": ("layer.w=S0",)}),  # gathered
+        (2, {"strategy": "data_parallel", "pins": ("layer.w=S0",), "precision": "bf16"}),
     ],
 )
 def test_a_compiled_step_is_the_step(

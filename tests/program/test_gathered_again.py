@@ -24,6 +24,8 @@ from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
+from .counting import coalesce_gathers
+
 Compile = Callable[..., Path]
 
 MODEL = """
@@ -41,7 +43,10 @@ model m[b = 4, d = 8]
 PINS = ("layer.up=S0", "layer.down=S1", "layer.h=S0", "layer.y=S0")
 
 
-def run(rank: int, ranks: int, folder: str, freed: bool) -> dict[str, Any]:
+NAMES = ("layer.up", "layer.down")
+
+
+def run(rank: int, ranks: int, folder: str, freed: tuple[str, ...]) -> dict[str, Any]:
     """The loss and its gradients, and how many gathered weights are held after the forward pass."""
     with load_program(Path(folder)) as module:
         made = []
@@ -59,7 +64,7 @@ def run(rank: int, ranks: int, folder: str, freed: bool) -> dict[str, Any]:
         x, target = (torch.randn(4, 8, generator=source, dtype=torch.float64) for _ in range(2))
         loss, _ = model(x, target)
         deadline = time.monotonic() + 5  # a thread of gloo lets go of what it has gathered a little later
-        while freed and time.monotonic() < deadline and not all(weight.expired() for weight in made):
+        while freed == NAMES and time.monotonic() < deadline and not all(weight.expired() for weight in made):
             time.sleep(0.01)
         held = sum(not weight.expired() for weight in made)
         loss.backward()
@@ -68,7 +73,7 @@ def run(rank: int, ranks: int, folder: str, freed: bool) -> dict[str, Any]:
         loss, _ = model(x, target)
         with torch.no_grad():
             model.layer[0].down.mul_(2)
-        if freed:
+        if freed == NAMES:
             with pytest.raises(RuntimeError, match="a parameter was changed"):
                 loss.backward()
     return {"loss": loss.detach(), "gradients": gradients, "held": held, "made": len(made) // 2}
@@ -76,14 +81,16 @@ def run(rank: int, ranks: int, folder: str, freed: bool) -> dict[str, Any]:
 
 def test_freed_weights_are_gathered_again(compile_program: Compile, pool: RankPool) -> None:
     out = compile_program(MODEL, devices=2, pins=PINS)
-    kept, freed = (pool.run(run, str(out), freed, ranks=2) for freed in (False, True))
-    for before, after in zip(kept, freed, strict=True):
-        # The first layer's `up` is read for its own gradient alone: x has none.
-        assert (before["made"], before["held"], after["held"]) == (6, 5, 0)
-        torch.testing.assert_close(after["gradients"], before["gradients"], rtol=0, atol=0)
+    kept, some, freed = (pool.run(run, str(out), names, ranks=2) for names in ((), NAMES[:1], NAMES))
+    for before, between, after in zip(kept, some, freed, strict=True):
+        # The first layer's `down` is read for its own gradient alone, `up` of it not: x has none.
+        assert (before["made"], before["held"], between["held"], after["held"]) == (6, 5, 3, 0)
+        for found in (between, after):
+            torch.testing.assert_close(found["gradients"], before["gradients"], rtol=0, atol=0)
     text = (out / "model.py").read_text()
-    (out / "model.py").write_text(text.replace("freed=False", "freed=True"))
-    assert check(out, pool=pool).ok
+    for names in (NAMES[:1], NAMES):
+        (out / "model.py").write_text(text.replace("freed=()", f"freed={names}"))
+        assert check(out, pool=pool).ok
 
 
 def order(rank: int, ranks: int, folder: str) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
@@ -110,7 +117,8 @@ def order(rank: int, ranks: int, folder: str) -> tuple[list[tuple[str, int]], li
     with load_program(Path(folder)) as module:
         model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
         model.initialise(0)
-        model.gathered.freed = True
+        model.gathered = module.parallel.Gathered(model.groups, (*NAMES, "last"))
+        coalesce_gathers(module, model)
         x = torch.ones(4, 8, dtype=torch.float64)
         second, model.layer[1].forward = model.layer[1].forward, None
         with pytest.raises(TypeError):
@@ -154,10 +162,14 @@ def test_they_are_freed_where_the_plan_fits_without_them_alone() -> None:
     roomy = planned(1e9)
     total = roomy.cost.memory.total
     assert not roomy.gathered_again and planned(total).cost == roomy.cost
-    short = planned(total - 1)
     # Six weights of 16 x 8 numbers: all iterations are counted alike, though x of the first one has no gradient.
-    assert short.gathered_again and total - short.cost.memory.total == 6 * 16 * 8 * 4
+    half = planned(total - 1)
+    assert len(half.gathered_again) == 1 and total - half.cost.memory.total == 3 * 16 * 8 * 4
+    assert roomy.cost.seconds < half.cost.seconds and any("1 of 2 gathered weights" in note for note in half.notes)
+    short = planned(half.cost.memory.total - 1)
+    assert short.gathered_again == frozenset(NAMES) and total - short.cost.memory.total == 6 * 16 * 8 * 4
     assert short.cost.communication > roomy.cost.communication and short.cost.compute == roomy.cost.compute
     assert any("gathers them again" in note for note in short.notes) and not short.warnings
-    never = planned(short.cost.memory.total - 1)
-    assert never.cost == roomy.cost and not never.gathered_again and never.warnings
+    for less in (short.cost.memory.total - 1, 100):  # the cheapest plan divides all that can be
+        never = planned(less)
+        assert never.cost == roomy.cost and not never.gathered_again and never.warnings

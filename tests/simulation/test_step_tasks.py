@@ -59,7 +59,7 @@ def test_tasks_are_what_the_program_does(example: str, strategy: str, tmp_path: 
     compiled = compile_model(wanted)
     out = tmp_path / "out"
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
-    counted = pool.run(count_collectives, str(out), BUCKET_BYTES, compiled.plan.gathered_again, True, ranks=2)[0]
+    counted = pool.run(count_collectives, str(out), BUCKET_BYTES, False, True, ranks=2)[0]
     graph = tasks_of(compiled)
     for phase, found in zip((Phase.FORWARD, Phase.BACKWARD), counted, strict=True):
         ran: Counter[str] = Counter()

@@ -11,6 +11,7 @@ from ..emit.plan_file import describe_cost
 from ..emit.theorem_list import list_assumed, list_declared
 from ..graph.graph import Buffer, Weight
 from ..graph.plan import Memory, PlannedGraph, PlannedSegment
+from ..machine.byte_count import describe_bytes
 from ..syntax.diagnostic import first_of
 from .console import show_lines
 
@@ -24,6 +25,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
     return {
         "model": plan.model.name,
         "parameters": plan.model.parameters,
+        "precision": plan.model.precision,
         "machine": plan.machine,
         "devices": plan.mesh.size,
         "mesh": {axis.name: axis.degree for axis in plan.mesh.axes},
@@ -71,11 +73,10 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
     devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
     parts = {"compute": cost.compute, "communication": cost.communication, "update": cost.update}
+    place = f"{devices} of {plan.machine}" + (f", mesh {axes}" if axes else "")
+    precision = f", {plan.model.precision}" if plan.model.precision is not None else ""
     lines = [
-        (
-            "plan",
-            f"{plan.model.name} on {devices} of {plan.machine}{', mesh ' + axes if axes else ''}, {plan.strategy}",
-        ),
+        ("plan", f"{plan.model.name} on {place}, {plan.strategy}{precision}"),
         (
             "predicted",
             f"{duration(cost.seconds)} a {what}: " + ", ".join(f"{k} {duration(v)}" for k, v in parts.items()),
@@ -106,16 +107,8 @@ def memory_text(memory: Memory) -> str:
         "optimizer": memory.optimizer,
         "activations": memory.activations,
     }
-    listed = ", ".join(f"{name} {megabytes(count)}" for name, count in parts.items() if count)
-    return f"{megabytes(memory.total)} a device: {listed}"
-
-
-def megabytes(count: float) -> str:
-    """Three significant digits in GB, MB or kB; fewer than 1000 bytes in full."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count / 1e3:.3g} kB" if count >= 1e3 else f"{count:.0f} bytes"
+    listed = ", ".join(f"{name} {describe_bytes(count)}" for name, count in parts.items() if count)
+    return f"{describe_bytes(memory.total)} a device: {listed}"
 
 
 def duration(seconds: float) -> str:

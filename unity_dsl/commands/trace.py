@@ -71,6 +71,7 @@ def summarise_timeline(timeline: Timeline) -> dict[str, Any]:
         "seconds": timeline.seconds,
         "lower_bound": {"seconds": bound.seconds, "work": bound.work, "path": bound.path, "link": bound.link},
         "compute": busy.get(COMPUTE, 0.0),
+        "launches": busy.get(HOST, 0.0),
         "communication": sum(seconds for channel, seconds in busy.items() if channel not in (COMPUTE, HOST)),
         "exposed": timeline.exposed(),
         "sent": dict(sorted(timeline.sent.items())),
@@ -84,20 +85,21 @@ def summarise_timeline(timeline: Timeline) -> dict[str, Any]:
 
 def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
     """A few lines for people."""
-    from .summary import duration, megabytes
+    from ..machine.byte_count import describe_bytes
+    from .summary import duration
 
     found = summarise_timeline(timeline)
     step = "step" if plan.model.loss is not None else "call"
     devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
-    spent = f"compute {duration(found['compute'])}, communication {duration(found['communication'])}"
+    spent = ", ".join(f"{name} {duration(found[name])}" for name in ("compute", "launches", "communication"))
     at_peak = " and ".join(f"{task['name']} of {task['place']}" for task in found["memory"]["at"])
     lines = [
         ("plan", f"{plan.model.name} on {devices} of {plan.machine}, {plan.strategy}"),
         ("simulated", f"{duration(found['seconds'])} a {step}: {spent}, of it {duration(found['exposed'])} exposed"),
         ("bound", f"no order of these tasks takes less than {duration(found['lower_bound']['seconds'])}"),
-        ("memory", f"at most {megabytes(found['memory']['peak'])} a device{', in ' + at_peak if at_peak else ''}"),
+        ("memory", f"at most {describe_bytes(found['memory']['peak'])} a device{', in ' + at_peak if at_peak else ''}"),
     ]
     if found["sent"]:
-        lines.append(("sent", ", ".join(f"{name} {megabytes(count)}" for name, count in found["sent"].items())))
+        lines.append(("sent", ", ".join(f"{name} {describe_bytes(count)}" for name, count in found["sent"].items())))
     lines.append(("wrote", f"{output}: {found['tasks']} tasks, to be opened in {VIEWER}"))
     show_lines(lines)

@@ -124,12 +124,15 @@ class Collectives:
         target: Layout,
         shape: tuple[int, ...],
         count: float,
+        back: float | None = None,
         *,
         gradient: bool,
         parameter: bool = False,
     ) -> ConversionText | None:
-        """The function from one layout to another of a tensor of `count` bytes; None where it would do nothing."""
-        found = self.converting.conversion(source, target, shape, count)
+        """The function from one layout to another of a tensor of `count` bytes, and `back` of its cotangent, if that is
+        another number; None where it would do nothing.
+        """
+        found = self.converting.conversion(source, target, shape, count, back)
         if not found.forward and not (gradient and found.backward):
             return None
         name = conversion_name(source, target, self.mesh)

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from ..graph.graph import Graph, Segment, Value
+from ..graph.graph import Graph, Segment, Value, computed_from
 from ..graph.layout import Invariant, Layout, Mesh, Replicate
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
+from ..graph.precision import FULL, arithmetic, operand_types
 from ..index.library import Library
 from ..syntax.ast import Initialiser
 from .comment_words import layout_word, loop_words, roles, where
@@ -25,24 +26,33 @@ from .source_lines import WIDTH, block, broken, statement
 
 @dataclass
 class Copies:
-    """The variables that hold a value, by layout. `parameter` is one whose gradient GradientSync may take over."""
+    """The variables that hold a value, by layout. `parameter` is one whose gradient GradientSync may take over.
+
+    `stored` is the variable of a weight of which these hold a cast, `cast` those of casts to another float type.
+    """
 
     value: Value
     produced: Layout
     variables: dict[Layout, str]
     sources: dict[Layout, Layout] = field(default_factory=dict)
     parameter: bool = False
+    stored: str | None = None
+    cast: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass
 class Program:
-    """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have."""
+    """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have.
+
+    `mixed` says that its arithmetic is in a narrower type than float32.
+    """
 
     mesh: Mesh
     library: Library
     collectives: Collectives
     classes: Names
     random_sites: int
+    mixed: bool = False
     modules: list[ModuleText] = field(default_factory=list)
     random: bool = False
     gathered: bool = False
@@ -91,7 +101,9 @@ class ForwardText:
         """A value that exists from here on."""
         planned = self.planned.values.get(value.name)
         sources = {made.layout: made.source for made in planned.materialised} if planned else {}
-        self.held[value.name] = Copies(value, layout, {layout: variable}, sources, parameter)
+        stored = variable if value.is_cast else None
+        variables = {} if stored else {layout: variable}
+        self.held[value.name] = Copies(value, layout, variables, sources, parameter, stored)
 
     def write(self, wanted: Sequence[tuple[Value, Layout]]) -> list[str]:
         """All steps and updates. Returns the variables that hold these values, as they are before the updates."""
@@ -135,7 +147,9 @@ class ForwardText:
         layouts = [self.planned.values[update.buffer.name].produced for update in updates]
         values = [self.before_updates(update.value, layout) for update, layout in zip(updates, layouts, strict=True)]
         for update, value in zip(updates, values, strict=True):
-            code = f"{path('self', update.buffer.name, '_buffers')} = {value}.clone()"
+            copy = f"to({self.float_type(update.buffer.dtype)}, copy=True)"
+            same = update.value.dtype == update.buffer.dtype
+            code = f"{path('self', update.buffer.name, '_buffers')} = {value}.{'clone()' if same else copy}"
             self.module.lines += statement(code, f"{where(update.span)}update")
         inner = [f"        {line}" for line in self.module.lines]
         self.module.lines = [*before, f"if {self.state}.training:", "    with torch.no_grad():", *inner]
@@ -151,8 +165,32 @@ class ForwardText:
 
     # ------------------------------------------------------------------------------------------ values
 
-    def variable(self, value: Value, layout: Layout) -> str:
-        """The variable that holds a value in a layout; the conversion is written where there is none yet."""
+    def variable(self, value: Value, layout: Layout, dtype: str | None = None) -> str:
+        """The variable that holds a value in a layout, in a float type of its own if `dtype` says so; conversion and
+        cast are written where there is none yet.
+        """
+        held, given = self.held[value.name], self.converted(value, layout)
+        if dtype in (None, "int", value.dtype):
+            return given
+        assert dtype is not None
+        if (given, dtype) not in held.cast:
+            held.cast[given, dtype] = self.cast(value.name, given, value.dtype, dtype)
+        return held.cast[given, dtype]
+
+    def cast(self, name: str, given: str, source: str, target: str) -> str:
+        """A variable for a value in another float type."""
+        cast = self.names.fresh(f"{name}_{target}")
+        self.module.lines += statement(f"{cast} = {given}.to({self.float_type(target)})", f"{source} -> {target}")
+        return cast
+
+    def float_type(self, dtype: str) -> str:
+        """The text of a float type: what the program computes in, or what is as wide as what it stores."""
+        if not self.program.mixed:
+            return f"{self.state}.dtype"
+        return f"{self.state}.{'full_dtype' if dtype == FULL else 'compute_dtype'}"
+
+    def converted(self, value: Value, layout: Layout) -> str:
+        """The variable that holds a value in a layout."""
         held = self.held[value.name]
         if not value.needs_gradient:
             layout = without_copies(layout)
@@ -170,18 +208,23 @@ class ForwardText:
         value = held.value
         produced = held.produced if value.needs_gradient else without_copies(held.produced)
         source = held.sources.get(layout, produced)
-        given = self.variable(value, source)
+        stored = held.stored if source == produced else None
+        if stored and layout == produced:
+            return self.cast(value.name, stored, value.stored_dtype, value.dtype)
         gradient = value.needs_gradient and not self.detached
         parameter = held.parameter and source == produced and gradient
         found = self.program.collectives.conversion(
-            source, layout, value.shape, value.bytes, gradient=gradient, parameter=parameter
+            source, layout, value.shape, value.bytes, value.stored_bytes, gradient=gradient, parameter=parameter
         )
         if found is None:
-            return given
+            return self.converted(value, source)
+        given = [stored or self.converted(value, source), f"{self.state}.{'sync' if found.deferred else 'groups'}"]
         name = self.names.fresh(f"{value.name}_{layout_word(layout)}")
-        handle = f"{self.state}.sync" if found.deferred else f"{self.state}.groups"
         comment = f"{source} -> {layout}" if source.kinds else ""
-        self.module.lines += statement(f"{name} = parallel.{found.name}({given}, {handle})", comment)
+        if stored:
+            given.append(self.float_type(value.dtype))
+            comment += f", {value.stored_dtype} -> {value.dtype}"
+        self.module.lines += statement(f"{name} = parallel.{found.name}({', '.join(given)})", comment)
         return name
 
     def gather(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
@@ -215,19 +258,26 @@ class ForwardText:
 
     def node(self, step: PlannedNode) -> None:
         node, typed = step.node, replace(step.typed, native=step.native)
-        arguments = [
-            self.variable(value, layout) for value, layout in zip(node.arguments, typed.arguments, strict=True)
-        ]
+        program = self.program
+        dtype = arithmetic(node, typed.native, program.library)
+        reads = zip(node.arguments, typed.arguments, operand_types(node, dtype), strict=True)
+        arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
         results = [self.names.fresh(value.name) for value in node.results]
+        made, casts = [*results], []
+        for number, value in enumerate(node.results):
+            if dtype != node.dtype == value.dtype:
+                made[number] = self.names.fresh(f"{value.name}_{dtype}")
+                casts.append(f"{results[number]} = {made[number]}.to({self.float_type(value.dtype)})")
         place = Place(
             self.names,
-            self.program.mesh,
-            self.program.library,
-            self.program.collectives,
+            program.mesh,
+            program.library,
+            program.collectives,
             self.state,
             self.site(node.site),
+            self.float_type(dtype),
         )
-        lines = operator_text(node.instance, typed, arguments, results, place)
+        lines = [*operator_text(node.instance, typed, arguments, made, place), *casts]
         if place.random:
             self.program.random = self.module.sites = True
         words = roles(typed.configuration, self.program.mesh, [operand.name for operand in node.instance.inputs])
@@ -268,7 +318,8 @@ class ForwardText:
             run = replace(step.runs[first], count=sum(step.runs[number].count for number in numbers))
             layouts = [run.body.values[value.name].produced for value in segment.entry]
             given = segment.initial if first == 0 else segment.results
-            current = [self.variable(value, layout) for value, layout in zip(given, layouts, strict=True)]
+            carries = zip(given, layouts, segment.entry, strict=True)
+            current = [self.variable(value, layout, entry.dtype) for value, layout, entry in carries]
             ahead, then = run.count > 1 and all(modules[number].gathers for number in numbers), ""
             if ahead and step.runs[last] is step.runs[-1] and (gathers := self.gathers(following).get("sync")):
                 then = self.announced["sync"] = self.announce(gathers)
@@ -308,8 +359,8 @@ class ForwardText:
         carried = [self.names.fresh(value.name) for value in segment.results]
         (run,) = step.runs
         module = self.body(step, run, 0)
-        pairs = zip(segment.initial, border.carried, strict=True)
-        current = [self.variable(value, layout) for value, layout in pairs]
+        carries = zip(segment.initial, border.carried, segment.entry, strict=True)
+        current = [self.variable(value, layout, entry.dtype) for value, layout, entry in carries]
         self.keep(segment, [(module, 0, 1)])
         targets = f"{', '.join(carried)} = " if carried else ""
         if targets:
@@ -346,7 +397,8 @@ class ForwardText:
         for value, layout in zip(segment.captured, step.border.captured, strict=True):
             held = self.held[value.name]
             name = names.fresh(value.name)
-            outside[value.name] = Copies(value, layout, {layout: name}, {}, held.parameter and layout == held.produced)
+            parameter = held.parameter and held.stored is None and layout == held.produced
+            outside[value.name] = Copies(value, layout, {layout: name}, {}, parameter)
             module.parameters.append(name)
         module.parameters[:0] = [*parameters, *parts]
         body = ForwardText(program, run.body, module, names, outside, "model")
@@ -357,6 +409,9 @@ class ForwardText:
         leaves = [*zip(segment.exit, self.left(step, number), strict=True)]
         leaves += [(series.part, layout) for series, layout in zip(segment.stacked, step.border.stacked, strict=True)]
         module.results = body.write(leaves)
+        for number, (value, entry) in enumerate(zip(segment.exit, segment.entry, strict=True)):
+            if value.dtype != entry.dtype:
+                module.results[number] += f".to({body.float_type(entry.dtype)})"
         program.modules.append(module)
         return module
 
@@ -412,19 +467,6 @@ class ForwardText:
         lines += statement(call, words if once else "", indent=indent)
         for stack, part in zip(passed.stacks, made, strict=True):
             lines += statement(f"{stack}.append({part})", indent=indent)
-
-
-def computed_from(graph: Graph, wanted: Iterable[Value]) -> tuple[frozenset[str], frozenset[int]]:
-    """The names of all values that the wanted ones are computed from, themselves included, and the numbers of the steps
-    that make them.
-    """
-    names = {value.name for value in wanted}
-    numbers = set()
-    for number, step in reversed(list(enumerate(graph.steps))):
-        if not names.isdisjoint(value.name for value in step.makes):
-            numbers.add(number)
-            names.update(value.name for value in step.reads)
-    return frozenset(names), frozenset(numbers)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def find_gathers(
             if (layout := once.get(value.name)) is not None:
                 stored = planned.values[value.name].produced
                 conversion = collectives.conversion(
-                    stored, layout, value.shape, value.bytes, gradient=True, parameter=True
+                    stored, layout, value.shape, value.bytes, value.stored_bytes, gradient=True, parameter=True
                 )
                 assert conversion is not None, "slices are gathered"
                 over = "sync" if conversion.deferred else "groups"

@@ -39,8 +39,9 @@ class Collectives(Protocol):
 class Place:
     """Where in the program an operator's text stands.
 
-    `state` is what holds groups, seed, step, dtype and device (`self` or `model`), `site` the text of the random site.
-    `random` records that `uniform` is called.
+    `state` is what holds groups, seed, step, dtype and device (`self` or `model`), `site` the text of the random site,
+    `float_type` that of the type in which the operator runs, by default the state's. `random` records that `uniform` is
+    called.
     """
 
     names: Names
@@ -49,6 +50,7 @@ class Place:
     collectives: Collectives
     state: str
     site: str = "0"
+    float_type: str | None = None
     random: bool = False
 
 
@@ -107,6 +109,8 @@ class _Text:
                 return self.names[variable]
             case "state", ():
                 return state
+            case "float_type", ():
+                return place.float_type or f"{state}.dtype"
             case "index", (int(axis),):
                 return f"{state}.groups.{collectives.group((axis,))}.index"
             case "uniform", _:

@@ -46,10 +46,10 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
 
 
 def _smaller_sizes(text: ProgramText, library: Library, sources: Sources, choices: Choices) -> SmallerSizes:
-    file = parse_model(sources.model)
+    file, precision = parse_model(sources.model), text.plan.model.precision
 
     def again(name: str, size: int) -> Model | None:
-        model = build_model(file, library, {**choices.settings, name: size}, choices.preset)
+        model = build_model(file, library, {**choices.settings, name: size}, choices.preset, precision)
         if not text.plan.rules:
             return model
         # Only a plan with rules has to wait for what applies them, which is most of the prover.
@@ -72,9 +72,13 @@ def write_program(
 ) -> list[Path]:
     """Write the program of a plan into `out` and return the files.
 
-    Everything is rendered before anything is written. Raises E402 where that would destroy the user's edits or
-    another's folder (unless `force`), E401 where the folder cannot be written; then nothing has changed.
+    Everything is rendered before anything is written. Unless `force`, raises E313 for a plan that does not fit the
+    memory, E402 where the user's edits or another's folder would be destroyed; E401 where the folder cannot be written.
+    Then nothing has changed.
     """
+    for found in plan.warnings:
+        if found.code == "W301" and not force:
+            raise fail("E313", found.message, label=found.label, help=f"{found.help}; --force writes it all the same")
     return write_files(render_program(plan, library, sources, choices), out, force)
 
 

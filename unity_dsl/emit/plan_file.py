@@ -50,7 +50,9 @@ class Sources:
 
 
 class Choices(Protocol):
-    """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `forbidden` are names of rules."""
+    """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `memory` are bytes on a device;
+    `forbidden` are names of rules.
+    """
 
     @property
     def settings(self) -> Mapping[str, str | int | float]: ...
@@ -65,22 +67,27 @@ class Choices(Protocol):
     @property
     def pins(self) -> Sequence[str]: ...
     @property
+    def memory(self) -> int | None: ...
+    @property
     def forbidden(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What can be read back from a `plan.json`: enough to compile again, and to notice edited files. `graph` is the
-    description of the planned graph.
+    """What can be read back from a `plan.json`: enough to compile again, and to notice edited files.
+
+    `precision` is the float type of the model's arithmetic. `graph` is the description of the planned graph.
     """
 
     sources: Sources
     settings: Mapping[str, str | int | float]
     preset: str | None
+    precision: str | None
     devices: int
     mesh: tuple[int, ...] | None
     strategy: str
     pins: tuple[str, ...]
+    memory: int | None
     forbidden: tuple[str, ...]
     degrees: tuple[int, ...]
     graph: Mapping[str, Any]
@@ -117,6 +124,7 @@ def render_plan_file(
         "hash": sources.hash,
         "model": plan.model.name,
         "parameters": dict(plan.model.parameters),
+        "precision": plan.model.precision,
         "machine": plan.machine,
         "mesh": [asdict(axis) for axis in plan.mesh.axes],
         "strategy": plan.strategy,
@@ -127,6 +135,7 @@ def render_plan_file(
             "mesh": None if choices.mesh is None else list(choices.mesh),
             "strategy": choices.strategy,
             "pins": list(choices.pins),
+            "memory": choices.memory,
             "forbidden": list(choices.forbidden),
         },
         "cost": describe_cost(plan.cost),
@@ -247,6 +256,8 @@ def _describe_value(planned: PlannedValue) -> dict[str, Any]:
         "dtype": planned.value.dtype,
         "layout": str(planned.produced),
     }
+    if planned.value.is_cast:
+        description["cast_from"] = planned.value.stored_dtype
     if planned.materialised:
         description["materialised"] = [{"layout": str(m.layout), "from": str(m.source)} for m in planned.materialised]
     return description
@@ -302,8 +313,8 @@ def _read(document: object) -> PlanFile:
     sources = _table(top.get("sources"), "sources")
     settings = _table(request.get("settings"), "request.settings")
     files = _table(top.get("files"), "files")
-    mesh = request.get("mesh")
-    preset = request.get("preset")
+    mesh, memory = request.get("mesh"), request.get("memory")
+    preset, precision = request.get("preset"), top.get("precision")
     return PlanFile(
         sources=Sources(
             _source(sources.get("model"), "sources.model"),
@@ -315,10 +326,12 @@ def _read(document: object) -> PlanFile:
         ),
         settings={name: _setting(value, name) for name, value in settings.items()},
         preset=None if preset is None else _text(preset, "request.preset"),
+        precision=None if precision is None else _text(precision, "precision"),
         devices=_count(request.get("devices"), "request.devices"),
         mesh=None if mesh is None else tuple(_count(n, "request.mesh") for n in _list(mesh, "request.mesh")),
         strategy=_text(request.get("strategy"), "request.strategy"),
         pins=tuple(_text(pin, "request.pins") for pin in _list(request.get("pins"), "request.pins")),
+        memory=None if memory is None else _count(memory, "request.memory"),
         forbidden=tuple(
             _text(rule, "request.forbidden") for rule in _list(request.get("forbidden", []), "request.forbidden")
         ),

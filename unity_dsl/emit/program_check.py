@@ -1,20 +1,21 @@
 """Checks that a program equals its model: runs it on ranks beside the single-device reference.
 
 From the same initial weights and data: loss, outputs and every gradient of the first step, losses and parameters over
-some SGD steps, the loss in evaluation mode. float64 within 1e-10 is the test of correctness; float32 must be as good as
-the same model on one device.
+some SGD steps, the loss in evaluation mode. float64 within 1e-10 is the test of correctness; float32, and the precision
+that the program was compiled for, must be as good as the same model on one device.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..graph.model_graph import build_model
 from ..graph.plan import Plan
+from ..graph.precision import FULL
 from ..index.declarations.loading import library_of
 from ..index.library import Library
 from ..machine.machine import read_machine
@@ -33,7 +34,25 @@ from .reference_program import reference_library, render_reference
 
 TOLERANCE = 1e-10
 TOLERANCE_FLOAT32 = 1e-5
-FACTOR_FLOAT32 = 4.0
+TOLERANCE_MIXED = {"bf16": 2.0**-6, "f16": 2.0**-9}
+"""Four roundings of a number that is nearly the next power of 2."""
+_STARTS = 4
+"""Of the program on one device in mixed precision: weights that differ by a rounding."""
+FACTOR = 4.0
+"""How much more than the program on one device a program may lose by rounding."""
+
+
+@dataclass(frozen=True)
+class MixedErrors:
+    """The largest error in the precision that a program was compiled for, and that of the program on one device."""
+
+    precision: str
+    err: float
+    single_device_err: float
+
+    @property
+    def bound(self) -> float:
+        return max(TOLERANCE_MIXED[self.precision], FACTOR * self.single_device_err)
 
 
 @dataclass(frozen=True)
@@ -41,7 +60,8 @@ class CheckReport:
     """The largest relative errors of the program against the float64 reference on one device.
 
     The loss's include the outputs' and the evaluation mode's, the gradients' the global norm, the parameters' their
-    initialisation and the buffers; a model that is not `trained` has outputs and buffers alone. `worst` names the
+    initialisation and the buffers; a model that is not `trained` has outputs and buffers alone. `mixed` are those of a
+    program in mixed precision. `worst` names the
     tensor of the largest float64 error. `recompiled` says that the program was compiled anew for `ranks`, a number that
     it was not written for; `edited` are files that are not as they were written.
     """
@@ -53,6 +73,7 @@ class CheckReport:
     worst: str
     float32_err: float
     float32_single_device_err: float
+    mixed: MixedErrors | None
     trained: bool
     recompiled: bool
     edited: tuple[str, ...]
@@ -60,7 +81,8 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         exact = max(self.loss_rel_err, self.grad_rel_err, self.param_rel_err) <= TOLERANCE
-        return exact and self.float32_err <= _allowed(self.float32_single_device_err)
+        mixed = self.mixed is None or self.mixed.err <= self.mixed.bound
+        return exact and mixed and self.float32_err <= _allowed(self.float32_single_device_err)
 
     def to_json(self) -> dict[str, Any]:
         """The report as `unityc check --json` prints it."""
@@ -72,7 +94,7 @@ class CheckReport:
             "param_rel_err": self.param_rel_err,
             "worst": self.worst,
             "float32": {"err": self.float32_err, "single_device_err": self.float32_single_device_err},
-        }
+        } | ({} if self.mixed is None else {self.mixed.precision: asdict(self.mixed) | {"bound": self.mixed.bound}})
 
 
 def check(
@@ -93,29 +115,41 @@ def check(
             write_again(record, program, ranks, record.strategy, record.pins)
         reference = Path(folder) / "reference"
         write_reference(record, reference)
-        errors = compare(program, reference, ranks, steps, seed, pool)
-        if _too_large(errors):
+        errors = dict(compare(program, reference, ranks, steps, seed, pool))
+        err, mixed = errors.pop("mixed_err"), None
+        if err is not None or _too_large(errors):
             # In float32 the statements may round less than the calls: what counts is the same program on one device.
             single = Path(folder) / "single"
             write_again(record, single, 1, "single", ())
-            alone = compare(single, reference, 1, steps, seed, pool)
-            errors = {**errors, "float32_single_device_err": alone["float32_err"]}
-    return CheckReport(**errors, ranks=ranks, recompiled=ranks != record.world_size, edited=edited)
+            alone = compare(single, reference, 1, steps, seed, pool, _STARTS)
+            if _too_large(errors):
+                errors["float32_single_device_err"] = alone["float32_err"]
+            if err is not None:
+                mixed = MixedErrors(str(record.precision), err, alone["mixed_err"])
+    return CheckReport(**errors, mixed=mixed, ranks=ranks, recompiled=ranks != record.world_size, edited=edited)
 
 
 def compare(
-    program: Path, reference: Path, ranks: int, steps: int = 3, seed: int = 0, pool: RankPool | None = None
+    program: Path,
+    reference: Path,
+    ranks: int,
+    steps: int = 3,
+    seed: int = 0,
+    pool: RankPool | None = None,
+    starts: int = 1,
 ) -> Mapping[str, Any]:
-    """Errors of a program on its ranks against a single-device one. Raises E406 where either cannot be run."""
+    """Errors of a program on its ranks against a single-device one, in mixed precision from so many starts. Raises E406
+    where either cannot be run.
+    """
     for path in (program / "model.py", program / "parallel.py"):
         if not path.is_file() and (path.name == "model.py" or path.exists()):
             raise fail("E406", f"{program} has no file {path.name}", help="compile the model again")
     try:
         if pool is not None:
-            results = pool.run(run_rank, str(program), str(reference), steps, seed, ranks=ranks)
+            results = pool.run(run_rank, str(program), str(reference), steps, seed, starts, ranks=ranks)
         else:
             with RankPool(ranks) as own:
-                results = own.run(run_rank, str(program), str(reference), steps, seed, ranks=ranks)
+                results = own.run(run_rank, str(program), str(reference), steps, seed, starts, ranks=ranks)
     except RankError as error:
         raise fail("E406", f"the program fails on rank {error.rank}: {error.reason}", help=error.trace) from error
     errors: Mapping[str, Any] = results[0]
@@ -128,13 +162,13 @@ def _too_large(errors: Mapping[str, Any]) -> bool:
 
 
 def _allowed(single_device_err: float) -> float:
-    return max(TOLERANCE_FLOAT32, FACTOR_FLOAT32 * single_device_err)
+    return max(TOLERANCE_FLOAT32, FACTOR * single_device_err)
 
 
 def write_reference(record: PlanFile, out: Path) -> None:
-    """Compile the texts of a plan for one device, by the statements alone, into a new folder."""
+    """Compile the texts of a plan for one device, by the statements alone and in float32, into a new folder."""
     library = reference_library(library_of(record.sources.operators))
-    model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
+    model = build_model(parse_model(record.sources.model), library, record.settings, record.preset, FULL)
     machine = read_machine(record.sources.machine)
     plan = search(model, build_mesh(machine, 1, None), machine, library, "single", {}, [])
     write_files(render_reference(plan, library), out)
@@ -162,9 +196,9 @@ def plan_again(
     """The stages from the texts of a plan to a plan, on a mesh of that shape or on any. Rules are proved again;
     `single`, the reference, uses none.
     """
-    machine = read_machine(record.sources.machine)
+    machine = read_machine(record.sources.machine).holding(record.memory)
     library = library_of(record.sources.operators)
-    model = build_model(parse_model(record.sources.model), library, record.settings, record.preset)
+    model = build_model(parse_model(record.sources.model), library, record.settings, record.preset, record.precision)
     meshes = meshes_for(machine, devices, shape, strategy)
     texts = () if strategy == "single" else record.sources.rules
     accepted = (accepted.rule for source in texts for accepted in accept_rules(source, library))

@@ -10,17 +10,21 @@ from keyword import iskeyword, issoftkeyword
 PROGRAM_NAMES = frozenset({
     "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
     "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
+    "COMPUTE_DTYPE",
     "uniform", "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
     "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
 })  # fmt: skip
 """What the module itself uses: no variable or class of a model may hide one of these."""
 
+TORCH_TYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64"}
+"""What torch calls a dtype."""
+
 STATE = frozenset({"training", "seed", "step", "accumulating", "bucket_bytes", "index"})
 """Attributes that emitted modules set while they run."""
 
 ATTRIBUTES = STATE | frozenset({
-    "groups", "sync", "counters", "gathered", "mesh", "device", "dtype", "stored", "initialise", "load_global",
-    "global_tensors", "load_weights", "shard", "full", "gather", "gathers", "synchronise",
+    "groups", "sync", "counters", "gathered", "mesh", "device", "dtype", "full_dtype", "compute_dtype", "stored",
+    "initialise", "load_global", "global_tensors", "load_weights", "shard", "full", "gather", "gathers", "synchronise",
     "grad_norm", "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children",
     "compile", "cpu", "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward", "get_buffer",
     "get_extra_state", "get_parameter", "get_submodule", "half", "ipu", "load_state_dict", "modules", "mtia",

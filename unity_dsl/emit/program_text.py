@@ -11,25 +11,24 @@ from itertools import groupby
 from textwrap import wrap
 from typing import Any
 
-from ..graph.graph import Model, Value
+from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.local_lowering import declared_cut
 from ..graph.plan import Plan
+from ..graph.precision import FULL, is_mixed
 from ..index.library import Library
 from ..index.lowering.division import global_positions
 from ..index.lowering.torch_term import word
 from ..syntax.ast import Number
 from .conversion_text import Collectives
 from .exchange_text import axis_tuple
-from .forward_text import ForwardText, Program, computed_from
+from .forward_text import ForwardText, Program
 from .module_text import ModuleText, Repeat, Stored
-from .program_names import STATE, Names, docstring_text, is_plain_attribute, path
+from .program_names import STATE, TORCH_TYPES, Names, docstring_text, is_plain_attribute, path
 from .smaller_sizes import NONE, SmallerSizes
 from .source_lines import broken, statement
 from .templates import template, tuple_text
 from .torch_text import term_text
-
-_DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         world=mesh.size,
         mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
         hash=_hash(plan),
-        dtype=_DTYPES[_dtype(plan.model)],
+        dtype=TORCH_TYPES[_dtype(plan.model)],
+        compute_dtype=TORCH_TYPES[plan.model.precision or FULL] if program.mixed else None,
         several=len(text.optional) > 1,
         smaller=bool(text.smaller),
         trained=plan.model.loss is not None,
@@ -73,7 +73,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         constants=list(_constants(text)),
         random=program.random,
         gathered=program.gathered,
-        gathered_again=plan.gathered_again,
+        freed=sorted(plan.gathered_again),
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
         sync=_has_sync(program),
@@ -87,17 +87,22 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
 
 def render_parallel(text: ProgramText) -> str:
     """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
-    return render_collectives(text.plan.model.name, text.program.collectives, text.program.gathered)
+    program = text.program
+    return render_collectives(text.plan.model.name, program.collectives, program.gathered, program.mixed)
 
 
-def render_collectives(title: str, collectives: Collectives, gathered: bool = False) -> str:
-    """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are."""
+def render_collectives(title: str, collectives: Collectives, gathered: bool = False, mixed: bool = False) -> str:
+    """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are,
+    `mixed` if conversions of parameters are to cast them.
+    """
     mesh, steps = collectives.mesh, collectives.steps
+    gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
     deferred = {conversion.deferred.function for conversion in collectives.functions if conversion.deferred}
     planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
     functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
     imports = {
+        "import re": gathered,
         "from collections import Counter": deferred,
         f"from collections.abc import Callable, {'Iterable, Iterator, ' * gathered}Sequence": collectives.functions,
         f"from functools import {', '.join(name for name, needed in functional.items() if needed)}": any(
@@ -130,6 +135,8 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
         reductions=list(collectives.reductions),
         parameters=bool(deferred),
         gathered=gathered,
+        mixed=mixed,
+        gathers=gathered or bool(gathering),
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,
         conversions=[made.lines for made in collectives.functions],
@@ -141,7 +148,8 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> Pr
     """Walk the plan once: every line of the forward, and everything it needs."""
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
-    program = Program(mesh, library, Collectives(mesh, library, plan.conversions), Names(("Block",)), sites)
+    collectives = Collectives(mesh, library, plan.conversions)
+    program = Program(mesh, library, collectives, Names(("Block",)), sites, is_mixed(plan.model))
     module = ModuleText("Model", "")
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
@@ -280,9 +288,11 @@ def _facts(plan: Plan) -> Iterator[str]:
 
 
 def _dtype(model: Model) -> str:
-    """The float type of what is computed, f32 where there is none."""
+    """The float type of what is stored, f32 where there is none."""
+    if model.precision is not None:
+        return FULL
     values = (*model.returned, *(weight.value for _, weight in model.weights()))
-    return next((value.dtype for value in values if value.dtype != "int"), "f32")
+    return next((value.dtype for value in values if value.dtype != "int"), FULL)
 
 
 def _hash(plan: Plan) -> str:
@@ -316,7 +326,7 @@ def _tensor_spec(value: Value, text: ProgramText) -> str:
     if value.name in text.smaller:
         names = (json.dumps(name) if name is not None else "None" for name in text.smaller[value.name])
         limit += f", sizes={tuple_text(list(names))}"
-    return f'TensorSpec({tuple_text(map(str, value.shape))}, "{_DTYPES[value.dtype]}"{limit})'
+    return f'TensorSpec({tuple_text(map(str, value.shape))}, "{TORCH_TYPES[value.dtype]}"{limit})'
 
 
 def _output_specs(plan: Plan) -> Iterator[str]:

@@ -13,7 +13,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -43,8 +43,14 @@ class Trace:
     parameters: Tensors
 
 
-def run_rank(rank: int, ranks: int, program: str, reference: str, steps: int, seed: int) -> dict[str, Any] | None:
-    """Check as one of `ranks`; the first returns the errors as `CheckReport` names them."""
+def run_rank(
+    rank: int, ranks: int, program: str, reference: str, steps: int, seed: int, starts: int = 1
+) -> dict[str, Any] | None:
+    """Check as one of `ranks`; the first returns the errors as `CheckReport` names them.
+
+    In mixed precision the error is the largest over so many `starts`, whose weights differ by a rounding: an element
+    that rounds to the other side of a kink, as a relu's, may make most of an error, and is hit by some.
+    """
     import torch
     import torch.distributed as dist
 
@@ -61,9 +67,11 @@ def run_rank(rank: int, ranks: int, program: str, reference: str, steps: int, se
         initial = initial_state(module, mesh, seed)
         double = trace(module, mesh, start, torch.float64)
         single = trace(module, mesh, start, torch.float32)
+        near = list(_nudged(start, starts, module.COMPUTE_DTYPE)) if hasattr(module, "COMPUTE_DTYPE") else []
+        mixed = [trace(module, mesh, found, None) for found in near]
     if expected is None:
         return None
-    return _errors(double, single, initial, expected)
+    return _errors(double, single, mixed, initial, expected)
 
 
 @contextmanager
@@ -130,6 +138,23 @@ def _start(module: ModuleType, initial: Tensors, steps: int, seed: int) -> Start
     return Start(state, batches, _rate(module, state, batches[0], seed))
 
 
+def _nudged(start: Start, count: int, dtype: dtype) -> Iterator[Start]:
+    """A start, and others whose floats are moved as far as rounding to a type moves them."""
+    import torch
+
+    yield start
+    source = torch.Generator().manual_seed(0)
+    unit = torch.finfo(dtype).eps / 2
+    for _ in range(count - 1):
+        moved = {
+            name: tensor * (1 + unit * (2 * torch.rand(tensor.shape, generator=source, dtype=torch.float64) - 1))
+            if tensor.is_floating_point()
+            else tensor
+            for name, tensor in start.state.items()
+        }
+        yield replace(start, state=moved)
+
+
 def _draw(spec: Any, source: Any) -> Tensor:
     import torch
 
@@ -171,11 +196,14 @@ def _global(model: Any, name: str, local: Tensor) -> Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def trace(module: ModuleType, mesh: Any, start: Start, precision: dtype) -> Trace:
-    """Train some steps with plain SGD from a given start, and look at everything."""
+def trace(module: ModuleType, mesh: Any, start: Start, dtype: dtype | None) -> Trace:
+    """Train some steps with plain SGD from a given start, and look at everything: in one float type, or as the program
+    was compiled.
+    """
     import torch
 
-    model = module.Model(mesh, device="cpu", dtype=precision)
+    model = module.Model(mesh, device="cpu", dtype=dtype)
+    precision = module.DTYPE if dtype is None else dtype
     model.load_global({name: _cast(tensor, precision) for name, tensor in start.state.items()})
     model.train()
     losses: dict[str, Tensor] = {}
@@ -228,7 +256,9 @@ def _cast(tensor: Tensor, precision: dtype) -> Tensor:
 # ---------------------------------------------------------------------------------------------- comparing
 
 
-def _errors(double: Trace, single: Trace, initial: Tensors, expected: _Expected) -> dict[str, Any]:
+def _errors(
+    double: Trace, single: Trace, mixed: Sequence[Trace], initial: Tensors, expected: _Expected
+) -> dict[str, Any]:
     floor = 1e-3 * _rms(expected.double.gradients)
     groups = {
         "loss_rel_err": _compare(double.losses, expected.double.losses, floor),
@@ -243,6 +273,7 @@ def _errors(double: Trace, single: Trace, initial: Tensors, expected: _Expected)
         "worst": max(every, key=lambda name: every[name]),
         "float32_err": _largest(single, expected.double, floor),
         "float32_single_device_err": _largest(expected.single, expected.double, floor),
+        "mixed_err": max((_in_norm(found, expected.double) for found in mixed), default=None),
     }
 
 
@@ -286,3 +317,20 @@ def _largest(found: Trace, expected: Trace, floor: float) -> float:
         (found.losses, expected.losses), (found.gradients, expected.gradients), (found.parameters, expected.parameters)
     )  # fmt: skip
     return max(error for a, b in pairs for error in _compare(a, b, floor).values())
+
+
+def _in_norm(found: Trace, expected: Trace) -> float:
+    """The largest of the errors of all losses and outputs, all gradients and all parameters, each as one vector: the
+    norm of the difference relative to the expected norm.
+    """
+    pairs = (
+        (found.losses, expected.losses), (found.gradients, expected.gradients), (found.parameters, expected.parameters)
+    )  # fmt: skip
+    return max(_norm_error(a, b) for a, b in pairs)
+
+
+def _norm_error(found: Tensors, expected: Tensors) -> float:
+    wrong = math.sqrt(sum(float((found[name].double() - b.double()).square().sum()) for name, b in expected.items()))
+    norm = math.sqrt(sum(float(b.double().square().sum()) for b in expected.values()))
+    error = wrong / norm if norm else wrong
+    return error if math.isfinite(error) else sys.float_info.max

@@ -57,17 +57,19 @@ class _Case:
     ranks: int
     store: str
     seconds: float
+    backend: str
 
 
 class RankPool:
     """Up to `size` ranks on this machine, each one process with one thread. Used as a context manager.
 
-    A rank is started when a case first needs it. After a failure the ranks that took part are replaced, so that the
-    next case finds a sound pool.
+    `backend` is that of the ranks' process groups. A rank is started when a case first needs it. After a failure the
+    ranks that took part are replaced, so that the next case finds a sound pool.
     """
 
-    def __init__(self, size: int = 4) -> None:
+    def __init__(self, size: int = 4, backend: str = "gloo") -> None:
         self.size = size
+        self.backend = backend
         self._workers: list[_Worker] = []
         self._folder = Path(tempfile.mkdtemp(prefix="unity-ranks-"))
         self._cases = 0
@@ -84,7 +86,7 @@ class RankPool:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, function: Callable[..., Any], *arguments: Any, ranks: int, seconds: float = 300.0) -> list[Any]:
-        """`function(rank, ranks, *arguments)` on every rank, a gloo group joining them; what each returned, in order.
+        """`function(rank, ranks, *arguments)` on ranks that a process group joins; what each returned, in order.
 
         The function is one that a process can import by name; arguments and results are pickled. Raises RankError, and
         ValueError for more ranks than the pool has.
@@ -96,7 +98,7 @@ class RankPool:
         self._cases += 1
         store = str(self._folder / f"store-{self._cases}")
         for rank, worker in enumerate(self._workers[:ranks]):
-            worker.connection.send(_Case(function, arguments, rank, ranks, store, seconds))
+            worker.connection.send(_Case(function, arguments, rank, ranks, store, seconds, self.backend))
         try:
             return self._collect(ranks, seconds)
         except BaseException:
@@ -174,6 +176,7 @@ def _start(number: int) -> _Worker:
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
+        _start_server()
         process.start()
     finally:
         if before is None:
@@ -182,6 +185,21 @@ def _start(number: int) -> _Worker:
             os.environ["OMP_NUM_THREADS"] = before
     theirs.close()
     return _Worker(process, ours)
+
+
+def _start_server() -> None:
+    """The process that ranks are forked from, if there is one and it does not run yet, deaf to an interruption from its
+    first moment on: it ends with this process, and would tell of one that comes while it imports torch.
+    """
+    from multiprocessing import forkserver, get_all_start_methods, resource_tracker
+
+    if "forkserver" in get_all_start_methods():
+        resource_tracker.ensure_running()  # otherwise the server would start it, which lets interruptions through again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(connection: Connection) -> None:
@@ -216,7 +234,7 @@ def _run(case: _Case) -> Any:
     if case.ranks == 1:
         return case.function(case.rank, case.ranks, *case.arguments)
     limit = timedelta(seconds=case.seconds)
-    dist.init_process_group("gloo", f"file://{case.store}", limit, case.ranks, case.rank)
+    dist.init_process_group(case.backend, f"file://{case.store}", limit, case.ranks, case.rank)
     try:
         return case.function(case.rank, case.ranks, *case.arguments)
     finally:

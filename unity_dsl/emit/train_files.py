@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from ..graph.layout import Layout, Shard
 from ..graph.plan import Plan, PlannedGraph, PlannedSegment
+from ..graph.precision import FULL, is_mixed, is_scaled
+from .program_names import TORCH_TYPES
 from .templates import template
 
 STOPPED = 130
@@ -17,8 +19,15 @@ def render_train(plan: Plan) -> str:
     """train.py of a plan. It imports model.py and names nothing of the model but its name."""
     name = plan.model.name
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
+    narrow = TORCH_TYPES[plan.model.precision or FULL]
     return template("train.py.j2").render(
-        model=name, world=plan.mesh.size, stopped=STOPPED, description=json.dumps(description)
+        model=name,
+        world=plan.mesh.size,
+        stopped=STOPPED,
+        description=json.dumps(description),
+        mixed=is_mixed(plan.model),
+        scaled=is_scaled(plan.model),
+        types=f"float32 and {narrow}" if is_mixed(plan.model) else "float32",
     )
 
 
@@ -30,7 +39,9 @@ def render_data(plan: Plan) -> str:
 def render_checkpoint(plan: Plan) -> str:
     """checkpoint.py: saving and loading under the model's own names."""
     gathered = sorted(name for name, layout in stored_layouts(plan.graph) if not _placeable(layout))
-    return template("checkpoint.py.j2").render(gathered=repr(gathered) if gathered else "")
+    return template("checkpoint.py.j2").render(
+        gathered=repr(gathered) if gathered else "", scaled=is_scaled(plan.model)
+    )
 
 
 def stored_layouts(graph: PlannedGraph, prefix: str = "") -> Iterator[tuple[str, Layout]]:

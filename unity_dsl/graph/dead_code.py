@@ -1,4 +1,5 @@
-"""Dead code elimination and the last passes over a graph: captures, which values have gradients, random sites.
+"""Dead code elimination and the last passes over a graph: captures, which values have gradients, random sites, float
+types.
 
 Everything is read off one relation, which value is computed from which, across repeats and their iterations: a carried
 value's entry comes from its start and from its exit. Needed are the loss, the outputs and what buffers are updated to;
@@ -16,10 +17,11 @@ from ..syntax.ast import Uniform
 from ..syntax.diagnostic import fail
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Series, Value
+from .precision import with_precision
 
 
 def finish(model: Model, loss_span: Span | None) -> Model:
-    """The model without what it never uses, every value marked; without a loss nothing has a gradient.
+    """The model without what it never uses, every value marked and typed; without a loss nothing has a gradient.
 
     Raises E222 (a loss that depends on no weight) or E224 (a stored tensor that nothing reads, or a weight that the
     loss does not depend on).
@@ -38,7 +40,7 @@ def finish(model: Model, loss_span: Span | None) -> Model:
     trained = set() if reaches_loss is None else flow.trained() - _detached(flow, live, returned)
     marking = _Marking(flow, live, trained, count(1))
     graph, _ = marking.graph(model.graph, known, "")
-    return model.with_returned(graph, [marking.value(value, known) for value in model.returned])
+    return with_precision(model.with_returned(graph, [marking.value(value, known) for value in model.returned]))
 
 
 def _detached(flow: _Flow, live: set[int], returned: set[int]) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -17,7 +17,8 @@ class Value:
     """A tensor of the graph. `name` is unique within its graph and a Python identifier save for dots.
 
     `needs_gradient` is false for integers, inputs and what is computed from them alone, and for what only updates of
-    buffers need: such a tensor has no cotangent.
+    buffers need: such a tensor has no cotangent. In mixed precision a weight is stored, and its gradient reduced, in
+    the type `cast_from`: operators read a cast where `dtype` is another one.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Value:
     integer_range: int | None = None
     needs_gradient: bool = True
     span: Span | None = None
+    cast_from: str | None = None
 
     @property
     def elements(self) -> int:
@@ -33,7 +35,23 @@ class Value:
 
     @property
     def bytes(self) -> int:
+        """As operators read it."""
         return self.elements * DTYPE_BYTES[self.dtype]
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether operators read a cast of what is stored."""
+        return self.cast_from not in (None, self.dtype)
+
+    @property
+    def stored_dtype(self) -> str:
+        """The type in which a weight is stored."""
+        return self.cast_from or self.dtype
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of a weight as it is stored, and of its gradient."""
+        return self.elements * DTYPE_BYTES[self.stored_dtype]
 
 
 DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "int": 8}
@@ -85,7 +103,7 @@ class Node:
     """An operator applied to values. `arguments` bind the instance's inputs by position, `results` its outputs.
 
     `site` numbers the random sites of the model (dropout), 0 where there is none. `rule` names the rule that put the
-    operator there; its `span` is then that of what it replaced.
+    operator there; its `span` is then that of what it replaced. `mixed` says that it is of a model in mixed precision.
     """
 
     name: str
@@ -95,12 +113,22 @@ class Node:
     site: int = 0
     span: Span | None = None
     rule: str | None = None
+    mixed: bool = False
 
     @property
     def gradients(self) -> tuple[bool, ...]:
         """Which arguments get a cotangent from this operator: those that have one, if any result has one."""
         backward = any(value.needs_gradient for value in self.results)
         return tuple(backward and value.needs_gradient for value in self.arguments)
+
+    @property
+    def dtype(self) -> str:
+        """The float type in which it computes: the narrowest of its float results, without one of its operands."""
+        for values in (self.results, self.arguments):
+            floats = [value.dtype for value in values if value.dtype != "int"]
+            if floats:
+                return min(floats, key=DTYPE_BYTES.__getitem__)
+        return "f32"
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -193,6 +221,7 @@ class Model:
     """A model at chosen parameters: its graph, what it minimises (None: it is for inference) and what else it returns.
 
     `output_names` are the names under which `outputs` are returned; a value keeps its own name in the graph.
+    `precision` is the float type of its arithmetic (see precision.py), None for those that tensors are declared with.
     """
 
     name: str
@@ -202,6 +231,7 @@ class Model:
     parameters: dict[str, int | float]
     output_names: tuple[str, ...] = ()
     span: Span | None = None
+    precision: str | None = None
 
     @property
     def returned(self) -> tuple[Value, ...]:
@@ -233,3 +263,16 @@ def _weights(graph: Graph, prefix: str) -> Iterator[tuple[str, Weight]]:
         if isinstance(step, Segment):
             for path in step.paths:
                 yield from _weights(step.body, prefix + path)
+
+
+def computed_from(graph: Graph, wanted: Iterable[Value]) -> tuple[frozenset[str], frozenset[int]]:
+    """The names of all values that the wanted ones are computed from, themselves included, and the numbers of the steps
+    that make them.
+    """
+    names = {value.name for value in wanted}
+    numbers = set()
+    for number, step in reversed(list(enumerate(graph.steps))):
+        if not names.isdisjoint(value.name for value in step.makes):
+            numbers.add(number)
+            names.update(value.name for value in step.reads)
+    return frozenset(names), frozenset(numbers)

@@ -27,8 +27,12 @@ class Conversion:
 class Conversions(Protocol):
     """What chooses the steps between two layouts."""
 
-    def conversion(self, source: Layout, target: Layout, shape: tuple[int, ...], count: float) -> Conversion:
-        """The cheapest steps both ways, of a tensor of that shape which is `count` bytes large."""
+    def conversion(
+        self, source: Layout, target: Layout, shape: tuple[int, ...], count: float, back: float | None = None
+    ) -> Conversion:
+        """The cheapest steps both ways, of a tensor of that shape which is `count` bytes large; its cotangent is `back`
+        bytes, if that is another number.
+        """
 
 
 def divisors(shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ from .loop_segments import add_loop
 from .model_inputs import default_dtype, store
 from .model_parameters import Setting, model_parameters
 from .name_scope import Names, Scope
+from .precision import check_precision
 
 
 def build_model(
@@ -37,12 +38,15 @@ def build_model(
     library: Library,
     settings: Mapping[str, Setting] | None = None,
     preset: str | None = None,
+    precision: str | None = None,
 ) -> Model:
     """The computation graph of a `.udl` file at chosen parameters.
 
-    `settings` win over the preset, the preset over the defaults. What neither the loss nor an output needs is left out.
-    Raises InputError: E2xx for the model's own faults, E1xx for operators that refuse their operands.
+    `settings` win over the preset, the preset over the defaults. `precision` is the float type of its arithmetic, None
+    for the types that its tensors are declared with. What neither the loss nor an output needs is left out. Raises
+    InputError: E2xx for the model's own faults, E1xx for operators that refuse their operands, E314 for a precision.
     """
+    check_precision(precision)
     declared = file.model
     parameters = model_parameters(declared, settings or {}, preset)
     program = Program(
@@ -76,7 +80,7 @@ def build_model(
         raise fail("E220", f"model `{declared.name}` has neither a loss nor an output", declared.span, help=help)
     loss = _scalar(*losses[0]) if losses else None
     returned = tuple(value for _, value in outputs.values())
-    model = Model(declared.name, draft.graph(), loss, returned, parameters, tuple(outputs), declared.span)
+    model = Model(declared.name, draft.graph(), loss, returned, parameters, tuple(outputs), declared.span, precision)
     return finish(model, losses[0][0].span if losses else None)
 
 

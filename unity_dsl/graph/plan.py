@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -186,8 +187,8 @@ class Plan:
 
     `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
     `conversions` chooses the steps from each layout to another, as they were priced.
-    `warnings` are what the user should know before running it. With `gathered_again` no device keeps gathered weights
-    for the backward pass, which gathers them anew.
+    `warnings` are what the user should know before running it. `gathered_again` are the paths of weights, `layer.w`,
+    that no device keeps gathered for the backward pass, which gathers them anew.
     """
 
     model: Model
@@ -201,14 +202,20 @@ class Plan:
     rules: tuple[AppliedRule, ...] = ()
     considered: int = 1
     warnings: tuple[Diagnostic, ...] = ()
-    gathered_again: bool = False
+    gathered_again: frozenset[str] = frozenset()
+
+
+def without_iterations(name: str) -> str:
+    """The path of a weight from its full name: `layer.w` from `layer.3.w`."""
+    return re.sub(r"\.\d+(?=\.)", "", name)
 
 
 def gathered_once(graph: PlannedGraph) -> dict[str, Layout]:
     """The trained weights of a graph that one operator alone reads, of which a device holds more then than it stores:
-    the layout that is read, by name.
+    the layout that is read, by name. In mixed precision those that are not cast are not among them.
     """
-    weights = {weight.value.name for weight in graph.graph.weights if weight.value.needs_gradient}
+    trained = [weight.value for weight in graph.graph.weights if weight.value.needs_gradient]
+    weights = {value.name for value in trained if value.cast_from is None or value.is_cast}
     reads = Counter(value.name for step in graph.graph.steps for value in step.reads)
     found = {}
     for step in graph.steps:

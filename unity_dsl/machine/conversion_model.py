@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +19,10 @@ from ..graph.layout_conversion import Conversion, beside, declared, divisors
 from ..graph.layout_exchange import Received
 from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps, step_layouts
 from ..index.library import Library
-from .collective_price import (
-    Price,
-    local_fraction,
-    price_exchange,
-    price_exchanges,
-    price_permutation,
-    price_step,
-    price_steps,
-)
+from .collective_algorithms import permutation_price
+from .collective_price import local_fraction, price_exchange, price_exchanges, price_step, price_steps
 from .machine import Machine
+from .price import Price
 
 Table = npt.NDArray[np.float64]
 
@@ -46,8 +40,10 @@ _FREE = Price()
 class _Network:
     """The layouts that divide tensors with the same divisors, and the prices of single steps between them.
 
-    A price is `latency + per_byte * bytes of the whole tensor`, infinite where no single step converts. `dims` are the
-    dimensions that can be cut, `rows` the layouts' numbers in `steps`.
+    A price is the least of `latency + per_byte * bytes of the whole tensor` over algorithms, infinite where no single
+    step converts. `latency` and `per_byte` are those of the first algorithm, shape [layouts, layouts]; `further` both
+    of the others, shape [2, algorithms, pairs], of the pairs that have `several`, as places in a flat table. `dims` are
+    the dimensions that can be cut, `rows` the layouts' numbers in `steps`.
     """
 
     dims: tuple[int, ...]
@@ -56,6 +52,15 @@ class _Network:
     steps: SingleSteps
     latency: Table
     per_byte: Table
+    several: Numbers
+    further: Table
+
+    def seconds(self, count: float) -> Table:
+        """Of single steps of a tensor of so many bytes. Shape [layouts, layouts]."""
+        found = (self.latency + self.per_byte * count).ravel()
+        others = self.further[0] + self.further[1] * count
+        found[self.several] = np.minimum(found[self.several], others.min(axis=0, initial=np.inf))
+        return found.reshape(self.latency.shape)
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ class ConversionModel:
     def __init__(self, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.mesh = mesh
         self.machine = machine
+        self.library = library
         self._received = Received(mesh, library)
         self._tariff = _Tariff(mesh, machine)
         self._networks: dict[tuple[int, ...], _Network] = {}
@@ -143,10 +149,15 @@ class ConversionModel:
         found[located.same[:, None] == located.same] = 0.0
         return found
 
-    def conversion(self, source: Layout, target: Layout, shape: tuple[int, ...], count: float) -> Conversion:
-        """The cheapest steps there, and back from the transpose of the target to that of the source."""
+    def conversion(
+        self, source: Layout, target: Layout, shape: tuple[int, ...], count: float, back: float | None = None
+    ) -> Conversion:
+        """The cheapest steps there, and back from the transpose of the target to that of the source. A tensor has
+        `count` bytes and its cotangent as many, or `back`.
+        """
+        back = count if back is None else back
         forward = self.steps(source, target, shape, count)
-        return Conversion(forward, self.steps(target.transpose, source.transpose, shape, count))
+        return Conversion(forward, self.steps(target.transpose, source.transpose, shape, back))
 
     def steps(self, source: Layout, target: Layout, shape: tuple[int, ...], count: float) -> tuple[Step, ...]:
         """The cheapest steps one way."""
@@ -189,16 +200,17 @@ class ConversionModel:
             rows = np.flatnonzero(dividing(steps.layouts, [extents[dim] for dim in dims], self.mesh))
             every = step_layouts(dims, len(self.mesh.axes))
             number = {every[row]: number for number, row in enumerate(rows)}
-            chosen = np.ix_(rows, rows)
-            latency, per_byte = (table[chosen] for table in self._tariff.of(steps))
-            self._networks[extents] = _Network(dims, number, rows, steps, latency, per_byte)
+            latency, per_byte = (table[:, rows[:, None], rows] for table in self._tariff.of(steps))
+            pairs = np.nonzero((latency[1:] < np.inf).any(axis=0))
+            several = np.ravel_multi_index(pairs, latency.shape[1:])
+            further = np.stack([table[1:, pairs[0], pairs[1]] for table in (latency, per_byte)])
+            self._networks[extents] = _Network(dims, number, rows, steps, latency[0], per_byte[0], several, further)
         return self._networks[extents]
 
     def _paths(self, shape: tuple[int, ...], count: float) -> _Paths:
         key = divisors(shape, self.mesh), count
         if key not in self._closed:
-            network = self._network(shape)
-            single = network.latency + network.per_byte * count
+            single = self._network(shape).seconds(count)
             self._closed[key] = _Paths(single, _close(single))
         return self._closed[key]
 
@@ -297,43 +309,55 @@ class _Tariff:
         self._found: dict[int, tuple[Table, Table]] = {}
 
     def of(self, steps: SingleSteps) -> tuple[Table, Table]:
-        """Latency, `TIE`s included, and price per byte of every single step, infinite where there is none."""
+        """Latency, `TIE`s included, and price per byte of every single step by algorithm, infinite where there is none.
+        Shape [algorithms, layouts, layouts] each.
+        """
         key = len(steps.layouts)
         if key not in self._found:
             self._found[key] = self._prices(steps)
         return self._found[key]
 
     def _prices(self, steps: SingleSteps) -> tuple[Table, Table]:
-        latency, per_byte = np.zeros((2, *steps.kind.shape))
-        latency[steps.kind == UNKNOWN] = np.inf
         at = np.nonzero(steps.kind >= 0)
         kind, group, before = steps.kind[at], steps.group[at], steps.local[at[0]]
-        named = np.stack([self._of_groups(kind) for kind in STEP_KINDS], axis=1)
         received = steps.received[at]
-        found = named[:, kind, group]
+        found = self._by_group[:, :, kind, group]
         found[1] *= np.where(kind == _PERMUTE, received, before)
         exchanges = np.flatnonzero(kind == _EXCHANGE)
         for number in np.unique(group[exchanges]).tolist():
             some = exchanges[group[exchanges] == number]
             moved = received[some], before[some], steps.local[at[1][some]]
-            found[:, some] = price_exchanges(_axes(number), self.mesh, self.machine, *moved)
+            found[:, 0, some] = price_exchanges(_axes(number), self.mesh, self.machine, *moved)
         ties = np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS])
-        latency[at], per_byte[at] = found[0] + ties[kind], found[1]
+        latency, per_byte = np.zeros((2, found.shape[1], *steps.kind.shape))
+        latency[0, steps.kind == UNKNOWN] = latency[1:] = np.inf
+        latency[:, *at], per_byte[:, *at] = found[0] + ties[kind], found[1]
         return latency, per_byte
 
-    def _of_groups(self, kind: StepKind) -> Table:
-        """Latency and price per byte held, or received in a permutation, of a step, by group as a bit set. Shape
-        [2, groups]; 0 for exchanges, of which this is not all that matters.
+    @cached_property
+    def _by_group(self) -> Table:
+        """Latency and price per byte held, or received in a permutation, of steps, by algorithm, kind and group of mesh
+        axes as a bit set. Shape [2, algorithms, kinds, groups]; infinite where there are fewer algorithms, and for
+        exchanges, of which the group is not all that matters.
         """
-        if kind is StepKind.EXCHANGE:
-            return np.zeros((2, 1 << len(self.mesh.axes)))
         groups = [_axes(group) for group in range(1, 1 << len(self.mesh.axes))]
-        prices = [Price(), *map(partial(self._of_group, kind), groups)]
-        return np.array([(price.latency, price.per_byte) for price in prices]).T
+        prices = {
+            (number, group): self._of_group(kind, axes).algorithms
+            for number, kind in enumerate(STEP_KINDS)
+            if kind is not StepKind.EXCHANGE
+            for group, axes in enumerate(groups, start=1)
+        }
+        most = max(map(len, prices.values()), default=1)
+        found = np.zeros((2, most, len(STEP_KINDS), len(groups) + 1))
+        found[0] = np.inf
+        for place, algorithms in prices.items():
+            for number, algorithm in enumerate(algorithms):
+                found[:, number, *place] = algorithm.latency, algorithm.per_byte
+        return found
 
     def _of_group(self, kind: StepKind, axes: tuple[int, ...]) -> Price:
         if kind is StepKind.PERMUTE:
-            return price_permutation(axes, 1.0, self.mesh, self.machine)
+            return permutation_price(axes, self.mesh, self.machine)
         return price_steps((Step(kind, axes),), self.mesh, self.machine, 1.0)
 
 

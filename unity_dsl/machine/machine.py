@@ -12,6 +12,8 @@ from ..resources import folder
 from ..syntax.diagnostic import fail, suggest
 from ..syntax.read import read_source
 from ..syntax.span import Source, Span
+from .measured_collectives import COLLECTIVES, MeasuredCollectives, read_measured_collectives
+from .measured_operators import OPERATORS, OPTIMIZER, PRODUCTS, MeasuredOperators, read_measured_operators
 from .toml_table import TomlTable
 
 FLOAT_TYPES = ("f64", "f32", "bf16", "f16")
@@ -54,6 +56,7 @@ class Machine:
     """`peak` is flops per second by dtype, bandwidths are bytes per second, times are seconds.
 
     `compute_efficiency` and `memory_efficiency` are the fractions of peak and of memory bandwidth that kernels reach.
+    What is `measured` of operators, and of `collectives`, wins over these and over the levels.
     `kinds` are the kinds of devices in the order of their numbers, where there are several: what is said of one device
     then holds for all of them. All devices do the same, so the least of every figure counts.
     """
@@ -67,11 +70,17 @@ class Machine:
     compute_efficiency: float
     memory_efficiency: float
     levels: tuple[Link, ...]
+    measured: MeasuredOperators = field(default=MeasuredOperators(), hash=False)
+    collectives: MeasuredCollectives = field(default=MeasuredCollectives(), hash=False)
     kinds: tuple[DeviceKind, ...] = ()
 
     @property
     def devices(self) -> int:
         return prod(level.size for level in self.levels)
+
+    def holding(self, memory: int | None) -> Machine:
+        """The machine with another limit of memory, bytes on each device, if one is given."""
+        return self if memory is None else replace(self, memory_bytes=memory)
 
     def devices_below(self, level: int) -> int:
         """Devices that share one unit's link of a level: 1 at level 0, a node's devices where nodes are joined."""
@@ -108,7 +117,7 @@ def read_machine(source: Source) -> Machine:
     except ValueError as error:  # of tomllib, or of Python for a number with thousands of digits
         raise fail("E304", f"not a toml file: {error}", Span(source, 0, 0)) from None
     reader = TomlTable(source, table)
-    reader.only((*_MACHINE_KEYS, *_DEVICE_KEYS))
+    reader.only((*_MACHINE_KEYS, *_DEVICE_KEYS, *_MEASURED_KEYS))
     device = reader.text("device")
     if device not in ("cpu", "cuda"):
         raise reader.fault("device", f"`device` is `cpu` or `cuda`, not `{device}`")
@@ -125,11 +134,14 @@ def read_machine(source: Source) -> Machine:
         memory_efficiency=min(kind.memory_efficiency for kind in kinds),
         levels=levels,
         kinds=kinds if len(kinds) > 1 else (),
+        measured=read_measured_operators(reader, FLOAT_TYPES),
+        collectives=read_measured_collectives(reader),
     )
 
 
 _MACHINE_KEYS = ("name", "device", "source", "level", "device_kind")
 _DEVICE_KEYS = ("memory_gb", "memory_bandwidth_gb_per_s", "launch_latency_us", "peak_tflops", "efficiency")
+_MEASURED_KEYS = (OPERATORS, PRODUCTS, OPTIMIZER, COLLECTIVES)
 _LEVEL_KEYS = ("name", "size", "bandwidth_gb_per_s", "device_bandwidth_gb_per_s", "latency_us", "network", "source")
 
 

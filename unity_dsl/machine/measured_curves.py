@@ -16,12 +16,16 @@ Numbers = npt.NDArray[np.float64]
 Amount = Numbers | float
 
 
+_LEAST = 1e-9
+"""An amount that counts as none: 0 has no logarithm."""
+
+
 @dataclass(frozen=True)
 class Curve:
     """Seconds of an amount of work (bytes, flops), by measured points of increasing amounts.
 
-    Less than the first amount takes as long as that, for it is the launch that is measured there. Beyond the last one
-    the curve goes on with the slope between the last two; a single point is a rate.
+    Outside of these the curve goes on with the slope between the two points next to the border; a single point is a
+    rate. No amount takes no time, so what a launch takes is for the caller to add or to hold against.
     """
 
     amounts: tuple[float, ...]
@@ -30,12 +34,10 @@ class Curve:
     def at(self, amount: Amount) -> Numbers:
         """Seconds of one or more amounts, in their shape."""
         amounts, seconds = self._logarithms
-        x = np.log(np.maximum(amount, self.amounts[0]))
-        slope = 1.0
-        if len(amounts) > 1:
-            slope = (seconds[-1] - seconds[-2]) / (amounts[-1] - amounts[-2])
-        beyond = np.maximum(x - amounts[-1], 0.0)
-        return np.asarray(np.exp(np.interp(x, amounts, seconds) + slope * beyond))
+        x = np.log(np.maximum(amount, _LEAST))
+        low, high = (1.0, 1.0) if len(amounts) == 1 else np.diff(seconds)[[0, -1]] / np.diff(amounts)[[0, -1]]
+        outside = low * np.minimum(x - amounts[0], 0.0) + high * np.maximum(x - amounts[-1], 0.0)
+        return np.asarray(np.exp(np.interp(x, amounts, seconds) + outside))
 
     @cached_property
     def _logarithms(self) -> tuple[Numbers, Numbers]:
@@ -106,7 +108,7 @@ _Placed = tuple[npt.NDArray[np.intp], Numbers, Numbers]
 
 
 def _place(axis: Sequence[float], size: Amount) -> _Placed:
-    logs, x = np.log(axis), np.log(np.maximum(size, 1e-9))
+    logs, x = np.log(axis), np.log(np.maximum(size, _LEAST))
     cell = np.clip(np.searchsorted(logs, x, side="right") - 1, 0, max(len(axis) - 2, 0))
     inside = np.clip(x, logs[0], logs[-1])
     width = logs[np.minimum(cell + 1, len(axis) - 1)] - logs[cell]

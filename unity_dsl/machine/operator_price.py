@@ -1,9 +1,13 @@
-"""Prices in seconds of operators, forward and backward, and of the optimizer's step: a roofline, and launches."""
+"""Prices in seconds of operators, forward and backward, and of the optimizer's step: what was measured of the machine,
+else a roofline and launches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +22,17 @@ from ..index.lowering.division import InnerReduce
 from ..index.lowering.execution import Execution
 from .collective_price import price_steps
 from .machine import Machine
+from .measured_price import MeasuredPrice
 
 Seconds = npt.NDArray[np.float64]
+
+
+class Limit(StrEnum):
+    """What takes a kernel's time: the arithmetic, the memory's traffic, or the launch where both take less."""
+
+    ARITHMETIC = "arithmetic"
+    MEMORY = "memory"
+    LAUNCH = "launch"
 
 
 def price_operator(
@@ -56,14 +69,45 @@ def _price_each(
     needs_gradient: Sequence[bool],
 ) -> Seconds:
     sizes = {axis: np.array([found.local_sizes[axis] for found in typed], dtype=float) for axis in instance.sizes}
-    width = DTYPE_BYTES[dtype]
-    launches = np.array([priced_kernels(instance, found) for found in typed])
-    seconds = _roofline(work(instance, sizes, width), dtype, machine) + launches * machine.launch_seconds
-    if any(needs_gradient):
-        backward = backward_work(instance, needs_gradient, sizes, width)
-        seconds = seconds + _roofline(backward, dtype, machine) + launches * machine.launch_seconds
+    kernels = np.array([priced_kernels(instance, found) for found in typed])
+    seconds = _datasheet_seconds(instance, sizes, kernels, dtype, machine, needs_gradient)
+    for native in {found.native for found in typed} if machine.measured.curves or machine.measured.grids else ():
+        measured = _measured_seconds(instance, native, sizes, dtype, machine, needs_gradient)
+        if measured is not None:
+            seconds = np.where([found.native == native for found in typed], measured, seconds)
     inner = [price_inner(instance, found, dtype, mesh, machine, any(needs_gradient)) for found in typed]
     return np.array(np.broadcast_to(seconds, len(typed)) + np.array(inner), dtype=np.float64)
+
+
+def _datasheet_seconds(
+    instance: Instance,
+    sizes: Mapping[str, Seconds],
+    kernels: npt.NDArray[np.int_],
+    dtype: str,
+    machine: Machine,
+    needs_gradient: Sequence[bool],
+) -> Seconds:
+    width = DTYPE_BYTES[dtype]
+    seconds = _roofline(work(instance, sizes, width), dtype, machine) + kernels * machine.launch_seconds
+    if any(needs_gradient):
+        backward = backward_work(instance, needs_gradient, sizes, width)
+        seconds = seconds + _roofline(backward, dtype, machine) + kernels * machine.launch_seconds
+    return seconds
+
+
+def _measured_seconds(
+    instance: Instance,
+    native: bool,
+    sizes: Mapping[str, Seconds],
+    dtype: str,
+    machine: Machine,
+    needs_gradient: Sequence[bool],
+) -> Seconds | None:
+    """Of configurations of which all or none run the native call; None where that was not measured."""
+    price = MeasuredPrice(instance, native, sizes, dtype, machine.measured, machine.launch_seconds)
+    forward = price.forward()
+    backward = price.backward(needs_gradient) if any(needs_gradient) else np.zeros(())
+    return None if forward is None or backward is None else forward + backward
 
 
 def priced_kernels(instance: Instance, typed: TypedOperator) -> int:
@@ -73,9 +117,31 @@ def priced_kernels(instance: Instance, typed: TypedOperator) -> int:
 
 def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
     """The larger of arithmetic and memory traffic."""
+    return np.asarray(np.maximum(*_parts(done, dtype, machine)), dtype=np.float64)
+
+
+def _parts(done: Work, dtype: str, machine: Machine) -> tuple[Any, Any]:
+    """Seconds of arithmetic and of memory traffic."""
     arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
     traffic = (done.bytes_read + done.bytes_written) / (machine.memory_bandwidth * machine.memory_efficiency)
-    return np.asarray(np.maximum(arithmetic, traffic), dtype=np.float64)
+    return arithmetic, traffic
+
+
+def limits_of_operator(
+    instance: Instance, typed: TypedOperator, dtype: str, machine: Machine, needs_gradient: Sequence[bool]
+) -> tuple[Limit, Limit]:
+    """What an operator's time on one device is a matter of, forward and backward, by the roofline."""
+    width = DTYPE_BYTES[dtype]
+    forward = work(instance, typed.local_sizes, width)
+    backward = backward_work(instance, needs_gradient, typed.local_sizes, width)
+    return _limit(forward, dtype, machine), _limit(backward, dtype, machine)
+
+
+def _limit(done: Work, dtype: str, machine: Machine) -> Limit:
+    arithmetic, traffic = _parts(done, dtype, machine)
+    if max(arithmetic, traffic) < machine.launch_seconds:
+        return Limit.LAUNCH
+    return Limit.ARITHMETIC if arithmetic > traffic else Limit.MEMORY
 
 
 def price_statements(execution: Execution, kernels: int, machine: Machine) -> float:
@@ -111,6 +177,8 @@ def price_update(count: float, machine: Machine) -> float:
 
     AdamW reads the parameter, its gradient and two moments, and writes the parameter and the moments.
     """
+    if machine.measured.update is not None:
+        return float(machine.measured.update.at(count))
     return UPDATE_PASSES * count / (machine.memory_bandwidth * machine.memory_efficiency)
 
 

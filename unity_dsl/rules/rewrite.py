@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..graph.dead_code import finish
-from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Update, Value, Weight
+from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Update, Value, Weight, type_text
 from ..index.equations.instance import Instance
 from ..index.instantiation.instantiate import Binding, Shape, instantiate
 from ..prove.normal_form.form import Unsupported
@@ -275,7 +275,7 @@ class _RightSide:
         self.span = self.spans[root.name]
         found = self.value(expr, root)
         if _type(found) != _type(root):
-            raise Refused(f"the result would be {found.dtype}{list(found.shape)}, not {root.dtype}{list(root.shape)}")
+            raise Refused(f"the result would be {type_text(found)}, not {type_text(root)}")
         return found
 
     def value(self, expr: GraphExpr, root: Value | None = None) -> Value:
@@ -331,10 +331,12 @@ class _RightSide:
         return tuple(results)
 
     def _float_type(self, operands: Sequence[Value]) -> str:
-        types = {value.dtype for value in operands if value.dtype != "int"} or {self.match.roots[0].dtype}
-        if len(types) != 1 or "int" in types:
+        """That of the operands; where a precision gives them several, it gives the result one of its own as well."""
+        types = {value.dtype for value in operands if value.dtype != "int"}
+        found = types.pop() if len(types) == 1 else self.match.roots[0].dtype
+        if found == "int":
             raise Refused("nothing says of which float type a tensor between would be")
-        return types.pop()
+        return found
 
     def fresh(self, operator: str) -> str:
         """`h_concat`, `h_concat_2`, …: after the replaced value, distinct from all names of the model."""
@@ -352,4 +354,5 @@ def _key(instance: Instance, arguments: Sequence[Value], result: int) -> tuple[o
 
 
 def _type(value: Value) -> tuple[object, ...]:
-    return value.shape, value.dtype, value.integer_range
+    """What a rule must keep: the float type is that of the operands, or what a precision makes it."""
+    return value.shape, value.integer_range

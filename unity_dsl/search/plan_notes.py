@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from ..graph.layout import Mesh
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment
+from ..machine.byte_count import describe_bytes
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
 from ..syntax.diagnostic import first_of
+from .memory_limit.multiplier_search import Tried
 from .meshes.mesh_search import Outcome
 
 _NAMED = 6
@@ -35,6 +37,27 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
         yield f"{values} held in two further layouts, the most that is considered"
     if meshes[0].size > 1 and not any(_divides(part) for part in _graphs(graph)):
         yield "no operator is divided: at these sizes communication would cost more than it saves"
+
+
+def describe_limit(tried: Tried, many: bool) -> Iterator[str]:
+    """What a reader has to know of a plan that was searched within the memory."""
+    best, cheapest = tried.best, tried.attempts[0]
+    assert best is not None, "a plan that fits"
+    more = 100 * (best.seconds / cheapest.seconds - 1)
+    yield (
+        f"memory is the limit: the cheapest plan of all would hold {describe_bytes(cheapest.bytes)} of "
+        f"{describe_bytes(tried.limit)}, and this one takes {more:.2g} % longer"
+    )
+    bounds = tried.bounds()
+    over = f" over the mesh{'es' if len(bounds) > 1 else ''} {', '.join(map(describe_mesh, bounds))}" if many else ""
+    gap = f"{100 * tried.gap:.2g} %"
+    yield f"duality gap: no plan that fits{over} is more than {gap} cheaper, bytes being counted choice by choice"
+
+
+def describe_excess(tried: Tried) -> Iterator[str]:
+    """What was found where no plan fits the memory."""
+    least = min(one.least for one in tried.attempts)
+    yield f"no plan was found that fits {describe_bytes(tried.limit)} a device: the least holds {describe_bytes(least)}"
 
 
 def _named(meshes: Sequence[Mesh]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -12,9 +12,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ..graph.axis_names import named_axes
-from ..graph.graph import Graph, Model, Node, Segment
+from ..graph.graph import Graph, Model, Segment
 from ..graph.layout import Mesh
-from ..graph.layout_typing import Along, Theorems, type_operator
+from ..graph.layout_typing import Theorems
 from ..graph.plan import Plan
 from ..index.library import Library
 from ..machine.conversion_model import ConversionModel
@@ -25,21 +25,25 @@ from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import RuleDecl
 from .accounting.plan_cost import plan_cost
 from .accounting.undivided_sizes import describe_refusals
-from .accounting.weighed_plan import weighed
+from .accounting.weighed_plan import counted, least_held, within_memory
 from .choices.operator_options import ProvedTable
-from .choices.restriction import Place, Restriction, places
+from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
-from .layout_pins import Pin, apply_pins, matching, why_not_produced, without_unnamed_cuts
+from .layout_pins import Pin, apply_pins, matching, without_unnamed_cuts
 from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
-from .layout_problem.variable_meaning import Crowded, Impossible, Meaning
+from .layout_problem.variable_meaning import Impossible, Meaning
+from .memory_limit.held_bytes import HeldBytes
+from .memory_limit.memory_price import MemoryPrice
+from .memory_limit.multiplier_search import ENOUGH, MOST_SCOUTS, MOST_TRIES, Attempt, Tried, try_multipliers
 from .meshes.mesh_joining import joined_mesh
-from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
-from .meshes.near_search import Found, Near, Task, near_plan
+from .meshes.mesh_search import COARSE, Outcome, is_large, search_around, search_meshes
+from .meshes.near_search import Found, Task
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
-from .plan_notes import describe_outcome, describe_unused
+from .plan_notes import describe_excess, describe_limit, describe_outcome, describe_unused
+from .refusals import explain_refusal
 from .strategies import AUTO, RANDOM, STRATEGIES, random
 
 if TYPE_CHECKING:
@@ -99,14 +103,76 @@ def search(
     wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins)
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
-        return _finished(replace(drawn, notes=(*notes, *drawn.notes)), wanted)
+        drawn = within_memory(counted(replace(drawn, notes=(*notes, *drawn.notes)), library), machine, library)
+        return replace(drawn, mesh=named_axes(drawn.graph, drawn.mesh))
+    substitutions = _Substitutions(() if strategy == "single" else rules, () if strategy == "single" else fusions)
+
+    def search_at(meshes: Sequence[Mesh], priced: _Wanted) -> Plan:
+        best = _best(model, meshes, priced, substitutions)
+        return replace(best, notes=(*best.notes, *notes))
+
+    cheapest = counted(search_at(every, wanted), library)
+    found = within_memory(cheapest, machine, library)
+    if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
+        found = _within_limit(cheapest, found, every, wanted, search_at)
+    return replace(found, mesh=named_axes(found.graph, found.mesh))
+
+
+@dataclass(frozen=True)
+class _Substitutions:
+    """Rules that make other models, and those that fuse operators of a plan."""
+
+    rules: Sequence[RuleDecl] = ()
+    fusions: Sequence[RuleDecl] = ()
+
+
+def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _Substitutions) -> Plan:
+    """The cheapest plan of a model and of those that substitutions make of it. Raises as `search`."""
     given = _plan(model, every, wanted)
     assert given is not None, "any cost is of use"
-    if strategy == "single":
-        return _finished(replace(given, notes=(*given.notes, *notes)), wanted)
-    best = _changed(given, every, rules, wanted) if rules else given
-    best = _fused(best, every, fusions, wanted)
-    return _finished(replace(best, notes=(*best.notes, *notes)), wanted)
+    best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
+    return _fused(best, every, substitutions.fusions, wanted)
+
+
+def _within_limit(
+    cheapest: Plan,
+    lessened: Plan,
+    every: Sequence[Mesh],
+    wanted: _Wanted,
+    search_at: Callable[[Sequence[Mesh], _Wanted], Plan],
+) -> Plan:
+    """The cheapest plan found that fits the machine's memory, where the `cheapest` of all does not; `lessened` is that
+    one with weights gathered again. Where none fits, that one, with a note on what the least takes.
+
+    The multiplier is searched on coarse meshes, whose problems are small, then all meshes at that one, and at last the
+    mesh of the best plan at others.
+    """
+    limit = wanted.machine.memory_bytes
+    coarse = [mesh for mesh in every if len(mesh.axes) <= COARSE]
+
+    def attempt(multiplier: float, meshes: Sequence[Mesh], known: Mapping[Mesh, Found] = {}) -> tuple[Attempt, _Wanted]:
+        priced = wanted.limited(multiplier)
+        priced.found.update(known)
+        plan = within_memory(counted(search_at(meshes, priced), wanted.library), wanted.machine, wanted.library)
+        bounds = {mesh: bound - multiplier * limit for mesh, bound in priced.bounds.items()}
+        return Attempt(multiplier, plan, least_held(plan, wanted.library), bounds), priced
+
+    least = least_held(cheapest, wanted.library)
+    given = [Attempt(0.0, cheapest, least, wanted.bounds), Attempt(inf, lessened, least)]
+    scouted = Tried(limit, given)
+    if coarse:
+        try_multipliers(scouted, lambda multiplier: attempt(multiplier, coarse)[0], MOST_SCOUTS)
+    first, priced = attempt(scouted.multiplier, every)
+    tried = Tried(limit, [*given, first])
+    mesh = first.plan.mesh
+    known = {mesh: priced.found[mesh]}
+    try_multipliers(tried, lambda multiplier: attempt(multiplier, (mesh,), known)[0], MOST_TRIES)
+    tried.attempts += scouted.attempts[len(given) :]
+    if tried.best is None:
+        told = tuple(describe_excess(tried))
+        warnings = tuple(replace(found, help="; ".join((found.help, *told))) for found in lessened.warnings)
+        return replace(lessened, notes=(*lessened.notes, *told), warnings=warnings)
+    return replace(tried.best.plan, notes=(*tried.best.plan.notes, *describe_limit(tried, len(every) > 1)))
 
 
 def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], wanted: _Wanted) -> Plan:
@@ -175,7 +241,28 @@ class _Wanted:
     pins: Mapping[str, Pin]
     prices: dict[Mesh, Prices] = field(default_factory=dict)
     found: dict[Mesh, Found] = field(default_factory=dict)
+    bounds: dict[Mesh, float] = field(default_factory=dict)
     proved: ProvedTable = field(default_factory=dict)
+    multiplier: float = 0.0
+    held: dict[int, tuple[Graph, HeldBytes]] = field(default_factory=dict)
+
+    def limited(self, multiplier: float) -> _Wanted:
+        """The same at a price of memory, in seconds a byte. What is found is kept apart."""
+        return replace(self, multiplier=multiplier, found={}, bounds={})
+
+    def memory(self, model: Model) -> MemoryPrice | None:
+        """What a model's choices are charged for what they hold; None where memory has no price."""
+        if not self.multiplier:
+            return None
+        if id(model.graph) not in self.held:
+            saved = next((held.saved for _, held in self.held.values()), None)
+            self.held[id(model.graph)] = model.graph, HeldBytes(model.graph, self.library, saved)
+        return MemoryPrice(self.held[id(model.graph)][1], self.multiplier)
+
+    def cost(self, plan: Plan) -> float:
+        """What is minimised: the seconds of a plan, and what it pays for memory."""
+        memory, conversions = self.memory(plan.model), self.priced(plan.mesh).conversions
+        return plan.cost.seconds + (0.0 if memory is None else memory.of_plan(plan.graph, conversions))
 
     @cached_property
     def searched(self) -> Library:
@@ -192,11 +279,6 @@ class _Wanted:
         return apply_pins(STRATEGIES[self.strategy](model, mesh, self.library), pins, model, mesh, self.library)
 
 
-def _finished(plan: Plan, wanted: _Wanted) -> Plan:
-    """The plan with what it holds on each device, and its mesh axes named after what they do."""
-    return weighed(replace(plan, mesh=named_axes(plan.graph, plan.mesh)), wanted.machine, wanted.library)
-
-
 def _plan(
     model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf, start: Found | None = None
 ) -> Plan | None:
@@ -205,25 +287,28 @@ def _plan(
     """
     library, pins = wanted.library, wanted.pins
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
-    task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins))
-    aid = (
-        Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even)) if wanted.strategy == AUTO else None
-    )
+    memory = wanted.memory(model)
+    task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins), memory)
+    even_task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even), memory)
+    aid = even_task if wanted.strategy == AUTO else None
     known = [wanted.found[mesh] for mesh in meshes if mesh in wanted.found]
-    outcome = search_meshes(task, meshes, below, aid, known) if start is None else search_around(task, start, below)
+    if start is None:
+        outcome = search_meshes(task, meshes, below, aid, known, thorough=not wanted.multiplier)
+    else:
+        outcome = search_around(task, start, below)
     if outcome.found is None:
         if outcome.bounds:
             return None
         raise _refused(outcome, task, wanted) from None
     plan = _made(outcome.found, model, wanted)
-    told: tuple[str, ...] = ()
-    if len(meshes) > 1:
-        plan, told = _with_gathers(plan, outcome, task, wanted)
     wanted.found[plan.mesh] = outcome.found
-    searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if wanted.strategy == AUTO else ()
+    if start is None:
+        for mesh, bound in outcome.bounds.items():
+            wanted.bounds[mesh] = min(bound, wanted.bounds.get(mesh, bound))
+    told_of = wanted.strategy == AUTO and not wanted.multiplier
+    searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if told_of else ()
     notes = (
         *searched,
-        *told,
         *describe_gathered(pins, model, plan.graph),
         *describe_refusals(model, plan.mesh, library),
     )
@@ -240,43 +325,12 @@ def _made(found: Found, model: Model, wanted: _Wanted) -> Plan:
     return Plan(model, found.mesh, wanted.machine.name, wanted.strategy, graph, cost, conversions)
 
 
-def _with_gathers(plan: Plan, outcome: Outcome, task: Task, wanted: _Wanted) -> tuple[Plan, tuple[str, ...]]:
-    """The plan, or where it has to gather weights once more in the backward pass, the one of another mesh that costs
-    less with what it gathers. `outcome` is made to tell of it.
-    """
-    whole = weighed(plan, wanted.machine, wanted.library)
-    if not whole.gathered_again:
-        return plan, ()
-    least, raw = whole.cost.seconds, outcome.cost
-    for other in _others(outcome, task, least):
-        made = _made(other, plan.model, wanted)
-        if (seconds := weighed(made, wanted.machine, wanted.library).cost.seconds) < least:
-            plan, least = made, seconds
-            outcome.found, outcome.cost = other, other.best.cost
-    if outcome.cost == raw:
-        return plan, ()
-    more = 100 * (1 - raw / outcome.cost)
-    return plan, (f"a plan that costs {more:.2g} % less costs more with the weights that it would gather again",)
-
-
-def _others(outcome: Outcome, task: Task, least: float) -> Iterator[Found]:
-    """The best plans of other meshes that cost less than `least`, the cheapest first."""
-    assert outcome.found is not None
-    every: list[tuple[float, Mesh, Found | Near]] = [(found.best.cost, found.mesh, found) for found in outcome.coarse]
-    every += [(near.cost, mesh, near) for mesh, near in outcome.near.items()]
-    for cost, mesh, known in sorted(every, key=lambda entry: entry[0]):
-        if cost < least and mesh != outcome.found.mesh:
-            found = near_plan(task, mesh, known.held, inf, rounds=1) if isinstance(known, Near) else known
-            if found is not None and found.best.plan is not None:
-                yield found
-
-
 def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:
     """Why there is no plan: the reason on the first mesh."""
     mesh, reason = next(iter(outcome.refused.items()))
     if isinstance(reason, InputError):
         return reason
-    return _explained(reason, task.allowed(mesh), task.model, mesh, wanted.library, wanted.strategy)
+    return explain_refusal(reason, task.allowed(mesh), task.model, mesh, wanted.library, wanted.strategy)
 
 
 def _seed(strategy: str) -> int | None:
@@ -311,7 +365,7 @@ def _drawn(
     try:
         graph = random(made, mesh, library, rng, wanted.theorems, restriction)
     except Impossible as reason:
-        raise _explained(reason, restriction, made, mesh, library, wanted.strategy) from None
+        raise explain_refusal(reason, restriction, made, mesh, library, wanted.strategy) from None
     conversions = ConversionModel(mesh, machine, library)
     cost = plan_cost(graph, _all_priced(made.graph), conversions, made.loss)
     note = f"drawn by chance, seed {seed}"
@@ -336,14 +390,14 @@ def _better(variant: Variant, best: Plan, given: Plan, wanted: _Wanted, start: F
     """The plan of a changed model, where it costs less than the best so far and keeps what is pinned; `start` as for
     `_plan`.
     """
-    below = best.cost.seconds * (1 - GAIN)
+    below = wanted.cost(best) * (1 - GAIN)
     try:
         if _pinned(wanted.pins, given.model) - _pinned(wanted.pins, variant.model):
             return best
         found = _plan(variant.model, (given.mesh,), wanted, below, start)
     except InputError:
         return best  # a pin or the strategy does not fit the changed model
-    if found is None or found.cost.seconds >= below:
+    if found is None or wanted.cost(found) >= below:
         return best
     return replace(found, rules=variant.rules)
 
@@ -396,41 +450,3 @@ def _searchable(
         joined[name] = pin
     note = f"searched on a mesh of {describe_mesh(small)}: the {describe_mesh(mesh)} has too many layouts"
     return (small,), joined, (note,)
-
-
-def _why_undivided(node: Node, mesh: Mesh, library: Library) -> str:
-    """Why an operator is not divided along the leading axis of an operand, where it is not."""
-    leading = dict.fromkeys(operand.dims[0][0] for operand in node.instance.inputs if operand.dims and operand.dims[0])
-    for axis in leading:
-        typed = type_operator(node.instance, (Along(axis),) * len(mesh.axes), mesh, library)
-        reason = typed if isinstance(typed, str) else ShardingTheorems(library).why_not(node.instance, Along(axis))
-        if reason is not None:
-            return f"`{node.instance.name}` is not divided along `{axis}`: {reason}"
-    return ""
-
-
-def _explained(
-    reason: Impossible, restriction: Restriction, model: Model, mesh: Mesh, library: Library, strategy: str
-) -> InputError:
-    """Which pin, or the strategy, leaves nothing of an operator or a value, and why."""
-    if isinstance(reason, Crowded):
-        found = next((place for place in places(model) if place.path == reason.path), None)
-        value = f"`{reason.path}`" if reason.path else "a value"
-        text = f"as pinned, the readers of {value} ask for more than three layouts at once"
-        return fail("E311", text, found.value.span if found is not None else None)
-    makers: list[Place] = [
-        place
-        for place in places(model)
-        if place.path in restriction.produced and (place.path == reason.path or (place.node is reason.node is not None))
-    ]
-    if not makers:
-        span = reason.node.span if reason.node is not None else None
-        help = "" if reason.node is None else _why_undivided(reason.node, mesh, library)
-        return fail("E309", f"`{strategy}` leaves no configuration of `{reason.path}`", span, help=help)
-    place = makers[0]
-    layout = restriction.produced[place.path]
-    possible = list(reason.options.typed) if reason.options is not None else []
-    why = "nothing before it leaves it so"
-    if place.node is not None:
-        why = why_not_produced(layout, place, mesh, library, possible)
-    return fail("E307", f"`{place.path}` cannot be {layout}: {why}", place.value.span)

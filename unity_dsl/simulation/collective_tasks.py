@@ -8,9 +8,10 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh
 from ..index.lowering.local_tensor import Storage
-from ..machine.collective_price import LinkTime, Price, Transfer, price_step
+from ..machine.collective_price import price_step
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
+from ..machine.price import Price, Transfer
 from .local_tensors import Local
 from .task import Traffic
 from .task_list import TaskList
@@ -43,18 +44,8 @@ def _collective(
 ) -> int:
     traffic = tuple(Traffic(link.level, link.seconds) for link in transfer.links)
     channel = channel_of(step.axes, mesh)
-    return tasks.collective(step.kind.value, place, transfer.seconds, channel, traffic, transfer.sent, builds)
-
-
-def _together(transfers: Sequence[Transfer]) -> Transfer:
-    """Several tensors in one collective: its hops are made once."""
-    latency = max(transfer.latency for transfer in transfers)
-    seconds = latency + sum(transfer.seconds - transfer.latency for transfer in transfers)
-    links: dict[int, float] = {}
-    for link in (link for transfer in transfers for link in transfer.links):
-        links[link.level] = links.get(link.level, 0.0) + link.seconds
-    shared = tuple(LinkTime(level, busy) for level, busy in sorted(links.items()))
-    return Transfer(seconds, latency, shared, sum(transfer.sent for transfer in transfers))
+    limit = "link" if 2 * transfer.latency <= transfer.seconds else "latency"
+    return tasks.collective(step.kind.value, place, transfer.seconds, channel, traffic, transfer.sent, builds, limit)
 
 
 class Conversions:
@@ -76,16 +67,17 @@ class Conversions:
         self, gathers: Sequence[tuple[Step, Local, Value, Layout]], place: str
     ) -> tuple[list[Local], int]:
         """All-gathers of several tensors in one group, as one collective: what will have arrived, and its task."""
-        arriving, transfers = [], []
+        arriving = []
         for step, x, value, start in gathers:
-            ((_, price, after),) = self._priced([step], value, start)
+            ((_, _, after),) = self._priced([step], value, start)
             arriving.append(Local(after, Storage(after), x.moves))
-            transfers.append(price.transfer(value.bytes))
         first, _, _, _ = gathers[0]
         made = [tensor.storage for tensor in arriving]
         name = place if len(gathers) == 1 else f"{place} and {len(gathers) - 1} more"
         self.tasks.hold(made)
-        return arriving, _collective(self.tasks, first, name, _together(transfers), made, self.prices.mesh)
+        mesh, machine = self.prices.mesh, self.prices.machine
+        held = sum(tensor.bytes for tensor in arriving) / mesh.degree(first.axes)
+        return arriving, add_collective(self.tasks, first, name, held, mesh, machine, made)
 
     def run_begun(
         self, steps: Sequence[Step], arriving: Local, task: int, value: Value, start: Layout, place: str

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..graph.collective_steps import StepKind
 from ..graph.graph import Value
 from ..graph.layout import Layout
 from ..graph.layout_conversion import Conversion
+from ..graph.plan import without_iterations
 from ..index.lowering.local_tensor import Storage
 from .collective_tasks import Conversions
 from .local_tensors import Local
@@ -42,11 +43,11 @@ class Block:
 
 @dataclass
 class Gathering:
-    """As the emitted Gathered does it. With `freed` gathered weights are not kept for the backward pass."""
+    """As the emitted Gathered does it. The weights `freed`, by path, are not kept gathered for the backward pass."""
 
     tasks: TaskList
     conversions: Conversions
-    freed: bool
+    freed: Collection[str]
     _begun: dict[Local, tuple[Local, int]] = field(default_factory=dict)
     _blocks: dict[Storage, tuple[Block, Local]] = field(default_factory=dict)
     _last: Block | None = None
@@ -62,7 +63,8 @@ class Gathering:
         if self.freed:
             self._last = Block(gathers, self._last)
             for gather, tensor in zip(gathers, found, strict=True):
-                self._blocks[tensor.storage] = self._last, gather.stored
+                if without_iterations(gather.place) in self.freed:
+                    self._blocks[tensor.storage] = self._last, gather.stored
         return found
 
     def forgotten(self, saved: Iterable[Storage]) -> list[tuple[Block, Local]]:

@@ -12,13 +12,14 @@ from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..graph.local_lowering import local_execution
 from ..graph.plan import PlannedNode
+from ..graph.precision import arithmetic
 from ..index.cost.work import cotangents_passed_on
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce
 from ..index.lowering.execution import Execution
 from ..index.lowering.local_tensor import Shape, Storage
 from ..machine.machine import Machine
-from ..machine.operator_price import price_inner, price_operator, priced_kernels
+from ..machine.operator_price import Limit, limits_of_operator, price_inner, price_operator, priced_kernels
 from .collective_tasks import add_collective
 from .local_tensors import Cotangents, Local, Recorded
 from .task_list import TaskList
@@ -26,11 +27,14 @@ from .task_list import TaskList
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """Seconds of an operator's kernels forward and backward, without those of launches, of which each has so many."""
+    """Seconds of an operator's kernels forward and backward, without those of launches, of which each has so many; and
+    what they are a matter of.
+    """
 
     forward: float
     backward: float
     launches: int
+    limits: tuple[Limit, Limit]
 
 
 class Operators:
@@ -51,7 +55,7 @@ class Operators:
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
         built = [Storage(storage.bytes) for storage in run.built]
         own |= zip(run.built, built, strict=True)
-        self.tasks.kernel(node.instance.name, place, time.forward, time.launches, built)
+        self.tasks.kernel(node.instance.name, place, time.forward, time.launches, built, time.limits[0])
         self._inner(node, typed, place, backward=False)
         results = tuple(
             Local(
@@ -94,8 +98,8 @@ class Operators:
         built = [storage for storage in found if storage is not arrived]
         if built:
             temporary = Storage(inside)
-            kernels = [*built, temporary]
-            self.tasks.kernel(f"{node.instance.name} backward", place, time.backward, time.launches, kernels)
+            name, builds = f"{node.instance.name} backward", [*built, temporary]
+            self.tasks.kernel(name, place, time.backward, time.launches, builds, time.limits[1])
             self.tasks.settle([temporary])
         self._inner(node, typed, place, backward=True)
         return found
@@ -111,7 +115,7 @@ class Operators:
 
     def _inner(self, node: Node, typed: TypedOperator, place: str, *, backward: bool) -> None:
         """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made."""
-        width = DTYPE_BYTES[float_type(node)]
+        width = DTYPE_BYTES[arithmetic(node, typed.native, self.library)]
         for collective in typed.inner:
             reduces = isinstance(collective, InnerReduce)
             if reduces is backward:
@@ -126,7 +130,7 @@ class Operators:
             self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine))
 
     def _execution(self, node: Node, typed: TypedOperator, strides: tuple[Shape | None, ...]) -> Execution:
-        width = DTYPE_BYTES[float_type(node)]
+        width = DTYPE_BYTES[arithmetic(node, typed.native, self.library)]
         key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
         if key not in self._executions:
             self._executions[key] = local_execution(
@@ -135,7 +139,7 @@ class Operators:
         return self._executions[key]
 
     def _time(self, node: Node, typed: TypedOperator) -> OperatorTime:
-        dtype = float_type(node)
+        dtype = arithmetic(node, typed.native, self.library)
         key = node.instance.identity, node.gradients, typed.native, typed.configuration, dtype
         if key not in self._times:
             launches = priced_kernels(node.instance, typed)
@@ -146,7 +150,8 @@ class Operators:
                 for needs in ((False,) * len(node.gradients), node.gradients)
             )
             backward = max(both - forward - waiting, 0.0) if any(node.gradients) else 0.0
-            self._times[key] = OperatorTime(max(forward - waiting, 0.0), backward, launches)
+            limits = limits_of_operator(node.instance, typed, dtype, self.machine, node.gradients)
+            self._times[key] = OperatorTime(max(forward - waiting, 0.0), backward, launches, limits)
         return self._times[key]
 
 
@@ -154,8 +159,3 @@ def _inside(run: Execution) -> int:
     """Bytes of the largest tensor that an operator keeps of what is neither given to it nor its result."""
     others = {tensor.storage for tensor in (*run.inputs, *run.outputs)}
     return max((storage.bytes for storage in run.saved if storage not in others), default=0)
-
-
-def float_type(node: Node) -> str:
-    """The dtype an operator computes in: that of its first float operand or result."""
-    return next((value.dtype for value in (*node.arguments, *node.results) if value.dtype != "int"), "f32")

@@ -16,6 +16,7 @@ from ..graph.layout_conversion import Conversion
 from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
+from ..machine.collective_price import local_fraction
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.operator_price import MOMENTS, price_update
@@ -119,7 +120,8 @@ class _Forward:
 
     def _store(self, value: Value, *, trained: bool) -> None:
         layout = self.graph.values[value.name].produced
-        tensor = replace(made(value, layout, self.mesh), moves=trained and value.needs_gradient)
+        count = round(value.stored_bytes * local_fraction(layout, self.mesh))
+        tensor = Local(count, Storage(count), trained and value.needs_gradient)
         self.program.keep(tensor)
         if tensor.moves:
             self.program.trained.append(tensor.storage)

@@ -38,7 +38,7 @@ class Task:
     A collective's name is its kind. `seconds` is how long it takes alone, without launches; in the last of these it
     waits for the links, which it uses at once, one entry of `traffic` a level. The host issues `launches` kernels for
     it before it can start. `sent` are bytes that the device sends. The device's memory has `allocated` bytes more from
-    its start, and `freed` bytes less from its end.
+    its start, and `freed` bytes less from its end. `limit` says what its time is a matter of, if that is known.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Task:
     sent: float = 0.0
     allocated: float = 0.0
     freed: float = 0.0
+    limit: str = ""
 
 
 @dataclass(frozen=True)

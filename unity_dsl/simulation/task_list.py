@@ -23,6 +23,7 @@ class _Draft:
     launches: int
     traffic: tuple[Traffic, ...]
     sent: float
+    limit: str
     allocated: float = 0.0
     freed: float = 0.0
 
@@ -42,10 +43,18 @@ class TaskList:
 
     # ------------------------------------------------------------------------------------------ tasks
 
-    def kernel(self, name: str, place: str, seconds: float, launches: int = 1, builds: Iterable[Storage] = ()) -> int:
+    def kernel(
+        self,
+        name: str,
+        place: str,
+        seconds: float,
+        launches: int = 1,
+        builds: Iterable[Storage] = (),
+        limit: str = "memory",
+    ) -> int:
         """Work on the device's own stream, behind all that was waited for."""
         after, self._waited = tuple(self._waited), []
-        self._latest = self._add(name, place, seconds, after, COMPUTE, launches, (), 0.0, builds)
+        self._latest = self._add(name, place, seconds, after, COMPUTE, launches, (), 0.0, builds, limit)
         return self._latest
 
     def collective(
@@ -57,10 +66,11 @@ class TaskList:
         traffic: tuple[Traffic, ...],
         sent: float,
         builds: Iterable[Storage] = (),
+        limit: str = "",
     ) -> int:
         """Communication in a group, behind the kernels so far, and beside later ones until one waits for it."""
         after = (*([self._latest] if self._latest >= 0 else []), *self._waited)
-        return self._add(name, place, seconds, after, channel, 1, traffic, sent, builds)
+        return self._add(name, place, seconds, after, channel, 1, traffic, sent, builds, limit)
 
     def wait(self, task: int) -> None:
         """Kernels from here on run behind that task."""
@@ -77,8 +87,9 @@ class TaskList:
         traffic: tuple[Traffic, ...],
         sent: float,
         builds: Iterable[Storage],
+        limit: str,
     ) -> int:
-        draft = _Draft(name, place, self.phase, seconds, after, channel, launches, traffic, sent)
+        draft = _Draft(name, place, self.phase, seconds, after, channel, launches, traffic, sent, limit)
         draft.allocated = float(sum(storage.bytes for storage in builds))
         self._drafts.append(draft)
         return len(self._drafts) - 1
@@ -134,4 +145,5 @@ def _task(draft: _Draft) -> Task:
         sent=draft.sent,
         allocated=draft.allocated,
         freed=draft.freed,
+        limit=draft.limit,
     )

@@ -36,13 +36,14 @@ def _lowering_class(identity: Key) -> LoweringClass:
     instance = identity.instance
     if instance.extern:
         return LoweringClass.EXTERN
-    found = {_class_of(instance, equation) for equation in instance.equations}
+    found = {class_of_equation(instance, equation) for equation in instance.equations}
     if LoweringClass.ELEMENTWISE in found:
         found.discard(LoweringClass.GATHER)
     return next(kind for kind in LoweringClass if kind in found)
 
 
-def _class_of(instance: Instance, equation: Equation) -> LoweringClass:
+def class_of_equation(instance: Instance, equation: Equation) -> LoweringClass:
+    """The class of one equation."""
     nest = loop_nest(instance, equation)
     if nest.placed:
         return LoweringClass.SCATTER

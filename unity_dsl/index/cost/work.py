@@ -144,6 +144,13 @@ def _forward_tally(kind: Kind) -> Tally:
     return _tally(instance, instance.equations, inputs, outputs, instance.equations)
 
 
+def equation_tally(instance: Instance, equation: Equation) -> Tally:
+    """An equation as a kernel of its own, which reads what others have written."""
+    nest = loop_nest(instance, equation)
+    read = {read.tensor for part in (nest.value, *nest.positions.values()) for read in reads(part)}
+    return _tally(instance, [equation], read, {equation.target.name}, [equation])
+
+
 def _tally(
     instance: Instance,
     equations: Sequence[Equation],

@@ -23,7 +23,7 @@ _WITHOUT_GRADIENT = frozenset({
 })  # fmt: skip
 
 _NO_TENSOR = frozenset({
-    "number", "word", "state", "index", "@dtype", "@device", "@training", ".size", ".numel",
+    "number", "word", "state", "float_type", "index", "@dtype", "@device", "@training", ".size", ".numel",
     "torch.promote_types",
 })  # fmt: skip
 

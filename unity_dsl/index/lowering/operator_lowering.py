@@ -34,7 +34,10 @@ from .torch_term import (
 from .value_lowering import Space, Statement
 
 STATE = Term("state")
-"""What holds the groups, seed, step, dtype and device of the program."""
+"""What holds the groups, seed, step and device of the program."""
+
+FLOAT_TYPE = Term("float_type")
+"""The float type in which the operator runs."""
 
 Outside = Sequence[tuple[Window, Rational]]
 """Windows with the number that they hold outside of their dimension, where an op leaves 0."""
@@ -131,7 +134,7 @@ def _space(instance: Instance, division: Division, library: Library) -> Space:
         for place, operand in enumerate(instance.inputs)
     ]
     floats = [variable for variable in inputs if variable.sort is Sort.FLOAT]
-    real = (floats[0] if floats else STATE).attribute("dtype")
+    real = floats[0].attribute("dtype") if floats else FLOAT_TYPE
     device = (inputs[0] if inputs else STATE).attribute("device")
     space = Space(instance, division, library, INTEGER if instance.whole else real, real, device, read_term)
     for variable, operand in zip(inputs, instance.inputs, strict=True):

@@ -11,21 +11,23 @@ whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from math import ceil
 
 from ...graph.graph import DTYPE_BYTES, Model, Value
 from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Replicate, Shard, invariant
 from ...graph.local_lowering import local_execution
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, gathered_once
+from ...graph.precision import arithmetic, operand_types
 from ...index.library import Library
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape, Storage, contiguous
+from ...machine.byte_count import describe_bytes
 from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
 from ...machine.operator_price import MOMENTS
 from ...syntax.diagnostic import Diagnostic, warn
-from ..choices.operator_options import float_type
 from ..choices.restriction import stored_values
 
 Place = tuple[str, Layout | str]
@@ -36,7 +38,7 @@ Saved = dict[Place, float]
 
 
 @dataclass(frozen=True)
-class _Base:
+class Base:
     """A tensor that is no view of another one."""
 
     place: Place
@@ -44,22 +46,24 @@ class _Base:
 
 
 @dataclass(frozen=True)
-class _Made:
+class Made:
     """What an operator made: what it is a view of, or itself."""
 
-    base: _Base
+    base: Base
     strides: Shape
 
 
-Held = dict[Place, _Made]
+Held = dict[Place, Made]
 
 
 def predict_memory(
-    model: Model, graph: PlannedGraph, mesh: Mesh, library: Library, *, gathered_again: bool = False
+    model: Model, graph: PlannedGraph, mesh: Mesh, library: Library, *, gathered_again: Collection[str] = ()
 ) -> Memory:
-    """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss."""
+    """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss.
+    `gathered_again` are paths of weights that are not kept gathered.
+    """
     held = _stored(graph, mesh)
-    inside, kept = _Activations(mesh, library, gathered_again).of(graph, frozenset())
+    inside, kept = Activations(mesh, library, gathered_again).of(graph, "", frozenset())
     if model.loss is None:
         kept |= {(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs}
     return replace(held, activations=inside + sum(kept.values()))
@@ -68,7 +72,7 @@ def predict_memory(
 def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
     def held(name: str) -> float:
         planned = graph.values[name]
-        return planned.value.bytes * local_fraction(planned.produced, mesh)
+        return planned.value.stored_bytes * local_fraction(planned.produced, mesh)
 
     parameters = sum(held(weight.value.name) for weight in graph.graph.weights)
     buffers = sum(held(buffer.value.name) for buffer in graph.graph.buffers)
@@ -81,21 +85,36 @@ def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
     return total
 
 
+@dataclass(frozen=True)
+class KeptGathered:
+    """A weight that an operator keeps gathered in a layout for the backward pass: `bytes` on each device for all
+    iterations, which are expected to be executed `times`.
+    """
+
+    path: str
+    planned: PlannedValue
+    layout: Layout
+    times: float
+    bytes: float
+
+
 def kept_gathered(
-    graph: PlannedGraph, mesh: Mesh, library: Library, times: float = 1.0
-) -> Iterator[tuple[PlannedValue, Layout, float]]:
-    """The weights that an operator keeps gathered for the backward pass, in which layout, and how often in a step."""
-    activations, gathered = _Activations(mesh, library), gathered_once(graph)
+    graph: PlannedGraph, mesh: Mesh, library: Library, prefix: str = "", count: int = 1, times: float = 1.0
+) -> Iterator[KeptGathered]:
+    """The weights that operators keep gathered, for each run of a repeat by itself."""
+    activations, gathered = Activations(mesh, library), gathered_once(graph)
     for step in graph.steps:
         if isinstance(step, PlannedNode):
             kept = activations.node(step, graph, {})
             for value in step.node.arguments:
                 layout = gathered.get(value.name)
-                if layout is not None and (value.name, _stored_as(layout)) in kept:
-                    yield graph.values[value.name], layout, times
+                if layout is not None and (held := kept.get((value.name, _stored_as(layout)))) is not None:
+                    yield KeptGathered(prefix + value.name, graph.values[value.name], layout, times, count * held)
         else:
+            segment = step.segment
             for run in step.runs:
-                yield from kept_gathered(run.body, mesh, library, times * run.count * step.segment.probability)
+                inner, expected = f"{prefix}{segment.name}.", times * run.count * segment.probability
+                yield from kept_gathered(run.body, mesh, library, inner, count * run.count, expected)
 
 
 def memory_warnings(memory: Memory, machine: Machine) -> Iterator[Diagnostic]:
@@ -108,30 +127,39 @@ def memory_warnings(memory: Memory, machine: Machine) -> Iterator[Diagnostic]:
         "the optimizer": memory.optimizer,
         "activations": memory.activations,
     }
-    shares = ", ".join(f"{name} {_gigabytes(count)}" for name, count in parts.items())
+    shares = ", ".join(f"{name} {describe_bytes(count)}" for name, count in parts.items())
     yield warn(
         "W301",
-        f"every device would hold {_gigabytes(memory.total)} GB, and {machine.name} has "
-        f"{_gigabytes(machine.memory_bytes)}",
-        label=f"{shares} GB",
-        help="more devices, a smaller batch, or slices of weights (`--pin 'w=S0'`) leave less on each",
+        f"every device would hold {describe_bytes(memory.total)}, and there are {describe_bytes(machine.memory_bytes)}",
+        label=shares,
+        help=_remedy(memory, machine.memory_bytes),
     )
 
 
-def _gigabytes(count: float) -> str:
-    return f"{count / 1e9:.3g}"
+def _remedy(memory: Memory, limit: float) -> str:
+    """What would make a plan fit: with less activations, if there is room for all else."""
+    room = limit - (memory.total - memory.activations)
+    if room <= 0:
+        return (
+            "parameters, gradients and the optimizer do not fit by themselves: more devices hold smaller slices of "
+            "them, and a dtype of two bytes takes half"
+        )
+    part = f"1/{ceil(memory.activations / room)}"
+    return f"activations would fit with {part} of the batch (gradients may be accumulated), or on more devices"
 
 
-class _Activations:
+class Activations:
     """Walks a plan; what equal operators keep is found once."""
 
-    def __init__(self, mesh: Mesh, library: Library, gathered_again: bool = False) -> None:
+    def __init__(self, mesh: Mesh, library: Library, gathered_again: Collection[str] = ()) -> None:
         self.mesh, self.library, self.gathered_again = mesh, library, gathered_again
         self._runs: dict[object, Execution] = {}
 
-    def of(self, graph: PlannedGraph, stored: frozenset[str]) -> tuple[float, Saved]:
-        """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters."""
-        stored |= {value.name for value in stored_values(graph.graph)}
+    def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> tuple[float, Saved]:
+        """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters that are
+        read as they are stored.
+        """
+        stored |= {value.name for value in stored_values(graph.graph) if not value.is_cast}
         kept: Saved = {}
         held: Held = {}
         inside = 0.0
@@ -139,15 +167,17 @@ class _Activations:
             if isinstance(step, PlannedNode):
                 kept |= self.node(step, graph, held)
                 continue
-            more, own = self.segment(step, stored)
+            more, own = self.segment(step, prefix, stored)
             inside += more
             kept |= own
         freed = gathered_once(graph) if self.gathered_again else {}
-        gone: set[Place] = {(name, _stored_as(layout)) for name, layout in freed.items()}
+        gone: set[Place] = {
+            (name, _stored_as(layout)) for name, layout in freed.items() if prefix + name in self.gathered_again
+        }
         gone |= {key for key in kept if key[0] in stored and self.is_whole(key, graph)}
         return inside, {key: count for key, count in kept.items() if key not in gone}
 
-    def segment(self, planned: PlannedSegment, stored: frozenset[str]) -> tuple[float, Saved]:
+    def segment(self, planned: PlannedSegment, prefix: str, stored: frozenset[str]) -> tuple[float, Saved]:
         """Bytes kept inside, and what is kept of values from outside. What an iteration leaves the next one enters."""
         segment = planned.segment
         outside = {value.name for value in segment.captured}
@@ -155,7 +185,7 @@ class _Activations:
         inside = 0.0
         shared: Saved = {}
         for run in planned.runs:
-            more, own = self.of(run.body, stored & outside)
+            more, own = self.of(run.body, f"{prefix}{segment.name}.", stored & outside)
             last = run.first + run.count
             begin, end = (
                 borders.get(place) or [f"{segment.name}.{place}.{n}" for n in range(len(segment.entry))]
@@ -184,23 +214,31 @@ class _Activations:
     def node(self, planned: PlannedNode, graph: PlannedGraph, held: Held) -> Saved:
         """What an operator keeps; its results are added to what is held."""
         node, typed = planned.node, planned.typed
+        dtype = arithmetic(node, planned.native, self.library)
         arguments, results = (
             [(value.name, _stored_as(layout)) for value, layout in zip(values, layouts, strict=True)]
             for values, layouts in ((node.arguments, typed.arguments), (node.results, typed.results))
         )
-        given = [self.slice_of(place, graph, held) for place in arguments]
+        given: list[Made | None] = []
+        for number, (value, wanted) in enumerate(zip(node.arguments, operand_types(node, dtype), strict=True)):
+            if value.dtype != wanted:
+                name, layout = arguments[number]
+                arguments[number] = f"{name}:{wanted}", layout
+            given.append(self.slice_of(arguments[number], graph, held) if value.dtype == wanted else None)
         run = self.execution(planned, tuple(None if made is None else made.strides for made in given))
-        bases: dict[Storage, _Base] = {}
+        bases: dict[Storage, Base] = {}
         for place, made, tensor in zip(arguments, given, run.inputs, strict=True):
-            bases.setdefault(tensor.storage, _Base(place, tensor.storage.bytes) if made is None else made.base)
+            bases.setdefault(tensor.storage, Base(place, tensor.storage.bytes) if made is None else made.base)
+        if dtype != node.dtype:
+            results = [(f"{name}:{dtype}", layout) for name, layout in results]
         for place, tensor in zip(results, run.outputs, strict=True):
-            base = bases.setdefault(tensor.storage, _Base(place, tensor.storage.bytes))
-            held[place] = _Made(base, tensor.strides)
+            base = bases.setdefault(tensor.storage, Base(place, tensor.storage.bytes))
+            held[place] = Made(base, tensor.strides)
         for number, storage in enumerate(run.saved):
-            bases.setdefault(storage, _Base((f"{node.name}:", str(number)), storage.bytes))
+            bases.setdefault(storage, Base((f"{node.name}:", str(number)), storage.bytes))
         return {bases[storage].place: bases[storage].bytes for storage in run.saved}
 
-    def slice_of(self, place: Place, graph: PlannedGraph, held: Held) -> _Made | None:
+    def slice_of(self, place: Place, graph: PlannedGraph, held: Held) -> Made | None:
         """What operators made, or a view of it where a conversion is a slice; None for a tensor of its own."""
         name, layout = place
         if place in held:
@@ -214,7 +252,7 @@ class _Activations:
         if found is None:
             count = int(planned.value.bytes * local_fraction(made.source, self.mesh))
             shape = self.local_shape(planned.value, made.source)
-            found = _Made(_Base(source, count), contiguous(shape))
+            found = Made(Base(source, count), contiguous(shape))
         return found
 
     def local_shape(self, value: Value, layout: Layout) -> Shape:
@@ -225,7 +263,7 @@ class _Activations:
     def execution(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> Execution:
         """The run of a node's operator on one device, on operands of these strides."""
         node, typed = planned.node, replace(planned.typed, native=planned.native)
-        width = DTYPE_BYTES[float_type(node)]
+        width = DTYPE_BYTES[arithmetic(node, planned.native, self.library)]
         key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
         if key not in self._runs:
             self._runs[key] = local_execution(

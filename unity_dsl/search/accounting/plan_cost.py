@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...graph.graph import Value
-from ...graph.layout import Layout, Mesh, invariant
+from ...graph.layout import Layout, invariant
 from ...graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ...graph.precision import arithmetic
+from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
-from ...machine.machine import Machine
-from ...machine.operator_price import price_inner, price_operator, price_update
-from ..choices.operator_options import float_type
+from ...machine.operator_price import price_inner, price_update
+from ..choices.operator_options import price_node
 from ..layout_problem.variable_meaning import Meaning
 
 _NOTHING = Cost()
@@ -33,7 +34,7 @@ def _graph_cost(
         reads.setdefault(value.name, set()).add(layout)
     for step in graph.steps:
         if isinstance(step, PlannedNode):
-            total = _sum(total, _node_cost(step, mesh, machine))
+            total = _sum(total, _node_cost(step, prices))
             for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
                 reads.setdefault(value.name, set()).add(layout)
     for update in graph.graph.updates:
@@ -48,8 +49,11 @@ def _graph_cost(
                 found = _graph_cost(run.body, body, prices, step.border.leaves(segment))
                 total = _sum(total, found, run.count * segment.probability)
     for stored in graph.graph.weights:
+        planned = graph.values[stored.value.name]
+        held = local_fraction(planned.produced, mesh)
+        total = _sum(total, Cost(compute=price_stored_cast(stored.value, held, machine)))
         if stored.value.needs_gradient:
-            total = _sum(total, _update_cost(graph.values[stored.value.name], mesh, machine))
+            total = _sum(total, Cost(update=price_update(stored.value.stored_bytes * held, machine)))
     for name, planned in graph.values.items():
         if name not in meaning.free:
             seconds = _conversion_seconds(planned, reads.get(name, set()), prices)
@@ -65,18 +69,13 @@ def _sum(first: Cost, second: Cost, executed: float = 1.0) -> Cost:
     )
 
 
-def _node_cost(planned: PlannedNode, mesh: Mesh, machine: Machine) -> Cost:
+def _node_cost(planned: PlannedNode, prices: ConversionModel) -> Cost:
     node, typed = planned.node, planned.typed
-    gradients = node.gradients
-    dtype = float_type(node)
-    seconds = price_operator(node.instance, typed, dtype, mesh, machine, gradients)
-    inner = price_inner(node.instance, typed, dtype, mesh, machine, any(gradients))
+    mesh, machine, library = prices.mesh, prices.machine, prices.library
+    seconds = float(price_node(node, [typed], mesh, machine, library)[0])
+    dtype = arithmetic(node, typed.native, library)
+    inner = price_inner(node.instance, typed, dtype, mesh, machine, any(node.gradients))
     return Cost(compute=seconds - inner, communication=inner)
-
-
-def _update_cost(planned: PlannedValue, mesh: Mesh, machine: Machine) -> Cost:
-    count = planned.value.bytes * local_fraction(planned.produced, mesh)
-    return Cost(update=price_update(count, machine))
 
 
 def conversion_seconds(planned: PlannedValue, layout: Layout, prices: ConversionModel) -> float:
@@ -92,11 +91,11 @@ def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: Conve
     reached = set(reads)
     seconds = 0.0
     for made in reversed(planned.materialised):
-        found = prices.conversion(made.source, made.layout, value.shape, value.bytes)
-        price = prices.price(found.forward, made.source, value.shape)
+        found = prices.conversion(made.source, made.layout, value.shape, value.bytes, value.stored_bytes)
+        seconds += prices.price(found.forward, made.source, value.shape).seconds(value.bytes)
         if value.needs_gradient and made.layout in reached:
-            price += prices.price(found.backward, made.layout.transpose, value.shape)
+            back = prices.price(found.backward, made.layout.transpose, value.shape)
+            seconds += back.seconds(value.stored_bytes)
         if made.layout in reached:
             reached.add(made.source)
-        seconds += price.seconds(value.bytes)
     return seconds

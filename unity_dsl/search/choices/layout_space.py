@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from ...graph.graph import Value
-from ...graph.layout import Layout, invariant
+from ...graph.layout import PARTITION, Invariant, Layout, Replicate, Shard, invariant
 from ...graph.layout_codes import layouts_in_order
 from ...graph.layout_conversion import divisors
 from ...machine.conversion_model import ConversionModel, Located
@@ -24,10 +25,15 @@ class Space:
     `layouts[number]` is the layout of a number.
     """
 
-    def __init__(self, shape: tuple[int, ...], prices: ConversionModel) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], prices: ConversionModel, layouts: Iterable[Layout] | None = None
+    ) -> None:
+        """`layouts`, if given, are those that count."""
         self.shape = shape
         self.prices = prices
-        self.layouts: list[Layout] = list(layouts_in_order(divisors(shape, prices.mesh), prices.mesh))
+        if layouts is None:
+            layouts = layouts_in_order(divisors(shape, prices.mesh), prices.mesh)
+        self.layouts: list[Layout] = list(layouts)
         self._number = {layout: number for number, layout in enumerate(self.layouts)}
 
     def add(self, layouts: Iterable[Layout]) -> None:
@@ -47,10 +53,16 @@ class Space:
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
-    def seconds(self, count: int, needs_gradient: bool) -> Table:
-        """Of conversions of a tensor of so many bytes, there and back, for every pair of layouts."""
+    def seconds(self, count: int, back: int | None) -> Table:
+        """Of conversions of a tensor of `count` bytes there, and of its cotangent of `back` bytes back, if it has one,
+        for every pair of layouts.
+        """
         there = self.prices.seconds(self._located, count)
-        return there + self.prices.seconds(self._transposed, count).T if needs_gradient else there
+        return there if back is None else there + self.prices.seconds(self._transposed, back).T
+
+    def forward_seconds(self, count: int) -> Table:
+        """Of the conversions alone, without the way back of a gradient."""
+        return self.prices.seconds(self._located, count)
 
     @cached_property
     def _located(self) -> Located:
@@ -66,6 +78,21 @@ class Space:
         return axis_choices(map(kinds_along, self.layouts))
 
     @cached_property
+    def views(self) -> npt.NDArray[np.bool_]:
+        """Whether a device's part in layout j is a part of what it has in layout i: no tensor of its own. Shape
+        [layouts, layouts].
+        """
+        alike = (Invariant, Replicate)
+        copies = np.array([[isinstance(kind, alike) for kind in layout.kinds] for layout in self.layouts], dtype=bool)
+        blocks = np.array(
+            [[isinstance(kind, Shard) and kind.by == PARTITION for kind in layout.kinds] for layout in self.layouts],
+            dtype=bool,
+        )
+        same = self.along[:, None, :] == self.along[None, :, :]
+        cut = copies[:, None, :] & (copies | blocks)[None, :, :]
+        return np.asarray((same | cut).all(axis=2))
+
+    @cached_property
     def invariant(self) -> int:
         return self._number[invariant(self.prices.mesh)]
 
@@ -76,7 +103,7 @@ class Space:
 
 
 ConversionTable = dict[tuple[object, ...], Table]
-"""By shape, bytes, whether there is a gradient, and the layouts in their order."""
+"""By shape, bytes of the tensor and of its cotangent, if it has one, and the layouts in their order."""
 
 
 class Spaces:
@@ -87,7 +114,7 @@ class Spaces:
         self.prices = prices
         self.found = found
         self._spaces: dict[tuple[int, ...], Space] = {}
-        self._conversions: dict[tuple[tuple[int, ...], int, bool], Table] = {}
+        self._conversions: dict[tuple[tuple[int, ...], int, int | None], Table] = {}
 
     def of(self, value: Value) -> Space:
         if value.shape not in self._spaces:
@@ -98,11 +125,12 @@ class Spaces:
         """Seconds of conversions of a value, there and back, for every pair of layouts of its space; closed under
         paths. `TIE`s are included.
         """
-        kind = value.shape, value.bytes, value.needs_gradient
+        back = value.stored_bytes if value.needs_gradient else None
+        kind = value.shape, value.bytes, back
         if kind not in self._conversions:
             space = self.of(value)
             everywhere = (*kind, *space.layouts)
             if everywhere not in self.found:
-                self.found[everywhere] = space.seconds(value.bytes, value.needs_gradient)
+                self.found[everywhere] = space.seconds(value.bytes, back)
             self._conversions[kind] = self.found[everywhere]
         return self._conversions[kind]

@@ -13,7 +13,9 @@ import numpy.typing as npt
 from ...graph.graph import Node
 from ...graph.layout import Invariant, Layout, Mesh, Replicate
 from ...graph.layout_typing import Configuration, Proved, ProvedRoles, Role, Theorems, TypedOperator, Uniformly
+from ...graph.precision import arithmetic
 from ...index.library import Library
+from ...machine.cast_price import price_operand_casts
 from ...machine.machine import Machine
 from ...machine.operator_price import price_operators
 from ..cost_network.bucket_elimination import Table
@@ -123,12 +125,16 @@ class OptionTable:
         return self._roles[key]
 
     def _priced(self, node: Node, typed: Sequence[TypedOperator]) -> Options:
-        seconds = price_operators(node.instance, typed, float_type(node), self.mesh, self.machine, node.gradients)
-        return _merged(typed, seconds)
+        return _merged(typed, price_node(node, typed, self.mesh, self.machine, self.library))
 
 
 def _key(node: Node, weights: Sequence[bool]) -> tuple[Hashable, ...]:
-    return node.instance.identity, node.gradients, tuple(weights), float_type(node)
+    return node.instance.identity, node.gradients, tuple(weights), float_types(node)
+
+
+def float_types(node: Node) -> Hashable:
+    """All that the prices of operators of one instance depend on besides: what is cast, and what it is computed in."""
+    return node.mixed, *((value.dtype, value.cast_from) for value in (*node.arguments, *node.results))
 
 
 def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[Configuration]:
@@ -149,9 +155,20 @@ def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[Confi
     return [tuple(roles[place] for roles, place in zip(by_axis, one, strict=True)) for one in sorted(found)]
 
 
-def float_type(node: Node) -> str:
-    """The dtype an operator computes in: that of its first float operand or result."""
-    return next((value.dtype for value in (*node.arguments, *node.results) if value.dtype != "int"), "f32")
+def price_node(
+    node: Node, typed: Sequence[TypedOperator], mesh: Mesh, machine: Machine, library: Library
+) -> npt.NDArray[np.float64]:
+    """Seconds of an operator in the float types of a model under each of its configurations, casts included: those that
+    run the native call may compute in another type than the others. Shape [configurations].
+    """
+    seconds = np.empty(len(typed))
+    native = np.array([found.native for found in typed], dtype=bool)
+    for rows, called in ((np.flatnonzero(native), True), (np.flatnonzero(~native), False)):
+        if rows.size:
+            some, dtype = [typed[row] for row in rows.tolist()], arithmetic(node, called, library)
+            seconds[rows] = price_operators(node.instance, some, dtype, mesh, machine, node.gradients)
+            seconds[rows] += price_operand_casts(node, some, dtype, machine)
+    return seconds
 
 
 def all_invariant(typed: TypedOperator) -> bool:

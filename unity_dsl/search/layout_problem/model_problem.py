@@ -12,15 +12,17 @@ from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
 from ...graph.layout_typing import Theorems
 from ...index.library import Library
-from ...machine.collective_price import local_fraction, local_price
+from ...machine.cast_price import price_stored_cast
+from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
-from ...machine.operator_price import UPDATE_PASSES
+from ...machine.operator_price import price_update
 from ..choices.layout_space import ConversionTable, Spaces
 from ..choices.operator_options import Around, LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
+from .held_price import HeldPrice
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
 
 _COSTLY = 20
@@ -55,11 +57,18 @@ def prices_on(
     return Prices(mesh, machine, options, ConversionModel(mesh, machine, library))
 
 
-def build_problem(model: Model, prices: Prices, restriction: Restriction, near: Mapping[str, Around] = {}) -> Problem:
+def build_problem(
+    model: Model,
+    prices: Prices,
+    restriction: Restriction,
+    near: Mapping[str, Around] = {},
+    memory: HeldPrice | None = None,
+) -> Problem:
     """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only.
+    With a price of `memory` what a choice holds is added to its seconds.
     Raises Impossible where a restriction leaves nothing of something.
     """
-    context = _Context(prices, Spaces(prices.conversions, prices.between), restriction, near)
+    context = _Context(prices, Spaces(prices.conversions, prices.between), restriction, near, memory)
     context.register(model.graph, "", frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.whole)
@@ -72,6 +81,7 @@ class _Context:
     spaces: Spaces
     restriction: Restriction
     near: Mapping[str, Around]
+    memory: HeldPrice | None
 
     def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
@@ -107,13 +117,26 @@ class _Context:
         return space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
 
     def keeping(self, value: Value, layouts: Layouts) -> Table:
-        """Seconds of the optimizer's step, by storage layout."""
-        if not value.needs_gradient:
-            return np.zeros(len(layouts))
-        per_byte = local_price(self.prices.machine, UPDATE_PASSES).per_byte
-        space = self.spaces.of(value)
+        """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
+        machine, space = self.prices.machine, self.spaces.of(value)
         held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
-        return held * value.bytes * per_byte
+        counts = held * value.stored_bytes
+        seconds = np.array([price_stored_cast(value, fraction, machine) for fraction in held])
+        if self.memory is not None:
+            seconds += counts * self.memory.of_stored(value)
+        if value.needs_gradient:
+            seconds += np.array([price_update(count, machine) for count in counts.tolist()])
+        return seconds
+
+    def conversions(self, value: Value, prefix: str) -> Table:
+        """Seconds of conversions, there and back, for every pair of layouts."""
+        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
+        return seconds if self.memory is None else self.memory.with_copies(seconds, value, prefix, space)
+
+    def gathering(self, value: Value, prefix: str) -> Table:
+        """The same of a weight that one operator reads: it may be gathered once more in the backward pass."""
+        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
+        return seconds if self.memory is None else self.memory.with_gathers(seconds, value, prefix, space)
 
 
 @dataclass(frozen=True)
@@ -227,7 +250,7 @@ class _Builder:
             if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
                 self.choose(value, layouts, seconds)
                 continue
-            reached = seconds[:, None] + self.context.spaces.conversions(value)[layouts]
+            reached = seconds[:, None] + self.context.gathering(value, self.prefix)[layouts]
             self.meaning.stored[value.name] = Stored(value, layouts[reached.argmin(axis=0)], reached.min(axis=0))
 
     def _add_node(self, node: Node) -> None:
@@ -242,6 +265,8 @@ class _Builder:
             self.meaning.fixed[node.name] = options.chosen([all_invariant(typed) for typed in options.typed])
             return
         seconds = options.seconds.copy()
+        if self.context.memory is not None:
+            seconds += self.context.memory.of_operator(node, self.prefix, options, self.context.prices.mesh)
         for position, value in enumerate(node.arguments):
             if (stored := self.meaning.stored.get(value.name)) is not None:
                 seconds += stored.seconds[self._numbers(value, options.arguments[position])]
@@ -431,7 +456,7 @@ class _Builder:
 
     def _tensor(self, name: str, whole: bool) -> Tensor:
         value = self.values[name]
-        conversions, space = self.context.spaces.conversions(value), self.context.spaces.of(value)
+        conversions, space = self.context.conversions(value, self.prefix), self.context.spaces.of(value)
         return Tensor(
             self.prefix + name,
             self.produced[name],

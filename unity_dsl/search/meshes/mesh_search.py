@@ -103,9 +103,15 @@ class Outcome:
 
 
 def search_meshes(
-    task: Task, meshes: Sequence[Mesh], below: float = inf, aid: Task | None = None, known: Sequence[Found] = ()
+    task: Task,
+    meshes: Sequence[Mesh],
+    below: float = inf,
+    aid: Task | None = None,
+    known: Sequence[Found] = (),
+    thorough: bool = True,
 ) -> Outcome:
-    """The cheapest plan that costs less than `below`.
+    """The cheapest plan that costs less than `below`. Unless `thorough`, of the fine meshes only the most promising one
+    is searched as a whole.
 
     The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
     all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer.
@@ -122,7 +128,7 @@ def search_meshes(
     every = _promising_first(fine, starts)
     _search_near(task, every, outcome.cost)
     outcome.near = {one.mesh: one.near for one in every if one.near is not None}
-    _search_rest(task, sorted(every, key=_Fine.promise), outcome)
+    _search_rest(task, sorted(every, key=_Fine.promise), outcome, thorough)
     return outcome
 
 
@@ -217,11 +223,11 @@ def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, 
     return [looked_at[number] for _, number in better[:SCOUTED]]
 
 
-def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome) -> None:
+def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome, thorough: bool) -> None:
     """Searches the most promising fine mesh, and of the others as many as the effort allows, for cheaper plans. Several
     processes do it, each of which tells bounds and what its plan does: the best one is made again here.
     """
-    left: float = EFFORT_FINE
+    left: float = EFFORT_FINE if thorough else 0
     chosen = list(every[:1])
     for one in every[1:]:
         left -= EFFORT_MESH + _effort(one.above, len(one.mesh.axes))

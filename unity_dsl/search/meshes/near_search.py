@@ -19,6 +19,7 @@ from ..choices.operator_options import Around
 from ..choices.restriction import Restriction
 from ..exact_search.bounded_search import ROUNDS, Optimum, improved, optimise
 from ..folded_solver.problem_part import everything
+from ..layout_problem.held_price import HeldPrice
 from ..layout_problem.model_problem import Prices, Problem, build_problem
 from ..layout_problem.starting_domains import Held, axis_domains, held_domain, near_domain
 from ..layout_problem.variable_meaning import Impossible
@@ -35,7 +36,8 @@ are too large: both take seconds there, as the search of the whole problem does,
 
 @dataclass(frozen=True)
 class Task:
-    """A model to be planned: what it costs on a mesh, and what is allowed there.
+    """A model to be planned: what it costs on a mesh, with a price of `memory` where that is the limit, and what is
+    allowed there.
 
     `allowed` raises InputError for a mesh on which what is pinned, or what the strategy asks for, cannot be.
     """
@@ -43,10 +45,11 @@ class Task:
     model: Model
     priced: Callable[[Mesh], Prices]
     allowed: Callable[[Mesh], Restriction]
+    memory: HeldPrice | None = None
 
     def problem(self, mesh: Mesh, near: Mapping[str, Around] = {}) -> Problem:
         """Raises Impossible, and InputError as `allowed`."""
-        return build_problem(self.model, self.priced(mesh), self.allowed(mesh), near)
+        return build_problem(self.model, self.priced(mesh), self.allowed(mesh), near, self.memory)
 
 
 @dataclass(frozen=True)

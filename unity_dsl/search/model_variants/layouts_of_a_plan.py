@@ -20,8 +20,7 @@ from ...graph.graph import Graph, Model, Node, Segment
 from ...graph.layout import Layout
 from ...graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ...machine.machine import Machine
-from ...machine.operator_price import price_operator
-from ..choices.operator_options import Options, OptionTable, float_type
+from ..choices.operator_options import Options, OptionTable, price_node
 from ..choices.restriction import stored_values
 from .variant_enumeration import SingleDevice
 
@@ -77,7 +76,7 @@ class Layouts:
 
     def _seconds(self, planned: PlannedNode) -> float:
         node, mesh = planned.node, self.plan.mesh
-        return price_operator(node.instance, planned.typed, float_type(node), mesh, self.machine, node.gradients)
+        return float(price_node(node, [planned.typed], mesh, self.machine, self.options.library)[0])
 
     def _stored(self, graph: Graph, path: Sequence[str]) -> set[str]:
         """The names of weights and buffers that a body can read."""

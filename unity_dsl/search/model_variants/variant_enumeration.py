@@ -15,12 +15,13 @@ from ...graph.graph import DTYPE_BYTES, Graph, Model, Node, Segment
 from ...graph.layout import Mesh
 from ...graph.layout_typing import type_operator
 from ...graph.local_lowering import local_execution
+from ...graph.precision import arithmetic
 from ...index.library import Library
 from ...machine.machine import Machine
-from ...machine.operator_price import price_operator, price_statements, priced_kernels
+from ...machine.operator_price import price_statements, priced_kernels
 from ...rules.graph_identity import Identities, Identity, operation
 from ...syntax.parse_rules import RuleDecl
-from ..choices.operator_options import float_type
+from ..choices.operator_options import float_types, price_node
 from .rewritten_model import Variant
 
 LIMIT = 64
@@ -108,18 +109,19 @@ class SingleDevice:
 
     def operator(self, node: Node) -> float:
         """Seconds of one operator, forward and backward."""
-        key = operation(node.instance), node.gradients, float_type(node)
+        key = operation(node.instance), node.gradients, float_types(node)
         if key not in self._found:
             self._found[key] = self._priced(node)
         return self._found[key]
 
     def _priced(self, node: Node) -> float:
-        alone, dtype, instance, gradients = Mesh(()), float_type(node), node.instance, node.gradients
+        alone, instance, gradients = Mesh(()), node.instance, node.gradients
         typed = type_operator(instance, (), alone, self.library)
         assert not isinstance(typed, str), typed
-        seconds = price_operator(instance, typed, dtype, alone, self.machine, gradients)
+        seconds = float(price_node(node, [typed], alone, self.machine, self.library)[0])
         if typed.native:
             return seconds
-        execution = local_execution(instance, typed, alone, self.library, gradients, DTYPE_BYTES[dtype])
+        width = DTYPE_BYTES[arithmetic(node, typed.native, self.library)]
+        execution = local_execution(instance, typed, alone, self.library, gradients, width)
         passes = 2 if any(gradients) else 1  # backwards, cotangents of what is built
         return seconds + passes * price_statements(execution, priced_kernels(instance, typed), self.machine)

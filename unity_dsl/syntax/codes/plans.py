@@ -62,6 +62,26 @@ PLANS: dict[str, Code] = {
         "A value is produced in one layout, and at most two more are made of it. Here its readers are pinned so that "
         "they ask for more than these three: leave one of them open, or pin it to a layout that another has.",
     ),
+    "E312": Code(
+        "an unreadable amount of memory",
+        "An amount is a number and a unit: `40GB`, `1.5GiB`. kB, MB, GB and TB are powers of 1000, KiB, MiB and GiB "
+        "powers of 1024.",
+    ),
+    "E313": Code(
+        "a plan that does not fit the memory",
+        "The plan holds more on each device than there is, or than `--memory` allows, so no program is written. "
+        "Counted are, on each device, parameters and buffers as they are stored, a gradient of every parameter, the "
+        "two moments that AdamW keeps, and what the forward pass keeps for the backward one. The strategy `auto` has "
+        "looked for the cheapest plan that fits and found none; other strategies do not look. More devices hold "
+        "smaller slices of the weights; a smaller batch keeps fewer activations, and gradients may be accumulated over "
+        "several; a dtype of two bytes halves most of it. `--force` writes the program all the same, with the warning "
+        "W301.",
+    ),
+    "E314": Code(
+        "no such precision",
+        "The precision is the float type of a program's arithmetic: `f32`, or `bf16` or `f16` with weights, their "
+        "gradients and the optimizer in float32. Without one every tensor has the type that it is declared with.",
+    ),
     "E401": Code(
         "out/ cannot be written",
         "The folder of the program could not be made or written to; the message repeats what the system said. Nothing "

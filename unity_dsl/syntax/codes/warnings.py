@@ -7,10 +7,10 @@ from .code import Code
 WARNINGS: dict[str, Code] = {
     "W301": Code(
         "more than a device's memory",
-        "The program is written all the same, and will most likely run out of memory. Counted are, on each device, the "
+        "The program is written with `--force`, and will most likely run out of memory. Counted are, on each device, "
         "parameters and buffers as they are stored, a gradient of every parameter, the two moments that AdamW keeps, "
         "and the tensors that the forward pass keeps for the backward one. Not counted are what lives only while an "
-        "operator runs, the buffers of collectives, and that less is held at most times. The search does not minimise "
-        "memory. `--pin 'w=S0'` keeps slices of a weight; a smaller batch keeps fewer activations.",
+        "operator runs, the buffers of collectives, and that less is held at most times. The strategy `auto` looks for "
+        "plans that fit; a smaller batch keeps fewer activations, and more devices keep smaller slices.",
     ),
 }

@@ -1,0 +1,79 @@
+"""`unityc explain OUT`: where the time of a program's step goes, and diagnostics where there is nothing to tell of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unity_dsl.cli import run
+
+MODEL = """\
+model tiny[b = 64, d = 256]
+  input x: f32[b, d]
+  input target: f32[b, d]
+  repeat 4 as layer
+    weight w: f32[d, d] ~ normal(0.02)
+    x = relu(linear(x, w))
+  loss mse(x, target)
+"""
+
+
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.udl").write_text(MODEL)
+    command = ["model.udl", "-o", "out", "--machine", "dgx-h100", "--devices", "4", "--pin", "layer.w=S0"]
+    assert run(command) == 0
+    capsys.readouterr()
+    return tmp_path / "out"
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run(["explain", *arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_step_is_divided_among_its_parts(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kernels and what is exposed of collectives make up the step, where launches do not hold it up."""
+    found = explained(capsys, "out")
+    kernels = sum(row["seconds"] for row in found["spent"] if not row["collective"])
+    assert kernels + found["exposed"] <= found["seconds"] * (1 + 1e-9)
+    assert 0 <= found["exposed"] <= sum(row["exposed"] for row in found["spent"]) + 1e-12
+    assert {row["limit"] for row in found["spent"]} <= {"arithmetic", "memory", "launch", "link", "latency"}
+    (product,) = (row for row in found["spent"] if row["name"] == "linear")
+    assert product["place"].startswith("layer.*.") and product["tasks"] == 2 * 4 and product["backward"] > 0
+    assert found["data_parallel"] > 0 and found["devices"] == 4
+
+
+def test_one_tensor_with_its_layouts(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = explained(capsys, "out", "layer.*.w")
+    assert found["spent"] and all(row["place"] == "layer.*.w" for row in found["spent"])
+    assert found["layouts"] and all(text.startswith("S0") for text in found["layouts"].values())
+
+
+def test_the_table_for_people(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "out"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["plan", "tiny"]
+    shares = [float(line.split("%")[0]) for line in lines if line.lstrip()[:1].isdigit()]
+    assert shares == sorted(shares, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("out", "layer.*.v"), "error[E031]: the plan has no operator or value called `layer.*.v`"),
+        (("empty",), "error[E403]"),
+        (("nowhere", "w"), "there is no folder nowhere"),
+    ],
+)
+def test_nothing_to_tell_of(
+    out: Path, arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (out.parent / "empty").mkdir()
+    assert run(["explain", *arguments]) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,172 @@
+"""`unityc explain OUT`: what the time of a compiled program's step is spent on, and what bounds it, by simulation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..machine.byte_count import describe_bytes
+from .console import show_lines
+from .summary import duration
+
+if TYPE_CHECKING:
+    from ..graph.plan import Plan, PlannedGraph
+    from ..simulation.breakdown import Spent
+    from ..simulation.timeline import Timeline
+
+SHOWN = 20
+"""Rows of the table: --json has them all."""
+COMPARED = "data_parallel"
+"""The strategy that a plan is put beside."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A simulated plan, and the same model's by data parallelism on as many devices."""
+
+    plan: Plan
+    timeline: Timeline
+    spent: Sequence[Spent]
+    other: Timeline | None
+
+
+def explain_plan(out: Path, part: str | None, as_json: bool) -> None:
+    """Print what a step of the program in `out` is spent on; of one operator or value, if `part` names it.
+
+    Raises E403 to E405 for a folder without a sound plan, E031 where the plan has nothing of that name.
+    """
+    found = explained(out)
+    rows = found.spent if part is None else named(found, part)
+    layouts = {} if part is None else layouts_of(found.plan.graph, part)
+    if as_json:
+        click.echo(json.dumps(summarise_explained(found, rows, layouts), indent=1))
+        return
+    show_explained(found, part, layouts)
+    show_table(rows, found.timeline.seconds)
+
+
+def explained(out: Path) -> Explained:
+    from ..emit.plan_file import load_plan_file
+    from ..emit.program_check import plan_again, written_plan
+    from ..machine.machine import read_machine
+    from ..simulation.breakdown import break_down
+    from ..simulation.event_loop import simulate
+    from ..simulation.hardware import hardware_of
+    from ..simulation.step_tasks import step_tasks
+
+    record = load_plan_file(out)
+    machine = read_machine(record.sources.machine)
+    plan, library = written_plan(record, out)
+    timeline = simulate(step_tasks(plan, machine, library), hardware_of(machine))
+    other = None
+    if plan.mesh.size > 1 and record.strategy != COMPARED:
+        beside, _ = plan_again(record, record.devices, None, COMPARED, ())
+        other = simulate(step_tasks(beside, machine, library), hardware_of(machine))
+    return Explained(plan, timeline, break_down(timeline), other)
+
+
+def named(found: Explained, part: str) -> list[Spent]:
+    """Rows at a place, with or without its iterations. Raises E031 where there are none."""
+    from ..simulation.breakdown import without_iterations
+    from ..syntax.diagnostic import fail, suggest
+
+    wanted = {part, without_iterations(part)}
+    rows = [row for row in found.spent if row.place in wanted]
+    if not rows and not layouts_of(found.plan.graph, part):
+        every = sorted({row.place for row in found.spent})
+        hint = suggest(part, every) or "without a name the command lists them"
+        raise fail("E031", f"the plan has no operator or value called `{part}`", help=hint)
+    return rows
+
+
+def layouts_of(graph: PlannedGraph, part: str, prefix: str = "", anywhere: str = "") -> dict[str, str]:
+    """The layouts in which a value is made, or stored, and those it is converted to, by its path.
+
+    `prefix` and `anywhere` stand before the names of a body, with its iterations and without.
+    """
+    from ..graph.plan import PlannedSegment
+
+    found = {}
+    for name, planned in graph.values.items():
+        path = prefix + name
+        if part in (path, anywhere + name):
+            others = ", ".join(str(made.layout) for made in planned.materialised)
+            found[path] = f"{planned.produced}{f', converted to {others}' if others else ''}"
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            for run in step.runs:
+                last = run.first + run.count - 1
+                index = f"{run.first}" if run.count == 1 else "*" if len(step.runs) == 1 else f"{run.first}-{last}"
+                name = step.segment.name
+                found |= layouts_of(run.body, part, f"{prefix}{name}.{index}.", f"{anywhere}{name}.*.")
+    return found
+
+
+def summarise_explained(found: Explained, rows: Sequence[Spent], layouts: dict[str, str]) -> dict[str, Any]:
+    """As plain data: seconds, bytes."""
+    return {
+        "model": found.plan.model.name,
+        "machine": found.plan.machine,
+        "devices": found.plan.mesh.size,
+        "strategy": found.plan.strategy,
+        "seconds": found.timeline.seconds,
+        "exposed": found.timeline.exposed(),
+        "peak_memory_bytes": found.timeline.graph.peak().bytes,
+        COMPARED: None if found.other is None else found.other.seconds,
+        "layouts": layouts,
+        "spent": [
+            {name: value for name, value in asdict(row).items() if name != "first"} | {"seconds": row.seconds}
+            for row in rows
+        ],
+    }
+
+
+def show_explained(found: Explained, part: str | None, layouts: dict[str, str]) -> None:
+    """A few lines for people."""
+    plan, timeline = found.plan, found.timeline
+    step = "step" if plan.model.loss is not None else "call"
+    devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
+    axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
+    peak = timeline.graph.peak()
+    at_peak = f", {peak.task.name} of {peak.task.place}" if peak.task is not None and peak.task.place else ""
+    lines = [
+        (
+            "plan",
+            f"{plan.model.name} on {devices} of {plan.machine}{', mesh ' + axes if axes else ''}, {plan.strategy}",
+        ),
+        (
+            "simulated",
+            f"{duration(timeline.seconds)} a {step}, {duration(timeline.exposed())} of it waiting for others",
+        ),
+        ("memory", f"at most {describe_bytes(peak.bytes)} a device{at_peak}"),
+    ]
+    if found.other is not None:
+        ratio = found.other.seconds / timeline.seconds
+        lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))
+    if part is not None:
+        lines += [("layout", f"{path}: {text}") for path, text in layouts.items()]
+    show_lines(lines)
+
+
+def show_table(rows: Sequence[Spent], seconds: float) -> None:
+    """What holds up the step the longest first. Of collectives `exposed` counts: kernels run beside the rest."""
+    if not rows:
+        return
+    click.echo(f"\n{'share':>6} {'forward':>9} {'backward':>9} {'exposed':>9}  {'bound by':<10}  what")
+    for row in rows[:SHOWN]:
+        times = f"{_time(row.forward + row.update):>9} {_time(row.backward):>9} {_time(row.exposed):>9}"
+        what = f"{row.name} {row.place}".rstrip() + (f", {row.tasks} times" if row.tasks > 1 else "")
+        sent = f", {describe_bytes(row.sent)} sent" if row.sent else ""
+        click.echo(f"{row.weight / seconds:>6.1%} {times}  {row.limit:<10}  {what}{sent}")
+    left = rows[SHOWN:]
+    if left:
+        click.echo(f"{sum(row.weight for row in left) / seconds:>6.1%} {len(left)} more; --json lists all")
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds) if seconds else "-"

@@ -1,0 +1,213 @@
+"""Mixed precision: the float types of a model's values when its arithmetic is in a narrower type than its weights.
+
+Weights are stored in float32 and operators read a cast of them, activations and their cotangents are narrow
+(Micikevicius et al. 2018, "Mixed Precision Training"). In float32 stay inputs, buffers and what only their updates
+need, and scalars, such as losses, with what is computed for them alone by operators that contract nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ..index.cost.lowering_class import LoweringClass, lowering_class
+from ..index.library import Library
+from ..index.lowering.accumulation import accumulates
+from ..syntax.diagnostic import fail, suggest
+from .graph import DTYPE_BYTES, Buffer, Graph, Input, Model, Node, Segment, Series, Value, Weight, computed_from
+
+PRECISIONS = ("f32", "bf16", "f16")
+FULL = "f32"
+"""What is stored, and what losses, statistics and gradients of weights are summed up in."""
+
+_TAIL = frozenset({LoweringClass.ELEMENTWISE, LoweringClass.ROW_REDUCTION, LoweringClass.VIEW})
+"""Operators that compute in float32 where what they make is read in float32 alone."""
+
+_Stored = TypeVar("_Stored", Input, Weight, Buffer)
+
+
+def check_precision(precision: str | None) -> None:
+    """Raises E314 for one that there is not."""
+    if precision is not None and precision not in PRECISIONS:
+        hint = suggest(precision, PRECISIONS) or f"there are {', '.join(PRECISIONS)}"
+        raise fail("E314", f"there is no precision called `{precision}`", help=hint)
+
+
+def with_precision(model: Model) -> Model:
+    """The model with the float types that its precision gives every value; as it is where it has none."""
+    if model.precision is None:
+        return model
+    graph, values = _Typing(model.precision).graph(model.graph, {}, model.returned)
+    return model.with_returned(graph, [values[value.name] for value in model.returned])
+
+
+def is_mixed(model: Model) -> bool:
+    """Whether its arithmetic is in a narrower type than its weights."""
+    return model.precision not in (None, FULL)
+
+
+def is_scaled(model: Model) -> bool:
+    """Whether its loss must be scaled, for its type has less range than float32."""
+    return model.loss is not None and model.precision == "f16"
+
+
+# ---------------------------------------------------------------------------------------------- of one operator
+
+
+def arithmetic(node: Node, native: bool, library: Library) -> str:
+    """The type in which an operator runs: torch's native calls add up in float32 inside; in mixed precision statements
+    that sum are in float32 themselves.
+    """
+    narrow = node.mixed and node.dtype != FULL
+    return FULL if narrow and not native and accumulates(node.instance, library) else node.dtype
+
+
+def operand_types(node: Node, dtype: str) -> tuple[str, ...]:
+    """The type in which an operator that runs in `dtype` is given each operand: values of another type are cast.
+
+    Where results have several types (batch_norm's activations, its running statistics) a native call takes wider
+    operands as they are.
+    """
+    floats = {value.dtype for value in node.results if value.dtype != "int"}
+    kept = DTYPE_BYTES[dtype] if len(floats) > 1 else max(DTYPE_BYTES.values())
+    return tuple(
+        value.dtype if value.dtype == "int" or DTYPE_BYTES[value.dtype] > kept else dtype for value in node.arguments
+    )
+
+
+# ---------------------------------------------------------------------------------------------- of a graph
+
+
+@dataclass(frozen=True)
+class _Types:
+    """Float types of a graph's results by name, and those in which its values, and others from outside, are read."""
+
+    made: Mapping[str, str]
+    read: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class _Typing:
+    """Assigns types; `narrow` is that of activations."""
+
+    narrow: str
+
+    def types(self, graph: Graph, left: Iterable[Value]) -> _Types:
+        """`left` are the values that leave the graph. Readers come before what they read: steps are taken backwards."""
+        leaving = [value.name for value in left]
+        needed, _ = computed_from(graph, left)
+        made: dict[str, str] = {}
+        read: defaultdict[str, list[str]] = defaultdict(list)
+        for name in leaving:
+            read[name].append(self.narrow)
+
+        def result_type(node: Node, value: Value) -> str:
+            if not value.shape or value.name not in needed:
+                return FULL
+            tail = set(read[value.name]) == {FULL} and lowering_class(node.instance) in _TAIL
+            return FULL if tail else self.narrow
+
+        for step in reversed(graph.steps):
+            if isinstance(step, Segment):
+                for value, entry in zip(step.initial, step.entry, strict=True):
+                    read[value.name].append(self.carried_type(entry))
+                for series in step.sliced:
+                    read[series.whole.name].append(self.narrow)
+                inside = self.types(step.body, _leaving(step)).read
+                for value in step.captured:
+                    read[value.name] += inside[value.name]
+                continue
+            found = {value.name: result_type(step, value) for value in step.results if value.dtype != "int"}
+            made |= found
+            for value in step.arguments:
+                # Of an operator that updates statistics besides, what is stored is read as it is stored.
+                stored = len(set(found.values())) > 1 and _is_stored(value, graph)
+                read[value.name].append(FULL if stored or set(found.values()) == {FULL} else self.narrow)
+        return _Types(made, read)
+
+    def carried_type(self, value: Value) -> str:
+        return self.narrow if value.shape else FULL
+
+    def graph(
+        self, graph: Graph, outside: Mapping[str, Value], left: Sequence[Value]
+    ) -> tuple[Graph, dict[str, Value]]:
+        """The graph with types, and its values by name, those from `outside` included."""
+        types = self.types(graph, left)
+        values = dict(outside)
+
+        def add(value: Value, dtype: str, cast_from: str | None = None) -> Value:
+            if value.dtype != "int":
+                value = replace(value, dtype=dtype, cast_from=cast_from)
+            values[value.name] = value
+            return value
+
+        def stored(items: Iterable[_Stored]) -> tuple[_Stored, ...]:
+            """A weight is cast unless every reader wants it as it is stored; what is no weight, by its readers."""
+            found = []
+            for item in items:
+                trained = isinstance(item, Weight) and self.narrow != FULL
+                full = not trained or set(types.read[item.value.name]) == {FULL}
+                typed = add(item.value, FULL if full else self.narrow, FULL if trained else None)
+                found.append(replace(item, value=typed))
+            return tuple(found)
+
+        inputs, weights, buffers = stored(graph.inputs), stored(graph.weights), stored(graph.buffers)
+        steps: list[Node | Segment] = []
+        for step in graph.steps:
+            if isinstance(step, Segment):
+                steps.append(self.segment(step, values))
+                for value in steps[-1].makes:
+                    values[value.name] = value
+                continue
+            arguments = tuple(values[value.name] for value in step.arguments)
+            results = tuple(add(value, types.made.get(value.name, "int")) for value in step.results)
+            steps.append(replace(step, arguments=arguments, results=results, mixed=self.narrow != FULL))
+        updates = tuple(
+            replace(update, buffer=values[update.buffer.name], value=values[update.value.name])
+            for update in graph.updates
+        )
+        return Graph(inputs, weights, buffers, tuple(steps), updates), values
+
+    def segment(self, segment: Segment, around: Mapping[str, Value]) -> Segment:
+        """What is carried has one type in all iterations; slices have that of the whole."""
+
+        def carried(values: Iterable[Value]) -> tuple[Value, ...]:
+            return tuple(v if v.dtype == "int" else replace(v, dtype=self.carried_type(v)) for v in values)
+
+        def outer(values: Iterable[Value]) -> tuple[Value, ...]:
+            return tuple(around[value.name] for value in values)
+
+        entry = carried(segment.entry)
+        sliced = tuple(_series(series, around[series.whole.name].dtype, around) for series in segment.sliced)
+        inside = {**around, **{value.name: value for value in (*entry, *(series.part for series in sliced))}}
+        body, inside = self.graph(segment.body, inside, _leaving(segment))
+        stacked = tuple(_series(series, inside[series.part.name].dtype, {}) for series in segment.stacked)
+        return replace(
+            segment,
+            body=body,
+            initial=outer(segment.initial),
+            entry=entry,
+            exit=tuple(inside[value.name] for value in segment.exit),
+            results=carried(segment.results),
+            captured=outer(segment.captured),
+            sliced=sliced,
+            stacked=stacked,
+            predicate=None if segment.predicate is None else around[segment.predicate.name],
+        )
+
+
+def _leaving(segment: Segment) -> list[Value]:
+    """The values of a body that are read after it."""
+    return [*segment.exit, *(series.part for series in segment.stacked)]
+
+
+def _series(series: Series, dtype: str, around: Mapping[str, Value]) -> Series:
+    whole = around.get(series.whole.name) or replace(series.whole, dtype=dtype)
+    return replace(series, whole=whole, part=replace(series.part, dtype=dtype))
+
+
+def _is_stored(value: Value, graph: Graph) -> bool:
+    stored = (*(weight.value for weight in graph.weights), *(buffer.value for buffer in graph.buffers))
+    return any(found.name == value.name for found in stored)

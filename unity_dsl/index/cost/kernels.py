@@ -1,0 +1,101 @@
+"""An operator's equations as kernels: the class of each, its work, and its sizes where it is a product of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ...syntax.ast import Expr, ReductionKind, Select
+from ..equations.instance import Equation, Instance, Key
+from ..equations.term import free_axes, reads, substitute
+from ..lowering.loop_nest import LoopNest, loop_nest
+from .lowering_class import LoweringClass, class_of_equation
+from .work import Axes, Tally, equation_tally
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """A sum of products as products of matrices [rows, inner] and [inner, columns], one for each place of a batch.
+
+    Each size is the product of some axes' lengths. `left` and `right` name the tensors that the two matrices are made
+    of. A convolution is one, its windows unrolled.
+    """
+
+    batch: Axes
+    rows: Axes
+    columns: Axes
+    inner: Axes
+    left: frozenset[str]
+    right: frozenset[str]
+
+
+@dataclass(frozen=True)
+class EquationKernel:
+    """One equation that is computed by itself; `product` where it is a product of matrices."""
+
+    kind: LoweringClass
+    tally: Tally
+    product: MatrixProduct | None
+
+
+def equation_kernels(instance: Instance) -> tuple[EquationKernel, ...]:
+    """A kernel for each equation, in their order; none of an extern operator."""
+    return _equation_kernels(instance.identity)
+
+
+@lru_cache(maxsize=4096)
+def _equation_kernels(identity: Key) -> tuple[EquationKernel, ...]:
+    instance = identity.instance
+    return tuple(
+        EquationKernel(
+            class_of_equation(instance, equation),
+            equation_tally(instance, equation),
+            matrix_product(instance, equation),
+        )
+        for equation in instance.equations
+    )
+
+
+def matrix_product(instance: Instance, equation: Equation) -> MatrixProduct | None:
+    """The product of matrices that an equation is; None where all factors have the first one's axes of the result."""
+    nest = loop_nest(instance, equation)
+    if equation.kind is not ReductionKind.SUM or not nest.over or nest.running is not None:
+        return None
+    left, right = _sides(nest)
+    if not right:
+        return None
+    first, second = (_axes(nest, side) for side in (left, right))
+    kept, over = equation.target.axes, nest.over
+    return MatrixProduct(
+        batch=tuple(axis for axis in kept if axis in first and axis in second),
+        rows=tuple(axis for axis in kept if axis in first and axis not in second),
+        columns=tuple(axis for axis in kept if axis not in first and axis in second),
+        inner=tuple(axis for axis in over if axis in first or axis in second),
+        left=_tensors(left),
+        right=_tensors(right),
+    )
+
+
+def _sides(nest: LoopNest) -> tuple[list[Expr], list[Expr]]:
+    """The factors that have no axis of the result but the first one's, and the others; guards select no factor."""
+    factors = [factor for factor in map(_unguarded, nest.factors) if any(reads(factor))]
+    if not factors:
+        return [], []
+    kept = _axes(nest, factors[:1]) - {*nest.over}
+    left = [factor for factor in factors if _axes(nest, [factor]) - {*nest.over} <= kept]
+    return left, [factor for factor in factors if factor not in left]
+
+
+def _unguarded(value: Expr) -> Expr:
+    while isinstance(value, Select):
+        value = value.then
+    return value
+
+
+def _axes(nest: LoopNest, factors: Sequence[Expr]) -> set[str]:
+    return {axis for factor in factors for axis in free_axes(substitute(factor, nest.positions))}
+
+
+def _tensors(factors: Sequence[Expr]) -> frozenset[str]:
+    return frozenset(read.tensor for factor in factors for read in reads(factor))

@@ -1,0 +1,58 @@
+"""Prices in seconds of casts between float types: of operands and results of operators, and of stored weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+import numpy as np
+
+from ..graph.graph import DTYPE_BYTES, Node, Value
+from ..graph.layout_typing import TypedOperator
+from ..graph.precision import operand_types
+from ..index.equations.instance import Operand
+from .machine import Machine
+from .operator_price import Seconds
+
+
+def price_cast(elements: float, source: str, target: str, machine: Machine) -> float:
+    """Seconds of a kernel that reads elements of one type and writes them in another."""
+    count = elements * (DTYPE_BYTES[source] + DTYPE_BYTES[target])
+    return machine.launch_seconds + count / (machine.memory_bandwidth * machine.memory_efficiency)
+
+
+def price_stored_cast(value: Value, held: float, machine: Machine) -> float:
+    """Seconds of the cast of a weight, of which a device stores the fraction `held`; 0 where it is read as stored."""
+    if not value.is_cast:
+        return 0.0
+    return price_cast(value.elements * held, value.stored_dtype, value.dtype, machine)
+
+
+def price_operand_casts(node: Node, typed: Sequence[TypedOperator], dtype: str, machine: Machine) -> Seconds:
+    """Seconds of the casts around an operator that runs in `dtype`, forward and backward, those of its weights'
+    gradients included. Shape [configurations].
+    """
+    seconds = np.zeros(len(typed))
+    for operand, source, target in _casts(node, dtype):
+        for row, found in enumerate(typed):
+            elements = prod(found.local_sizes[axis] for axis in operand.axes)
+            seconds[row] += price_cast(elements, source, target, machine)
+    return seconds
+
+
+def _casts(node: Node, dtype: str) -> Iterator[tuple[Operand, str, str]]:
+    """Every cast in a step: of which tensor, from which type to which."""
+    instance = node.instance
+    pairs = zip(node.arguments, operand_types(node, dtype), instance.inputs, node.gradients, strict=True)
+    for value, wanted, operand, gradient in pairs:
+        if value.dtype != wanted:
+            yield operand, value.dtype, wanted
+            if gradient:
+                yield operand, wanted, value.dtype
+        if gradient and value.is_cast:
+            yield operand, value.dtype, value.stored_dtype
+    for value, operand in zip(node.results, instance.outputs, strict=True):
+        if dtype != node.dtype == value.dtype:
+            yield operand, dtype, value.dtype
+            if value.needs_gradient:
+                yield operand, value.dtype, dtype

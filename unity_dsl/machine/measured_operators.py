@@ -1,0 +1,119 @@
+"""Measured seconds of operators, which win over the datasheet: by name, by lowering class, and of matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..index.cost.lowering_class import LoweringClass
+from ..index.cost.work import Work
+from .measured_curves import Curve, Numbers, ProductGrid, read_curve, read_grid
+from .toml_table import TomlTable
+
+
+class Direction(StrEnum):
+    """Forward, or the cotangents of the operands; of a product those of its left and of its right operand."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    LEFT = "left"
+    RIGHT = "right"
+
+
+@dataclass(frozen=True)
+class CurveKey:
+    """What a curve is of: an operator by its name, or all of a class by `class_name`."""
+
+    name: str
+    dtype: str
+    direction: Direction
+
+
+@dataclass(frozen=True)
+class WorkCurve:
+    """A curve over the bytes that are read and written, or over `flops`."""
+
+    over: str
+    curve: Curve
+
+    def at(self, done: Work) -> Numbers:
+        return self.curve.at(done.flops if self.over == "flops" else done.bytes_read + done.bytes_written)
+
+
+@dataclass(frozen=True)
+class GridKey:
+    """What a grid is of; `batched` for more than one product at a time."""
+
+    kind: LoweringClass
+    dtype: str
+    direction: Direction
+    batched: bool
+
+
+@dataclass(frozen=True)
+class MeasuredOperators:
+    """Curves of operators and of classes, grids of products. `update`: the optimizer, over bytes of a parameter."""
+
+    curves: Mapping[CurveKey, WorkCurve] = field(default_factory=dict, hash=False)
+    grids: Mapping[GridKey, ProductGrid] = field(default_factory=dict, hash=False)
+    update: Curve | None = None
+
+
+CLASS = "class "
+"""Before the name of a class, where a curve is keyed by it."""
+
+AMOUNTS = ("bytes", "flops")
+OPERATORS, PRODUCTS, OPTIMIZER = "operator", "product", "optimizer"
+"""The sections of a machine file."""
+
+
+def class_name(kind: LoweringClass) -> str:
+    """How a curve of a whole class is keyed."""
+    return f"{CLASS}{kind}"
+
+
+def read_measured_operators(machine: TomlTable, dtypes: tuple[str, ...]) -> MeasuredOperators:
+    """The sections of a machine file that are there. Raises E304."""
+    curves: dict[CurveKey, WorkCurve] = {}
+    for table in machine.tables(OPERATORS) if OPERATORS in machine else ():
+        key, curve = _read_operator(table, dtypes)
+        if key in curves:
+            raise table.fault("direction", f"two curves for `{key.name}`, {key.dtype}, {key.direction}")
+        curves[key] = curve
+    grids: dict[GridKey, ProductGrid] = {}
+    for table in machine.tables(PRODUCTS) if PRODUCTS in machine else ():
+        found, grid = _read_product(table, dtypes)
+        if found in grids:
+            raise table.fault("direction", f"two grids for `{found.kind}`, {found.dtype}, {found.direction}")
+        grids[found] = grid
+    update = None
+    if OPTIMIZER in machine:
+        table = machine.table(OPTIMIZER)
+        table.only(("bytes", "time_us"))
+        update = read_curve(table, "bytes")
+    return MeasuredOperators(curves, grids, update)
+
+
+def _read_operator(table: TomlTable, dtypes: tuple[str, ...]) -> tuple[CurveKey, WorkCurve]:
+    table.only(("name", "class", "dtype", "direction", "time_us", *AMOUNTS))
+    if ("name" in table) == ("class" in table):
+        raise table.fault("name", f"there is either a `name` or a `class`{table.place}")
+    if "name" in table:
+        name = table.text("name")
+    else:
+        name = class_name(LoweringClass(table.choice("class", tuple(LoweringClass))))
+    direction = table.choice("direction", (Direction.FORWARD, Direction.BACKWARD))
+    if all(amounts in table for amounts in AMOUNTS):
+        raise table.fault("flops", f"there is either `bytes` or `flops`{table.place}")
+    over = "flops" if "flops" in table else "bytes"
+    key = CurveKey(name, table.choice("dtype", dtypes), Direction(direction))
+    return key, WorkCurve(over, read_curve(table, over))
+
+
+def _read_product(table: TomlTable, dtypes: tuple[str, ...]) -> tuple[GridKey, ProductGrid]:
+    table.only(("class", "dtype", "direction", "batched", "rows", "columns", "inner", "time_us", "launch_us"))
+    kind = LoweringClass(table.choice("class", (LoweringClass.CONTRACTION, LoweringClass.WINDOW)))
+    directions = (Direction.FORWARD, Direction.LEFT, Direction.RIGHT)
+    direction = Direction(table.choice("direction", directions))
+    return GridKey(kind, table.choice("dtype", dtypes), direction, table.flag("batched")), read_grid(table)

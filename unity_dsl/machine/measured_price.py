@@ -1,0 +1,154 @@
+"""Seconds of an operator by what is measured of the machine, for many configurations at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from ..graph.graph import DTYPE_BYTES
+from ..index.cost.kernels import EquationKernel, MatrixProduct, equation_kernels
+from ..index.cost.lowering_class import LoweringClass, lowering_class
+from ..index.cost.work import Count, Work, backward_work, work
+from ..index.equations.instance import Instance
+from .measured_curves import Numbers
+from .measured_operators import CurveKey, Direction, GridKey, MeasuredOperators, WorkCurve, class_name
+
+_PRODUCTS = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
+
+
+@dataclass(frozen=True)
+class MeasuredPrice:
+    """Prices of one operator at the sizes of a device, arrays of which are evaluated elementwise.
+
+    An operator that is run as it was measured is priced by the curve of its name, a native call else by the grid of the
+    product that it is, or by the curve of its class. Where it is run equation by equation, though there is a native
+    call, each equation is a kernel. No pass takes less than a launch. None is returned where what that takes was not
+    measured.
+    """
+
+    instance: Instance
+    native: bool
+    sizes: Mapping[str, Count]
+    dtype: str
+    measured: MeasuredOperators
+    launch: float
+
+    def forward(self) -> Numbers | None:
+        seconds = self._forward()
+        return None if seconds is None else np.maximum(seconds, self.launch)
+
+    def _forward(self) -> Numbers | None:
+        done = work(self.instance, self.sizes, DTYPE_BYTES[self.dtype])
+        named = self._named(Direction.FORWARD)
+        if named is not None:
+            return named.at(done)
+        if self.native and (product := self._only_product) is not None:
+            return self._product(product, Direction.FORWARD)
+        if self.native or not self._kernels:
+            curve = self._class_curve(lowering_class(self.instance), Direction.FORWARD)
+            return None if curve is None else curve.at(done)
+        return _total([self._kernel(kernel, Direction.FORWARD) for kernel in self._kernels])
+
+    def backward(self, needs: Sequence[bool]) -> Numbers | None:
+        """Of the inputs that need a gradient, at least one. Cotangents that are merely passed on take a launch."""
+        done = backward_work(self.instance, needs, self.sizes, DTYPE_BYTES[self.dtype])
+        seconds = self._backward(needs, done)
+        passed = np.asarray(done.flops + done.bytes_read + done.bytes_written) == 0
+        return None if seconds is None else np.where(passed, self.launch, np.maximum(seconds, self.launch))
+
+    def _backward(self, needs: Sequence[bool], done: Work) -> Numbers | None:
+        named = self._named(Direction.BACKWARD)
+        if named is not None:
+            return named.at(done)
+        wanted = {operand.name for operand, needed in zip(self.instance.inputs, needs, strict=True) if needed}
+        if self.native and (product := self._only_product) is not None:
+            return self._cotangents(product, wanted)
+        if self.native or not self._kernels:
+            curve = self._class_curve(lowering_class(self.instance), Direction.BACKWARD)
+            return None if curve is None else curve.at(done)
+        made = {equation.target.name for equation in self.instance.equations}
+        return _total([self._kernel_backward(kernel, wanted | made) for kernel in self._kernels])
+
+    # ------------------------------------------------------------------------------------------ parts
+
+    @property
+    def _kernels(self) -> tuple[EquationKernel, ...]:
+        return equation_kernels(self.instance)
+
+    @cached_property
+    def _only_product(self) -> MatrixProduct | None:
+        products = [kernel.product for kernel in self._kernels if kernel.product is not None]
+        return products[0] if len(products) == 1 and lowering_class(self.instance) in _PRODUCTS else None
+
+    def _named(self, direction: Direction) -> WorkCurve | None:
+        measured_natively = self.instance.native and self.instance.operator.torch is not None
+        if self.native != measured_natively:
+            return None
+        return self.measured.curves.get(CurveKey(self.instance.name, self.dtype, direction))
+
+    def _class_curve(self, kind: LoweringClass, direction: Direction) -> WorkCurve | None:
+        return self.measured.curves.get(CurveKey(class_name(kind), self.dtype, direction))
+
+    def _product(self, product: MatrixProduct, direction: Direction) -> Numbers | None:
+        batch, rows, columns, inner = (
+            np.asarray(self._extent(axes)) for axes in (product.batch, product.rows, product.columns, product.inner)
+        )
+        kind = LoweringClass.WINDOW if lowering_class(self.instance) is LoweringClass.WINDOW else _PRODUCTS[0]
+        one, many = (
+            self.measured.grids.get(GridKey(kind, self.dtype, direction, batched)) for batched in (False, True)
+        )
+        if one is None:
+            return None
+        single = one.at(rows, columns, inner, batch)
+        return single if many is None else np.where(batch > 1, many.at(rows, columns, inner, batch), single)
+
+    def _cotangents(self, product: MatrixProduct, wanted: set[str]) -> Numbers | None:
+        """Of the product's operands; of any other input, as a bias, it is a sum over the rows of the result's."""
+        parts = [
+            self._product(product, direction)
+            for direction, side in ((Direction.LEFT, product.left), (Direction.RIGHT, product.right))
+            if side & wanted
+        ]
+        if wanted - product.left - product.right:
+            width = DTYPE_BYTES[self.dtype]
+            result = width * self._extent((*product.batch, *product.rows, *product.columns))
+            curve = self._class_curve(LoweringClass.ROW_REDUCTION, Direction.FORWARD)
+            parts.append(None if curve is None else curve.at(Work(0, result, 0)))
+        return _total(parts)
+
+    def _kernel(self, kernel: EquationKernel, direction: Direction) -> Numbers | None:
+        if kernel.product is not None:
+            return self._product(kernel.product, direction)
+        curve = self._class_curve(kernel.kind, direction)
+        return None if curve is None else curve.at(self._work(kernel))
+
+    def _kernel_backward(self, kernel: EquationKernel, wanted: set[str]) -> Numbers | None:
+        """What an equation's backward reads is what it read and the cotangent of its result; it writes those of what it
+        read.
+        """
+        if kernel.product is not None:
+            return self._cotangents(kernel.product, wanted & (kernel.product.left | kernel.product.right))
+        curve, done = self._class_curve(kernel.kind, Direction.BACKWARD), self._work(kernel)
+        if curve is None:
+            return None
+        return curve.at(Work(done.flops, done.bytes_read + done.bytes_written, done.bytes_read))
+
+    def _work(self, kernel: EquationKernel) -> Work:
+        return kernel.tally.at({**self.instance.sizes, **self.sizes}, DTYPE_BYTES[self.dtype], self.instance.sizes)
+
+    def _extent(self, axes: Sequence[str]) -> Count:
+        sizes = {**self.instance.sizes, **self.sizes}
+        return prod(sizes[axis] for axis in axes)
+
+
+def _total(parts: Sequence[Numbers | None]) -> Numbers | None:
+    total: Numbers = np.zeros(())
+    for part in parts:
+        if part is None:
+            return None
+        total = total + part
+    return total

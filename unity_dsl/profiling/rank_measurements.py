@@ -1,0 +1,191 @@
+"""What every rank measures, at the same time as the others: ranks of one machine share its memory and its caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ..graph.collective_steps import StepKind
+from ..index.declarations.loading import load_library
+from ..index.library import Library
+from ..machine.measured_operators import Direction
+from .operator_run import DTYPES, sample_run
+from .samples import Sample
+from .timing import Call, Clock, device_time, elapsed_time, median_seconds, processor_time
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
+
+LEAST_SECONDS = 1e-7
+"""What is left of a measurement less its overhead is at least this."""
+
+MATRIX = 512
+"""Rows and columns of the product by which the peak is measured."""
+
+STREAM_BYTES = 2**27
+
+PARAMETERS = 8
+"""Parameters of the optimizer that is measured: what one step takes for all of them is shared by these."""
+
+
+def measure_samples(rank: int, ranks: int, where: str, samples: Sequence[Sample], allowance: float) -> list[float]:
+    """Seconds of each sample. Backward these are without what starting a backward pass takes, once a step."""
+    target, clock = _place(rank, where)
+    library = _library()
+    found = median_seconds([sample_run(sample, library, target) for sample in samples], clock, allowance)
+    start = _backward_start(where)
+    return [
+        max(seconds - start, LEAST_SECONDS) if sample.direction is not Direction.FORWARD else seconds
+        for sample, seconds in zip(samples, found, strict=True)
+    ]
+
+
+def measure_update(rank: int, ranks: int, where: str, amounts: Sequence[int], allowance: float) -> list[float]:
+    """Seconds of AdamW, as train.py calls it, over a parameter of so many bytes."""
+    import torch
+
+    target, clock = _place(rank, where)
+
+    def step(amount: int) -> Call:
+        parameters = [torch.zeros(amount // 4, device=target, requires_grad=True) for _ in range(PARAMETERS)]
+        for parameter in parameters:
+            parameter.grad = torch.full_like(parameter, 1e-3)
+        optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0, foreach=True)
+        return lambda: optimizer.step()
+
+    return [seconds / PARAMETERS for seconds in median_seconds([*map(step, amounts)], clock, allowance)]
+
+
+def measure_rates(rank: int, ranks: int, where: str, allowance: float) -> dict[str, float]:
+    """Flops per second of a product by dtype, `bandwidth` of a copy in bytes per second, seconds of a `launch`."""
+    import torch
+
+    target, clock = _place(rank, where)
+    calls: dict[str, Call] = {}
+    for dtype, name in DTYPES.items():
+        matrix = torch.full((MATRIX, MATRIX), 1e-2, dtype=getattr(torch, name), device=target)
+        calls[dtype] = lambda matrix=matrix: matrix @ matrix  # type: ignore[misc]
+    source = torch.ones(STREAM_BYTES // 4, device=target)
+    result, one = torch.empty_like(source), torch.ones(1, device=target)
+    calls["bandwidth"] = lambda: result.copy_(source)
+    calls["launch"] = lambda: torch.neg(one)
+    found = dict(zip(calls, median_seconds([*calls.values()], clock, allowance), strict=True))
+    rates = {dtype: 2 * MATRIX**3 / found[dtype] for dtype in DTYPES}
+    return {**rates, "bandwidth": 2 * STREAM_BYTES / found["bandwidth"], "launch": found["launch"]}
+
+
+def measure_collectives(
+    rank: int, ranks: int, where: str, degree: int, amounts: Sequence[int], allowance: float
+) -> dict[StepKind, list[float]]:
+    """Seconds of each collective over groups of `degree` neighbouring ranks, all groups at once, by the bytes that one
+    rank gives. All ranks make the same calls, so the repetitions are as many on each.
+    """
+    import torch
+    import torch.distributed as dist
+
+    target, _ = _place(rank, where)
+    clock: Clock = device_time if where == "cuda" else elapsed_time
+    groups = [dist.new_group(list(range(first, first + degree))) for first in range(0, ranks, degree)]
+    name = groups[rank // degree].group_name
+    found: dict[StepKind, list[float]] = {kind: [] for kind in COLLECTIVES}
+    for amount in amounts:
+        given = torch.ones((degree, max(1, amount // 4 // degree)), device=target)
+        calls = {kind: _call(run, given, degree, name) for kind, run in COLLECTIVES.items()}
+        repetitions = _agreed(calls[StepKind.ALL_REDUCE], allowance / len(amounts))
+        for kind, call in calls.items():
+            found[kind].append(median(clock(call, 1) for _ in range(repetitions)))
+    return found
+
+
+def _call(run: Callable[[Tensor, int, str], Tensor], given: Tensor, degree: int, name: str) -> Call:
+    return lambda: run(given, degree, name)
+
+
+def _agreed(call: Call, allowance: float) -> int:
+    """Repetitions for which the allowance is enough, by the first rank's watch."""
+    import torch
+    import torch.distributed as dist
+
+    call()
+    start = time.perf_counter()
+    for _ in range(2):
+        call()
+    once = (time.perf_counter() - start) / 2
+    count = torch.tensor([max(3, min(200, int(allowance / len(COLLECTIVES) / max(once, 1e-6))))])
+    dist.broadcast(count, 0)
+    return int(count)
+
+
+def _all_reduce(given: Tensor, degree: int, name: str) -> Tensor:
+    return _finished("all_reduce", given, "sum", name)
+
+
+def _all_gather(given: Tensor, degree: int, name: str) -> Tensor:
+    return _finished("all_gather_into_tensor", given, degree, name)
+
+
+def _reduce_scatter(given: Tensor, degree: int, name: str) -> Tensor:
+    return _finished("reduce_scatter_tensor", given, "sum", degree, name)
+
+
+def _all_to_all(given: Tensor, degree: int, name: str) -> Tensor:
+    return _finished("all_to_all_single", given, [1] * degree, [1] * degree, name)
+
+
+def _finished(function: str, *arguments: object) -> Tensor:
+    """The result of a functional collective, as the emitted parallel.py takes it."""
+    import torch
+
+    functional: Any = torch.ops._c10d_functional
+    found: Tensor = functional.wait_tensor(getattr(functional, function)(*arguments))
+    return found
+
+
+COLLECTIVES = {
+    StepKind.ALL_REDUCE: _all_reduce,
+    StepKind.ALL_GATHER: _all_gather,
+    StepKind.REDUCE_SCATTER: _reduce_scatter,
+    StepKind.ALL_TO_ALL: _all_to_all,
+}
+
+
+# ---------------------------------------------------------------------------------------------- the rank
+
+
+def _place(rank: int, where: str) -> tuple[device, Clock]:
+    """The device of a rank, and the clock of its operators."""
+    import torch
+
+    if where == "cuda":
+        torch.cuda.set_device(rank)
+        return torch.device("cuda", rank), device_time
+    return torch.device("cpu"), processor_time
+
+
+@lru_cache(maxsize=1)
+def _library() -> Library:
+    return load_library()
+
+
+@lru_cache(maxsize=1)
+def _backward_start(where: str) -> float:
+    """Seconds of a call of autograd beyond those of the operators: that of one operator less a tenth of ten more."""
+    import torch
+
+    _, clock = _place(0, where)
+    x = torch.ones(1, device=where, requires_grad=True)
+    one, many = torch.neg(x), torch.neg(x)
+    for _ in range(10):
+        many = torch.neg(many)
+    first, rest = median_seconds(
+        [
+            lambda: torch.autograd.grad(one, x, retain_graph=True),
+            lambda: torch.autograd.grad(many, x, retain_graph=True),
+        ],
+        clock,
+        0.2,
+    )
+    return max(0.0, first - (rest - first) / 10)

@@ -1,0 +1,202 @@
+"""Bytes that each choice of a plan holds on a device: a sum over operators, weights and conversions, as seconds are.
+
+A value that the backward pass needs is charged where it is made, in its layout there; a copy in another layout, if an
+operator saves what it reads, with the conversion that makes it, so that readers of one layout share it; what only an
+operator knows, with its configuration; a weight with its gradient and moments where it is stored. Not told apart are
+readers that save a copy from others of the same value, and a value that is converted for all that read it is counted as
+it was made besides, unless it was made as terms of a sum. `accounting/memory_prediction.py` walks a finished plan
+instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from ...graph.graph import DTYPE_BYTES, Graph, Node, Value
+from ...graph.layout import Layout, Mesh, Partial
+from ...graph.layout_typing import TypedOperator, type_operator
+from ...graph.local_lowering import local_execution
+from ...graph.plan import PlannedNode
+from ...graph.precision import arithmetic, operand_types
+from ...index.library import Library
+from ...index.lowering.division import InnerReduce
+from ...index.lowering.execution import Execution
+from ...index.lowering.local_tensor import Shape
+from ...machine.collective_price import local_fraction
+from ...machine.operator_price import MOMENTS
+from ..choices.layout_space import Space
+from ..choices.operator_options import Options
+from ..choices.restriction import node_path
+from ..cost_network.bucket_elimination import Table
+from .kept_values import KeptValues, kept_values
+
+HELD_TRAINED = 2 + MOMENTS
+"""Copies of a trained parameter: itself, its gradient and the optimizer's moments."""
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What an operator saves in one way of being computed. `own` are bytes of storages that only it knows, at local
+    `sizes` of its axes; `grows[s, a]` tells whether storage s has axis a. `operands` and `results` are saved by place.
+    """
+
+    axes: tuple[str, ...]
+    sizes: npt.NDArray[np.float64]
+    own: npt.NDArray[np.float64]
+    grows: npt.NDArray[np.float64]
+    operands: frozenset[int]
+    results: frozenset[int]
+
+    def bytes(self, typed: Sequence[TypedOperator]) -> Table:
+        """Own bytes of configurations that are computed in this way. Shape [configurations]."""
+        sizes = np.array([[found.local_sizes[axis] for axis in self.axes] for found in typed], dtype=float)
+        ratios = np.log(sizes.reshape(len(typed), len(self.axes)) / self.sizes)
+        return np.asarray(np.exp(ratios @ self.grows.T) @ self.own)
+
+
+class HeldBytes:
+    """Bytes held by the choices of a model, and of those that rules make of it, on any mesh."""
+
+    def __init__(self, graph: Graph, library: Library, saved: dict[object, _Saved] | None = None) -> None:
+        self.library = library
+        self.kept: KeptValues = kept_values(graph, library)
+        self.saved: dict[object, _Saved] = {} if saved is None else saved
+        self._of_options: dict[tuple[str, int], tuple[Options, Table]] = {}
+
+    def of_options(self, node: Node, prefix: str, options: Options, mesh: Mesh) -> Table:
+        """`of_operator` of all configurations, found once."""
+        key = node_path(prefix, node), id(options)
+        if key not in self._of_options:
+            self._of_options[key] = options, self.of_operator(node, prefix, options.typed, mesh)
+        return self._of_options[key][1]
+
+    def of_operator(self, node: Node, prefix: str, typed: Sequence[TypedOperator], mesh: Mesh) -> Table:
+        """Bytes by configuration: what only the operator knows, and the results that are kept. Shape
+        [configurations].
+        """
+        total = np.zeros(len(typed))
+        made, read = self.kept.made, self.kept.read
+        for number, value in enumerate(node.results):
+            if prefix + value.name in made:
+                total += value.bytes * _fractions((found.results[number] for found in typed), mesh)
+        if not any(node.gradients):
+            return total
+        ways: dict[_Way, list[int]] = {}
+        for place, found in enumerate(typed):
+            ways.setdefault(_way(node, found), []).append(place)
+        for way, places in ways.items():
+            some = [typed[place] for place in places]
+            saved = self._saved(node, prefix, some[0], mesh, way)
+            held = saved.bytes(some)
+            wanted = operand_types(node, arithmetic(node, way.native, self.library))
+            for number in saved.operands:
+                value, dtype = node.arguments[number], wanted[number]
+                if value.dtype != dtype or prefix + value.name not in read:
+                    layouts = (found.arguments[number] for found in some)
+                    held = held + value.elements * DTYPE_BYTES[dtype] * _fractions(layouts, mesh)
+            for number in saved.results:
+                if prefix + node.results[number].name not in made:
+                    held = held + node.results[number].bytes * _fractions(
+                        (found.results[number] for found in some), mesh
+                    )
+            total[places] += held
+        return total
+
+    def _saved(self, node: Node, prefix: str, typed: TypedOperator, mesh: Mesh, way: _Way) -> _Saved:
+        width = DTYPE_BYTES[arithmetic(node, way.native, self.library)]
+        strides = self.kept.strides.get(node_path(prefix, node), (None,) * len(node.arguments))
+        key = node.instance.identity, node.gradients, width, strides, way
+        if key not in self.saved:
+            if way.windows:  # as on one device, where no operand is read beyond its slice
+                mesh = Mesh(())
+                alone = type_operator(node.instance, (), mesh, self.library)
+                assert not isinstance(alone, str), alone
+                typed = alone
+            self.saved[key] = _find_saved(node, replace(typed, native=way.native), mesh, self.library, width, strides)
+        return self.saved[key]
+
+    def of_stored(self, value: Value, layouts: Iterable[Layout], mesh: Mesh) -> Table:
+        """Bytes of a weight or buffer, with what training keeps of it, by storage layout."""
+        copies = HELD_TRAINED if value.needs_gradient else 1
+        return copies * value.stored_bytes * np.array([local_fraction(layout, mesh) for layout in layouts])
+
+    def of_copies(self, value: Value, space: Space) -> Table:
+        """Bytes of a copy of a value in layout j that is made of layout i. Shape [layouts, layouts]."""
+        held = value.bytes * np.array([local_fraction(layout, space.prices.mesh) for layout in space.layouts])
+        return np.where(space.views, 0.0, held[None, :])
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How an operator is computed: by its native call, or by statements, `inner` of which are reduced at once; and
+    whether operands are `windows`.
+    """
+
+    native: bool
+    windows: bool
+    inner: frozenset[tuple[str, int | str]]
+
+
+def _way(node: Node, typed: TypedOperator) -> _Way:
+    inner = (
+        ("reduce", one.equation) if isinstance(one, InnerReduce) else ("replicate", one.operand) for one in typed.inner
+    )
+    return _Way(PlannedNode(node, typed).native, bool(typed.windows), frozenset(inner))
+
+
+def _fractions(layouts: Iterable[Layout], mesh: Mesh) -> Table:
+    """The part of a tensor that a device keeps; none of terms of a sum, which are added up for whoever reads them."""
+    known: dict[Layout, float] = {}
+    rows = []
+    for layout in layouts:
+        if layout not in known:
+            known[layout] = 0.0 if layout.where(Partial) else local_fraction(layout, mesh)
+        rows.append(known[layout])
+    return np.array(rows)
+
+
+def _find_saved(
+    node: Node, typed: TypedOperator, mesh: Mesh, library: Library, width: int, strides: Sequence[Shape | None]
+) -> _Saved:
+    """Runs the operator's lowering, once more with each axis twice as long: storages that grow have the axis."""
+    axes = tuple(node.instance.sizes)
+
+    def run(sizes: Mapping[str, int]) -> tuple[Execution, list[int]]:
+        longer = replace(typed, local_sizes=sizes)
+        times = {axis: sizes[axis] // typed.local_sizes[axis] for axis in axes}
+        instance = replace(node.instance, sizes={a: size * times[a] for a, size in node.instance.sizes.items()})
+        local = [
+            None if steps is None else _packed([prod(sizes[a] for a in dim) for dim in operand.dims], steps)
+            for operand, steps in zip(node.instance.inputs, strides, strict=True)
+        ]
+        found = local_execution(instance, longer, mesh, library, node.gradients, width, local)
+        known = {tensor.storage for tensor in (*found.inputs, *found.outputs)}
+        return found, [storage.bytes for storage in found.saved if storage not in known]
+
+    sizes = dict(typed.local_sizes)
+    first, own = run(sizes)
+    grown = [run({**sizes, axis: 2 * sizes[axis]})[1] for axis in axes] if own else []
+    grows = [[longer[number] > before for longer in grown] for number, before in enumerate(own)]
+    saved = set(first.saved)
+    return _Saved(
+        axes,
+        np.array([sizes[axis] for axis in axes], dtype=float),
+        np.array(own, dtype=float),
+        np.array(grows, dtype=float).reshape(len(own), len(axes)),
+        frozenset(number for number, tensor in enumerate(first.inputs) if tensor.storage in saved),
+        frozenset(number for number, tensor in enumerate(first.outputs) if tensor.storage in saved),
+    )
+
+
+def _packed(shape: Sequence[int], strides: Shape) -> Shape:
+    """Strides in the same order, of a tensor without gaps; those of broadcast dimensions stay 0."""
+    packed, count = [0] * len(shape), 1
+    for dim in sorted(range(len(shape)), key=lambda dim: (strides[dim], -dim)):
+        if strides[dim]:
+            packed[dim], count = count, count * shape[dim]
+    return tuple(packed)

@@ -1,0 +1,105 @@
+"""Which values of a model the backward pass needs: those that a run on one device keeps.
+
+A divided plan keeps the same values, in the layouts in which they are produced and read: what an operator saves depends
+on its lowering, and hardly on how it is divided. So one walk through the undivided model says for every plan whose
+layouts count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ...graph.graph import Graph, Node, Segment, Value
+from ...graph.layout import Layout, Mesh
+from ...graph.layout_typing import type_operator
+from ...graph.plan import Border, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from ...index.library import Library
+from ...index.lowering.execution import Execution
+from ...index.lowering.local_tensor import Shape
+from ..accounting.memory_prediction import Activations, Held
+from ..choices.restriction import node_path, stored_values
+
+_WHOLE = Layout(())
+
+
+@dataclass
+class KeptValues:
+    """By path: `made` are values whose own storage is kept, wherever they are produced; of values in `read` a copy in
+    another layout is kept as well, since an operator saves what it reads. `strides` are those of each operator's
+    operands, as views leave them.
+    """
+
+    made: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+    strides: dict[str, tuple[Shape | None, ...]] = field(default_factory=dict)
+
+
+def kept_values(graph: Graph, library: Library) -> KeptValues:
+    """What a run of a whole model on one device keeps."""
+    kept = KeptValues()
+    _walk(_undivided(graph, library), "", Activations(Mesh(()), library), kept)
+    return kept
+
+
+def _walk(planned: PlannedGraph, prefix: str, activations: Activations, kept: KeptValues) -> set[str]:
+    """Adds what a graph keeps; returns the names of the values, its own or from outside, that are kept."""
+    held: Held = {}
+    own: set[str] = set()
+    runs: list[tuple[Node, Execution]] = []
+    read: set[str] = set()
+    for step in planned.steps:
+        if isinstance(step, PlannedSegment):
+            inside = _walk(step.runs[0].body, f"{prefix}{step.segment.name}.", activations, kept)
+            outside = set(_crossing(step.segment, inside))
+            read |= outside - {value.name for value in step.segment.initial}
+            own |= {_base(name, held) for name in outside}
+            kept.made |= {
+                f"{prefix}{step.segment.name}.{exit_.name}"
+                for entry, exit_ in zip(step.segment.entry, step.segment.exit, strict=True)
+                if inside & {entry.name, exit_.name}
+            }
+            continue
+        node = step.node
+        places = [(value.name, _WHOLE) for value in node.arguments]
+        strides = tuple(held[place].strides if place in held else None for place in places)
+        kept.strides[node_path(prefix, node)] = strides
+        own |= {name for name, layout in activations.node(step, planned, held) if layout == _WHOLE}
+        runs.append((node, activations.execution(step, strides)))
+    for node, run in reversed(runs):
+        viewed = {tensor.storage for value, tensor in zip(node.results, run.outputs, strict=True) if value.name in read}
+        viewed |= set(run.saved)
+        read |= {v.name for v, tensor in zip(node.arguments, run.inputs, strict=True) if tensor.storage in viewed}
+    kept.made |= {prefix + name for name in own}
+    kept.read |= {prefix + name for name in read}
+    return own | read
+
+
+def _base(name: str, held: Held) -> str:
+    """The value that a value is a view of."""
+    made = held.get((name, _WHOLE))
+    return name if made is None else made.base.place[0]
+
+
+def _crossing(segment: Segment, inside: set[str]) -> Iterator[str]:
+    """The values of outside that a body keeps, by the names in it that are kept."""
+    yield from (value.name for value in segment.captured if value.name in inside)
+    yield from (series.whole.name for series in segment.sliced if series.part.name in inside)
+    pairs = zip(segment.initial, segment.entry, strict=True)
+    yield from (initial.name for initial, entry in pairs if entry.name in inside)
+
+
+def _undivided(graph: Graph, library: Library) -> PlannedGraph:
+    """The plan of one device."""
+    values: dict[str, Value] = {value.name: value for value in stored_values(graph)}
+    steps: list[PlannedNode | PlannedSegment] = []
+    for step in graph.steps:
+        values |= {value.name: value for value in (*step.reads, *step.makes)}
+        if isinstance(step, Segment):
+            steps.append(PlannedSegment(step, (Run(0, step.count, _undivided(step.body, library)),), Border()))
+            continue
+        typed = type_operator(step.instance, (), Mesh(()), library)
+        assert not isinstance(typed, str), typed
+        steps.append(PlannedNode(step, typed))
+    planned: Mapping[str, PlannedValue] = {name: PlannedValue(value, _WHOLE) for name, value in values.items()}
+    return PlannedGraph(graph, planned, tuple(steps))

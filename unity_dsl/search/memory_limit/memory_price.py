@@ -1,0 +1,82 @@
+"""A price in seconds of each byte that a device holds: the Lagrange multiplier of the limit, in the cost network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from ...graph.graph import Node, Value
+from ...graph.layout import Mesh, Shard
+from ...graph.plan import PlannedGraph, PlannedNode, gathered_once
+from ...machine.collective_price import local_fraction
+from ...machine.conversion_model import ConversionModel
+from ..accounting.plan_cost import conversion_seconds
+from ..choices.layout_space import Space
+from ..choices.operator_options import Options
+from ..choices.restriction import stored_values
+from ..cost_network.bucket_elimination import Table
+from .held_bytes import HELD_TRAINED, HeldBytes
+
+
+@dataclass(frozen=True)
+class MemoryPrice:
+    """What is added to the prices of choices. `tables` are kept for the other tensors of a shape, which share them."""
+
+    held: HeldBytes
+    seconds_per_byte: float
+    tables: dict[object, Table] = field(default_factory=dict)
+
+    def of_operator(self, node: Node, prefix: str, options: Options, mesh: Mesh) -> Table:
+        """Seconds by configuration. Shape [configurations]."""
+        return self.seconds_per_byte * self.held.of_options(node, prefix, options, mesh)
+
+    def of_stored(self, value: Value) -> float:
+        """Seconds of each byte of a weight or buffer where it is stored."""
+        return self.seconds_per_byte * (HELD_TRAINED if value.needs_gradient else 1)
+
+    def with_copies(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
+        """Prices of conversions with those of copies that are kept. Shape [layouts, layouts]."""
+        if prefix + value.name not in self.held.kept.read:
+            return seconds
+        return self._table(seconds, value, space, gathers=False)
+
+    def with_gathers(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
+        """The same of a weight that one operator reads: a gathered copy is kept or gathered again, which is cheaper."""
+        if prefix + value.name not in self.held.kept.read:
+            return seconds
+        return self._table(seconds, value, space, gathers=value.needs_gradient)
+
+    def of_plan(self, graph: PlannedGraph, conversions: ConversionModel, prefix: str = "") -> float:
+        """What is added to the seconds of a plan."""
+        mesh, read = conversions.mesh, self.held.kept.read
+        once, total = gathered_once(graph), 0.0
+        for step in graph.steps:
+            if isinstance(step, PlannedNode):
+                total += self.seconds_per_byte * float(self.held.of_operator(step.node, prefix, [step.typed], mesh)[0])
+                continue
+            inner = f"{prefix}{step.segment.name}."
+            times = step.segment.probability
+            total += sum(times * run.count * self.of_plan(run.body, conversions, inner) for run in step.runs)
+        for value in stored_values(graph.graph):
+            stored = value.stored_bytes * local_fraction(graph.values[value.name].produced, mesh)
+            total += self.of_stored(value) * stored
+        for name, planned in graph.values.items():
+            for made in planned.materialised if prefix + name in read else ():
+                space = Space(planned.value.shape, conversions, (made.source, made.layout))
+                count = float(self.held.of_copies(planned.value, space)[0, 1])
+                again = conversion_seconds(planned, made.layout, conversions) if name in once else inf
+                total += min(self.seconds_per_byte * count, again)
+        return total
+
+    def _table(self, seconds: Table, value: Value, space: Space, gathers: bool) -> Table:
+        key = value.shape, value.bytes, value.needs_gradient, gathers, id(seconds)
+        if key not in self.tables:
+            copies = self.seconds_per_byte * self.held.of_copies(value, space)
+            if gathers:
+                cut = np.array([len(layout.where(Shard)) for layout in space.layouts])
+                again = np.where(cut[:, None] > cut[None, :], space.forward_seconds(value.bytes), np.inf)
+                copies = np.minimum(copies, again)
+            self.tables[key] = seconds + copies
+        return self.tables[key]
