@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from ..graph.graph import Series, Value
-from ..graph.layout import Invariant, Layout, Mesh, Replicate, invariant
+from ..graph.layout import Layout, Mesh, invariant
 from ..graph.layout_conversion import Conversion
 from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once
 from ..index.library import Library
@@ -149,12 +149,12 @@ class _Forward:
         """The tensor of a value in a layout; the conversion runs where there is none yet."""
         held = self.held[value.name]
         if not value.needs_gradient:
-            layout = _without_copies(layout)
-            held.tensors = {_without_copies(found): tensor for found, tensor in held.tensors.items()}
+            layout = layout.without_copies
+            held.tensors = {found.without_copies: tensor for found, tensor in held.tensors.items()}
             sources: dict[Layout, Layout] = {}
             for target, source in held.sources.items():
-                sources.setdefault(_without_copies(target), _without_copies(source))
-            held.sources, held.produced = sources, _without_copies(held.produced)
+                sources.setdefault(target.without_copies, source.without_copies)
+            held.sources, held.produced = sources, held.produced.without_copies
         if layout not in held.tensors:
             held.tensors[layout] = self._converted(held, layout)
         return held.tensors[layout]
@@ -352,7 +352,7 @@ class _Forward:
         for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
             body.add(series.part, parts[iteration], layout)
         body.steps()
-        leaving = self._leaving(step, number)
+        leaving = step.leaving(number, self.graph)
         left = [
             (value, layout, body.variable(value, layout)) for value, layout in zip(segment.exit, leaving, strict=True)
         ]
@@ -378,16 +378,6 @@ class _Forward:
         if before is not None:
             self.held[value.name] = before
         return found
-
-    def _leaving(self, step: PlannedSegment, number: int) -> Sequence[Layout]:
-        """The layouts in which a run's iterations leave what they carry: those that whatever comes next takes."""
-        segment, run = step.segment, step.runs[number]
-        if segment.predicate is not None:
-            return step.border.carried
-        if run.count > 1 or number + 1 < len(step.runs):
-            following = run if run.count > 1 else step.runs[number + 1]
-            return [following.body.values[value.name].produced for value in segment.entry]
-        return [self.graph.values[value.name].produced for value in segment.results]
 
     def update(self) -> None:
         """Buffers' new values: copies, in place of the old ones."""
@@ -437,8 +427,3 @@ class _Forward:
 def _in_buckets(conversion: Conversion) -> bool:
     """Whether the last step of a parameter's gradient is one that buckets do."""
     return bool(conversion.backward) and conversion.backward[-1].kind in DEFERRED
-
-
-def _without_copies(layout: Layout) -> Layout:
-    """Of a value without a gradient: copies are the one tensor that all have."""
-    return replace(layout, kinds=tuple(Invariant() if isinstance(k, Replicate) else k for k in layout.kinds))

@@ -108,7 +108,7 @@ def kept_gathered(
             kept = activations.node(step, graph, {})
             for value in step.node.arguments:
                 layout = gathered.get(value.name)
-                if layout is not None and (held := kept.get((value.name, _stored_as(layout)))) is not None:
+                if layout is not None and (held := kept.get((value.name, layout.without_copies))) is not None:
                     yield KeptGathered(prefix + value.name, graph.values[value.name], layout, times, count * held)
         else:
             segment = step.segment
@@ -172,7 +172,7 @@ class Activations:
             kept |= own
         freed = gathered_once(graph) if self.gathered_again else {}
         gone: set[Place] = {
-            (name, _stored_as(layout)) for name, layout in freed.items() if prefix + name in self.gathered_again
+            (name, layout.without_copies) for name, layout in freed.items() if prefix + name in self.gathered_again
         }
         gone |= {key for key in kept if key[0] in stored and self.is_whole(key, graph)}
         return inside, {key: count for key, count in kept.items() if key not in gone}
@@ -198,8 +198,8 @@ class Activations:
                     shared |= {(end[number], layout): left} if left else {}
                     inside += (run.count - 1) * max(entered, left)
             for series, layout in zip(segment.sliced, planned.border.sliced, strict=True):
-                if count := own.pop((series.part.name, _stored_as(layout)), 0.0):
-                    shared[series.whole.name, _stored_as(layout.inserted(series.dim))] = segment.count * count
+                if count := own.pop((series.part.name, layout.without_copies), 0.0):
+                    shared[series.whole.name, layout.inserted(series.dim).without_copies] = segment.count * count
             whole = {key for key in own if key[0] in outside and self.is_whole(key, run.body)}
             shared |= {key: own.pop(key) for key in whole}
             inside += run.count * (more + sum(own.values()))
@@ -209,14 +209,14 @@ class Activations:
     def is_whole(key: tuple[str, Layout | str], graph: PlannedGraph) -> bool:
         """Whether a value is kept as it was made, not converted."""
         name, layout = key
-        return _stored_as(graph.values[name].produced) == layout
+        return graph.values[name].produced.without_copies == layout
 
     def node(self, planned: PlannedNode, graph: PlannedGraph, held: Held) -> Saved:
         """What an operator keeps; its results are added to what is held."""
         node, typed = planned.node, planned.typed
         dtype = arithmetic(node, planned.native, self.library)
         arguments, results = (
-            [(value.name, _stored_as(layout)) for value, layout in zip(values, layouts, strict=True)]
+            [(value.name, layout.without_copies) for value, layout in zip(values, layouts, strict=True)]
             for values, layouts in ((node.arguments, typed.arguments), (node.results, typed.results))
         )
         given: list[Made | None] = []
@@ -244,10 +244,10 @@ class Activations:
         if place in held:
             return held[place]
         planned = graph.values[name]
-        made = next((made for made in planned.materialised if _stored_as(made.layout) == layout), None)
+        made = next((made for made in planned.materialised if made.layout.without_copies == layout), None)
         if made is None or not _is_slice(made.source, made.layout):
             return None
-        source = (name, _stored_as(made.source))
+        source = (name, made.source.without_copies)
         found = self.slice_of(source, graph, held)
         if found is None:
             count = int(planned.value.bytes * local_fraction(made.source, self.mesh))
@@ -280,9 +280,3 @@ def _is_slice(source: Layout, target: Layout) -> bool:
     shards = [other for _, other in pairs if isinstance(other, Shard)]
     nested = all(target.nesting(s.dim)[: len(source.nesting(s.dim))] == source.nesting(s.dim) for s in shards)
     return bool(cut) and alike and nested and all(shard.by == PARTITION for shard in shards)
-
-
-def _stored_as(layout: Layout) -> Layout:
-    """The same bytes on the same devices: a copy for every device is the one tensor that all have."""
-    kinds = tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds)
-    return replace(layout, kinds=kinds)
