@@ -15,7 +15,10 @@ from .console import show_lines
 from .summary import duration
 
 if TYPE_CHECKING:
+    from ..graph.layout import Layout
     from ..graph.plan import Plan, PlannedGraph
+    from ..index.library import Library
+    from ..machine.machine import Machine
     from ..simulation.breakdown import Spent
     from ..simulation.timeline import Timeline
 
@@ -33,6 +36,9 @@ class Explained:
     timeline: Timeline
     spent: Sequence[Spent]
     other: Timeline | None
+    machine: Machine
+    library: Library
+    pins: Sequence[str]
 
 
 def explain_plan(out: Path, part: str | None, as_json: bool) -> None:
@@ -43,10 +49,11 @@ def explain_plan(out: Path, part: str | None, as_json: bool) -> None:
     found = explained(out)
     rows = found.spent if part is None else named(found, part)
     layouts = {} if part is None else layouts_of(found.plan.graph, part)
+    next_best = next_best_of(found, part) if layouts and part is not None else None
     if as_json:
-        click.echo(json.dumps(summarise_explained(found, rows, layouts), indent=1))
+        click.echo(json.dumps(summarise_explained(found, rows, layouts, next_best), indent=1))
         return
-    show_explained(found, part, layouts)
+    show_explained(found, layouts, next_best)
     show_table(rows, found.timeline.seconds)
 
 
@@ -67,7 +74,7 @@ def explained(out: Path) -> Explained:
     if plan.mesh.size > 1 and record.strategy != COMPARED:
         beside, _ = plan_again(record, record.devices, None, COMPARED, ())
         other = simulate(step_tasks(beside, machine, library), hardware_of(machine))
-    return Explained(plan, timeline, break_down(timeline), other)
+    return Explained(plan, timeline, break_down(timeline), other, machine, library, record.pins)
 
 
 def named(found: Explained, part: str) -> list[Spent]:
@@ -82,6 +89,52 @@ def named(found: Explained, part: str) -> list[Spent]:
         hint = suggest(part, every) or "without a name the command lists them"
         raise fail("E031", f"the plan has no operator or value called `{part}`", help=hint)
     return rows
+
+
+@dataclass(frozen=True)
+class NextBest:
+    """The cheapest plan on the same mesh in which a value is in none of the layouts that it has now."""
+
+    layouts: tuple[str, ...]
+    cost_seconds: float
+    simulated_seconds: float
+
+
+def next_best_of(found: Explained, part: str) -> NextBest | None:
+    """What the value that `part` names would be in otherwise; None where there is no other plan: it may be pinned."""
+    from ..search.layout_pins import parse_pins
+    from ..search.plan_search import STRATEGIES, search
+    from ..simulation.event_loop import simulate
+    from ..simulation.hardware import hardware_of
+    from ..simulation.step_tasks import step_tasks
+    from ..syntax.diagnostic import InputError
+
+    plan = found.plan
+    if plan.mesh.size == 1 or plan.strategy not in STRATEGIES:
+        return None
+    excluded = {part.replace(".*.", "."): frozenset(made_in(plan.graph, part))}
+    try:
+        pins = parse_pins(found.pins)
+        other = search(plan.model, plan.mesh, found.machine, found.library, pins=pins, excluded=excluded)
+    except InputError:
+        return None
+    timeline = simulate(step_tasks(other, found.machine, found.library), hardware_of(found.machine))
+    layouts = tuple(dict.fromkeys(map(str, made_in(other.graph, part))))
+    return NextBest(layouts, other.cost.seconds, timeline.seconds)
+
+
+def made_in(graph: PlannedGraph, part: str, prefix: str = "", anywhere: str = "") -> list[Layout]:
+    """The layouts in which a value is made, or stored, in all runs of the loops around it."""
+    from ..graph.plan import PlannedSegment
+
+    names = {prefix + part_name: part_name for part_name in graph.values}
+    found = [graph.values[name].produced for path, name in names.items() if part in (path, anywhere + name)]
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            for run in step.runs:
+                name = step.segment.name
+                found += made_in(run.body, part, f"{prefix}{name}.{run.first}.", f"{anywhere}{name}.*.")
+    return found
 
 
 def layouts_of(graph: PlannedGraph, part: str, prefix: str = "", anywhere: str = "") -> dict[str, str]:
@@ -107,7 +160,9 @@ def layouts_of(graph: PlannedGraph, part: str, prefix: str = "", anywhere: str =
     return found
 
 
-def summarise_explained(found: Explained, rows: Sequence[Spent], layouts: dict[str, str]) -> dict[str, Any]:
+def summarise_explained(
+    found: Explained, rows: Sequence[Spent], layouts: dict[str, str], next_best: NextBest | None
+) -> dict[str, Any]:
     """As plain data: seconds, bytes."""
     return {
         "model": found.plan.model.name,
@@ -119,6 +174,7 @@ def summarise_explained(found: Explained, rows: Sequence[Spent], layouts: dict[s
         "peak_memory_bytes": found.timeline.graph.peak().bytes,
         COMPARED: None if found.other is None else found.other.seconds,
         "layouts": layouts,
+        "next_best": None if next_best is None else asdict(next_best),
         "spent": [
             {name: value for name, value in asdict(row).items() if name != "first"} | {"seconds": row.seconds}
             for row in rows
@@ -126,7 +182,7 @@ def summarise_explained(found: Explained, rows: Sequence[Spent], layouts: dict[s
     }
 
 
-def show_explained(found: Explained, part: str | None, layouts: dict[str, str]) -> None:
+def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBest | None) -> None:
     """A few lines for people."""
     plan, timeline = found.plan, found.timeline
     step = "step" if plan.model.loss is not None else "call"
@@ -148,9 +204,19 @@ def show_explained(found: Explained, part: str | None, layouts: dict[str, str]) 
     if found.other is not None:
         ratio = found.other.seconds / timeline.seconds
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))
-    if part is not None:
-        lines += [("layout", f"{path}: {text}") for path, text in layouts.items()]
+    lines += [("layout", f"{path}: {text}") for path, text in layouts.items()]
+    if next_best is not None:
+        lines.append(("next best", _next_best_text(next_best, plan, timeline)))
     show_lines(lines)
+
+
+def _next_best_text(next_best: NextBest, plan: Plan, timeline: Timeline) -> str:
+    more = next_best.cost_seconds / plan.cost.seconds - 1
+    simulated = next_best.simulated_seconds / timeline.seconds - 1
+    layouts = " and ".join(next_best.layouts)
+    return (
+        f"{layouts}, with all else as is best then: {more:+.2%} by the cost of the search, {simulated:+.2%} simulated"
+    )
 
 
 def show_table(rows: Sequence[Spent], seconds: float) -> None:
