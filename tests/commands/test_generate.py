@@ -126,7 +126,8 @@ def test_an_interrupted_generation_keeps_its_contexts_and_ends_with_the_same_fil
     _, told = begun.communicate(timeout=120)
     assert begun.returncode == 128 + signal.SIGINT and told.strip() == "unityc: interrupted"
     kept = {path: path.stat().st_mtime_ns for path in Path("cache").glob("context-small-*.json")}
-    assert len(kept) == 3 and not list(Path("made").glob("*"))
+    # Three are told of; processes may have finished more, ahead of one that takes longer, and those are kept as well.
+    assert len(kept) >= 3 and not list(Path("made").glob("*"))
     assert run([*generate, "made", "--cache", "cache"]) == 0
     assert all(path.stat().st_mtime_ns == written for path, written in kept.items()), "enumerated again"
     assert run([*generate, "alone", "--processes", "1"]) == 0
