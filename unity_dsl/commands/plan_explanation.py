@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from .summary import duration
 
 if TYPE_CHECKING:
     from ..graph.layout import Layout
-    from ..graph.plan import Plan, PlannedGraph
+    from ..graph.plan import Plan, PlannedGraph, PlannedValue
     from ..index.library import Library
     from ..machine.machine import Machine
     from ..simulation.breakdown import Spent
@@ -62,18 +62,16 @@ def explained(out: Path) -> Explained:
     from ..emit.program_check import plan_again, written_plan
     from ..machine.machine import read_machine
     from ..simulation.breakdown import break_down
-    from ..simulation.event_loop import simulate
-    from ..simulation.hardware import hardware_of
-    from ..simulation.step_tasks import step_tasks
+    from ..simulation.step_tasks import simulate_step
 
     record = load_plan_file(out)
     machine = read_machine(record.sources.machine)
     plan, library = written_plan(record, out)
-    timeline = simulate(step_tasks(plan, machine, library), hardware_of(machine))
+    timeline = simulate_step(plan, machine, library)
     other = None
     if plan.mesh.size > 1 and record.strategy != COMPARED:
         beside, _ = plan_again(record, record.devices, None, COMPARED, ())
-        other = simulate(step_tasks(beside, machine, library), hardware_of(machine))
+        other = simulate_step(beside, machine, library)
     return Explained(plan, timeline, break_down(timeline), other, machine, library, record.pins)
 
 
@@ -104,9 +102,7 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
     """What the value that `part` names would be in otherwise; None where there is no other plan: it may be pinned."""
     from ..search.layout_pins import parse_pins
     from ..search.plan_search import STRATEGIES, search
-    from ..simulation.event_loop import simulate
-    from ..simulation.hardware import hardware_of
-    from ..simulation.step_tasks import step_tasks
+    from ..simulation.step_tasks import simulate_step
     from ..syntax.diagnostic import InputError
 
     plan = found.plan
@@ -118,45 +114,43 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
         other = search(plan.model, plan.mesh, found.machine, found.library, pins=pins, excluded=excluded)
     except InputError:
         return None
-    timeline = simulate(step_tasks(other, found.machine, found.library), hardware_of(found.machine))
+    timeline = simulate_step(other, found.machine, found.library)
     layouts = tuple(dict.fromkeys(map(str, made_in(other.graph, part))))
     return NextBest(layouts, other.cost.seconds, timeline.seconds)
 
 
-def made_in(graph: PlannedGraph, part: str, prefix: str = "", anywhere: str = "") -> list[Layout]:
-    """The layouts in which a value is made, or stored, in all runs of the loops around it."""
-    from ..graph.plan import PlannedSegment
-
-    names = {prefix + part_name: part_name for part_name in graph.values}
-    found = [graph.values[name].produced for path, name in names.items() if part in (path, anywhere + name)]
-    for step in graph.steps:
-        if isinstance(step, PlannedSegment):
-            for run in step.runs:
-                name = step.segment.name
-                found += made_in(run.body, part, f"{prefix}{name}.{run.first}.", f"{anywhere}{name}.*.")
-    return found
-
-
-def layouts_of(graph: PlannedGraph, part: str, prefix: str = "", anywhere: str = "") -> dict[str, str]:
-    """The layouts in which a value is made, or stored, and those it is converted to, by its path.
+def values_called(
+    graph: PlannedGraph, part: str, prefix: str = "", anywhere: str = ""
+) -> Iterator[tuple[str, PlannedValue]]:
+    """Every value of that name with its path, once for iterations of a loop that share a plan.
 
     `prefix` and `anywhere` stand before the names of a body, with its iterations and without.
     """
     from ..graph.plan import PlannedSegment
 
-    found = {}
     for name, planned in graph.values.items():
-        path = prefix + name
-        if part in (path, anywhere + name):
-            others = ", ".join(str(made.layout) for made in planned.materialised)
-            found[path] = f"{planned.produced}{f', converted to {others}' if others else ''}"
+        if part in (prefix + name, anywhere + name):
+            yield prefix + name, planned
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             for run in step.runs:
                 last = run.first + run.count - 1
                 index = f"{run.first}" if run.count == 1 else "*" if len(step.runs) == 1 else f"{run.first}-{last}"
                 name = step.segment.name
-                found |= layouts_of(run.body, part, f"{prefix}{name}.{index}.", f"{anywhere}{name}.*.")
+                yield from values_called(run.body, part, f"{prefix}{name}.{index}.", f"{anywhere}{name}.*.")
+
+
+def made_in(graph: PlannedGraph, part: str) -> list[Layout]:
+    """The layouts in which a value is made, or stored."""
+    return [planned.produced for _, planned in values_called(graph, part)]
+
+
+def layouts_of(graph: PlannedGraph, part: str) -> dict[str, str]:
+    """The layouts in which a value is made, or stored, and those it is converted to, by its path."""
+    found = {}
+    for path, planned in values_called(graph, part):
+        others = ", ".join(str(made.layout) for made in planned.materialised)
+        found[path] = f"{planned.produced}{f', converted to {others}' if others else ''}"
     return found
 
 

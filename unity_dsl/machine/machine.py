@@ -82,6 +82,10 @@ class Machine:
         """The machine with another limit of memory, bytes on each device, if one is given."""
         return self if memory is None else replace(self, memory_bytes=memory)
 
+    def traffic_seconds(self, count: float) -> float:
+        """What kernels take to read and write so many bytes of a device's memory, launches left out."""
+        return count / (self.memory_bandwidth * self.memory_efficiency)
+
     def devices_below(self, level: int) -> int:
         """Devices that share one unit's link of a level: 1 at level 0, a node's devices where nodes are joined."""
         return prod(link.size for link in self.levels[:level])

@@ -123,7 +123,7 @@ def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
 def _parts(done: Work, dtype: str, machine: Machine) -> tuple[Any, Any]:
     """Seconds of arithmetic and of memory traffic."""
     arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
-    traffic = (done.bytes_read + done.bytes_written) / (machine.memory_bandwidth * machine.memory_efficiency)
+    traffic = machine.traffic_seconds(done.bytes_read + done.bytes_written)
     return arithmetic, traffic
 
 
@@ -151,7 +151,7 @@ def price_statements(execution: Execution, kernels: int, machine: Machine) -> fl
     results = {tensor.storage for tensor in execution.outputs}
     between = sum(storage.bytes for storage in execution.built if storage not in results)
     launches = max(len(execution.built) - kernels, 0)
-    return launches * machine.launch_seconds + 2 * between / (machine.memory_bandwidth * machine.memory_efficiency)
+    return launches * machine.launch_seconds + machine.traffic_seconds(2 * between)
 
 
 def price_inner(
@@ -179,7 +179,7 @@ def price_update(count: float, machine: Machine) -> float:
     """
     if machine.measured.update is not None:
         return float(machine.measured.update.at(count))
-    return UPDATE_PASSES * count / (machine.memory_bandwidth * machine.memory_efficiency)
+    return machine.traffic_seconds(UPDATE_PASSES * count)
 
 
 UPDATE_PASSES = 7

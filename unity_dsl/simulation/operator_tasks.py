@@ -10,14 +10,14 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import DTYPE_BYTES, Node
 from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
-from ..graph.local_lowering import local_execution
+from ..graph.local_executions import LocalExecutions
 from ..graph.plan import PlannedNode
 from ..graph.precision import arithmetic
 from ..index.cost.work import cotangents_passed_on
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce
 from ..index.lowering.execution import Execution
-from ..index.lowering.local_tensor import Shape, Storage
+from ..index.lowering.local_tensor import Storage
 from ..machine.machine import Machine
 from ..machine.operator_price import Limit, limits_of_operator, price_inner, price_operator, priced_kernels
 from .collective_tasks import add_collective
@@ -42,7 +42,7 @@ class Operators:
 
     def __init__(self, tasks: TaskList, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.tasks, self.mesh, self.machine, self.library = tasks, mesh, machine, library
-        self._executions: dict[object, Execution] = {}
+        self.executions = LocalExecutions(mesh, library)
         self._times: dict[object, OperatorTime] = {}
 
     def forward(
@@ -50,7 +50,7 @@ class Operators:
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
         """An operator's results, the storages that variables of the program name, and what the backward pass does."""
         node, typed = planned.node, replace(planned.typed, native=planned.native)
-        run = self._execution(node, typed, tuple(argument.strides for argument in arguments))
+        run = self.executions.of(planned, tuple(argument.strides for argument in arguments))
         time = self._time(node, typed)
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
         built = [Storage(storage.bytes) for storage in run.built]
@@ -128,15 +128,6 @@ class Operators:
             count = prod(typed.local_sizes[axis] for axis in operand.axes) * width
             step = Step(StepKind.ALL_REDUCE, collective.axes)
             self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine))
-
-    def _execution(self, node: Node, typed: TypedOperator, strides: tuple[Shape | None, ...]) -> Execution:
-        width = DTYPE_BYTES[arithmetic(node, typed.native, self.library)]
-        key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
-        if key not in self._executions:
-            self._executions[key] = local_execution(
-                node.instance, typed, self.mesh, self.library, node.gradients, width, strides
-            )
-        return self._executions[key]
 
     def _time(self, node: Node, typed: TypedOperator) -> OperatorTime:
         dtype = arithmetic(node, typed.native, self.library)

@@ -21,12 +21,15 @@ from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.operator_price import MOMENTS, price_update
 from .backward_pass import BackwardPass
-from .collective_tasks import DEFERRED, Conversions
+from .collective_tasks import Conversions, add_copy
+from .event_loop import simulate
 from .gathering_tasks import Gather, Gathering
+from .hardware import hardware_of
 from .local_tensors import Cotangents, Local, Recorded, made
 from .operator_tasks import Operators
 from .task import Phase, TaskGraph
 from .task_list import TaskList
+from .timeline import Timeline
 
 
 def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
@@ -43,37 +46,44 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
     whole.leave()
     if loss and loss[0].moves:
         tasks.phase = Phase.BACKWARD
-        gradients = program.backward.run(loss[0], program.parameters)
+        gradients = program.backward.run(loss[0], program.trained)
         tasks.drop([loss[0].storage])
         tasks.phase = Phase.UPDATE
-        updated = sum(storage.bytes for storage in program.trained)
-        if updated:
+        if updated := program.trained_bytes:
             temporary = Storage(updated)
             tasks.kernel("optimizer", "", price_update(updated, machine), 1, [temporary])
             tasks.settle([temporary])
         tasks.drop(gradients)
     held = sum(storage.bytes for storage in program.stored)
     if model.loss is not None:
-        held += MOMENTS * sum(storage.bytes for storage in program.trained)
+        held += MOMENTS * program.trained_bytes
     return tasks.finished(held)
+
+
+def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:
+    """The tasks of a step, as they run on devices of that machine."""
+    return simulate(step_tasks(plan, machine, library), hardware_of(machine))
 
 
 @dataclass
 class _Program:
-    """What the functions of a program share. `parameters` and `trained` are stored tensors that have a gradient."""
+    """What the functions of a program share. Of what is `stored`, the tensors `trained` have a gradient."""
 
     plan: Plan
     tasks: TaskList
     prices: ConversionModel
     operators: Operators
     stored: list[Storage] = field(default_factory=list)
-    trained: list[Storage] = field(default_factory=list)
-    parameters: dict[Local, str] = field(default_factory=dict)
+    trained: set[Local] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.conversions = Conversions(self.tasks, self.prices)
         self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
         self.backward = BackwardPass(self.tasks, self.prices.mesh, self.prices.machine)
+
+    @property
+    def trained_bytes(self) -> int:
+        return sum(tensor.bytes for tensor in self.trained)
 
     def keep(self, tensor: Local) -> None:
         """It is there before the step and after it."""
@@ -124,8 +134,7 @@ class _Forward:
         tensor = Local(count, Storage(count), trained and value.needs_gradient)
         self.program.keep(tensor)
         if tensor.moves:
-            self.program.trained.append(tensor.storage)
-            self.program.parameters[tensor] = self.path + value.name
+            self.program.trained.add(tensor)
         self.add(value, tensor, layout, stored=tensor.moves)
 
     def add(self, value: Value, tensor: Local, layout: Layout | None = None, *, stored: bool = False) -> None:
@@ -180,7 +189,7 @@ class _Forward:
         if not given.moves:
             return result
         steps, place = conversion.backward, self.path + value.name
-        parameter = held.stored and source == held.produced and _in_buckets(conversion)
+        parameter = held.stored and source == held.produced and conversion.ends_in_sum
         last = steps[-1] if parameter else None
         rest = steps[:-1] if parameter else steps
 
@@ -228,11 +237,11 @@ class _Forward:
                     conversion = self.program.steps(value, held.produced, layout)
                     stored, place = held.tensors[held.produced], self.path + value.name
                     gather = Gather(value, place, stored, held.produced, layout, conversion)
-                    found.setdefault(_in_buckets(conversion), []).append(gather)
+                    found.setdefault(conversion.ends_in_sum, []).append(gather)
         return list(found.values())
 
     def _gathers_in_buckets(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[Gather]:
-        return next((found for found in self.gathers(steps) if _in_buckets(found[0].conversion)), [])
+        return next((found for found in self.gathers(steps) if found[0].conversion.ends_in_sum), [])
 
     def first_gathers(self) -> list[Gather]:
         """Those of the first operators that read any: what can be under way before the function is called."""
@@ -418,12 +427,4 @@ class _Forward:
         return whole
 
     def _copied(self, name: str, place: str, count: int) -> Storage:
-        made, machine = Storage(count), self.program.prices.machine
-        seconds = 2 * count / (machine.memory_bandwidth * machine.memory_efficiency)
-        self.program.tasks.kernel(name, place, seconds, 1, [made])
-        return made
-
-
-def _in_buckets(conversion: Conversion) -> bool:
-    """Whether the last step of a parameter's gradient is one that buckets do."""
-    return bool(conversion.backward) and conversion.backward[-1].kind in DEFERRED
+        return add_copy(self.program.tasks, name, place, count, self.program.prices.machine)

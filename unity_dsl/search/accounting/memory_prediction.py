@@ -15,13 +15,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from ...graph.graph import DTYPE_BYTES, Model, Value
+from ...graph.graph import Model, Value
 from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Replicate, Shard, invariant
-from ...graph.local_lowering import local_execution
+from ...graph.local_executions import LocalExecutions
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, gathered_once
 from ...graph.precision import arithmetic, operand_types
 from ...index.library import Library
-from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape, Storage, contiguous
 from ...machine.byte_count import describe_bytes
 from ...machine.collective_price import local_fraction
@@ -153,7 +152,7 @@ class Activations:
 
     def __init__(self, mesh: Mesh, library: Library, gathered_again: Collection[str] = ()) -> None:
         self.mesh, self.library, self.gathered_again = mesh, library, gathered_again
-        self._runs: dict[object, Execution] = {}
+        self.executions = LocalExecutions(mesh, library)
 
     def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> tuple[float, Saved]:
         """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters that are
@@ -225,7 +224,7 @@ class Activations:
                 name, layout = arguments[number]
                 arguments[number] = f"{name}:{wanted}", layout
             given.append(self.slice_of(arguments[number], graph, held) if value.dtype == wanted else None)
-        run = self.execution(planned, tuple(None if made is None else made.strides for made in given))
+        run = self.executions.of(planned, tuple(None if made is None else made.strides for made in given))
         bases: dict[Storage, Base] = {}
         for place, made, tensor in zip(arguments, given, run.inputs, strict=True):
             bases.setdefault(tensor.storage, Base(place, tensor.storage.bytes) if made is None else made.base)
@@ -259,17 +258,6 @@ class Activations:
         """The shape that each device has of a value in a layout of slices."""
         degrees = [self.mesh.degree(layout.nesting(dim)) for dim in range(len(value.shape))]
         return tuple(size // degree for size, degree in zip(value.shape, degrees, strict=True))
-
-    def execution(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> Execution:
-        """The run of a node's operator on one device, on operands of these strides."""
-        node, typed = planned.node, replace(planned.typed, native=planned.native)
-        width = DTYPE_BYTES[arithmetic(node, planned.native, self.library)]
-        key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
-        if key not in self._runs:
-            self._runs[key] = local_execution(
-                node.instance, typed, self.mesh, self.library, node.gradients, width, strides
-            )
-        return self._runs[key]
 
 
 def _is_slice(source: Layout, target: Layout) -> bool:
