@@ -28,9 +28,7 @@ from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.simulation.event_loop import simulate
-from unity_dsl.simulation.hardware import hardware_of
-from unity_dsl.simulation.step_tasks import step_tasks
+from unity_dsl.simulation.step_tasks import simulate_step
 
 ROOT = Path(__file__).parent.parent
 OUT = RESULTS / "accuracy.json"
@@ -124,7 +122,7 @@ def measured(case: Case, machine: Path, pool: RankPool, ranks: int, steps: int) 
         write_program(compilation.plan, compilation.library, compilation.sources, request, program)
         times = pool.run(step_seconds, str(program), steps, ranks=ranks, seconds=600)
     cost, hardware = compilation.plan.cost, load_machine(str(machine))
-    simulated = simulate(step_tasks(compilation.plan, hardware, compilation.library), hardware_of(hardware)).seconds
+    simulated = simulate_step(compilation.plan, hardware, compilation.library).seconds
     clock = max(median(seconds for seconds, _ in rank) for rank in times)
     row = {
         "simulated_ms": simulated,

@@ -92,11 +92,11 @@ def test_generate_refuses_what_no_signature_follows_from(capsys: pytest.CaptureF
 
 SMALL = """\
 [small]
-about = "Sums, relu and transposes"
+about = "Sums, silu and transposes"
 operators = 2
 signatures = [
   "(x: [m, n], y: [m, n]) add(x, y)",
-  "(x: [m, n]) relu(x)",
+  "(x: [m, n]) silu(x)",
   "(x: [m, n]) x[m, n] -> [n, m]",
 ]
 """
@@ -126,9 +126,11 @@ def test_an_interrupted_generation_keeps_its_contexts_and_ends_with_the_same_fil
     _, told = begun.communicate(timeout=120)
     assert begun.returncode == 128 + signal.SIGINT and told.strip() == "unityc: interrupted"
     kept = {path: path.stat().st_mtime_ns for path in Path("cache").glob("context-small-*.json")}
-    assert len(kept) == 3 and not list(Path("made").glob("*"))
+    # Three are told of; processes may have finished more, ahead of one that takes longer, and those are kept as well.
+    assert len(kept) >= 3 and not list(Path("made").glob("*"))
     assert run([*generate, "made", "--cache", "cache"]) == 0
     assert all(path.stat().st_mtime_ns == written for path, written in kept.items()), "enumerated again"
     assert run([*generate, "alone", "--processes", "1"]) == 0
     for name in ("small.rules", "small.certificates.json"):
         assert Path("made", name).read_bytes() == Path("alone", name).read_bytes()
+    assert "transpose_commutes_with_silu" in Path("made", "small.rules").read_text()

@@ -55,6 +55,15 @@ def test_one_tensor_with_its_layouts(out: Path, capsys: pytest.CaptureFixture[st
     assert found["layouts"] and all(text.startswith("S0") for text in found["layouts"].values())
 
 
+def test_the_next_best_layout(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a value that a pin leaves free; of the pinned weight there is none."""
+    made = next(row["place"] for row in explained(capsys, "out")["spent"] if row["name"] == "linear")
+    found = explained(capsys, "out", made)
+    assert found["next_best"]["cost_seconds"] > 0 and found["next_best"]["simulated_seconds"] > 0
+    assert not set(found["next_best"]["layouts"]) & {text.split(", converted")[0] for text in found["layouts"].values()}
+    assert explained(capsys, "out", "layer.*.w")["next_best"] is None
+
+
 def test_the_table_for_people(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "out"]) == 0
     lines = capsys.readouterr().out.splitlines()

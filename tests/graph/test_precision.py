@@ -114,6 +114,8 @@ def test_statements_that_sum_are_in_float32_and_native_calls_are_not() -> None:
     for operator, by_statements in {"batch_norm": "f32", "linear": "bf16", "relu": "bf16"}.items():
         found = node(model, operator)
         assert arithmetic(found, True, LIBRARY) == "bf16" and arithmetic(found, False, LIBRARY) == by_statements
+    declared = node(build(CONVOLUTIONAL.replace("f32", "bf16"), None), "batch_norm")
+    assert arithmetic(declared, False, LIBRARY) == "bf16", "not without a precision"
 
 
 @pytest.mark.parametrize("text", [CONVOLUTIONAL, RECURRENT])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,11 +12,37 @@ from typing import Any
 from unity_dsl.emit.rank_comparison import load_program
 
 
-def coalesce_gathers(module: ModuleType, model: Any) -> None:
-    """Have a model on gloo gather as on other backends: several tensors in one collective."""
-    for group in vars(model.groups).values():
-        if isinstance(group, module.parallel.Group):
-            group.gloo = False
+@contextmanager
+def coalesced_gathers(module: ModuleType, model: Any) -> Iterator[None]:
+    """Have a model on gloo gather as on other backends: several tensors in one collective.
+
+    What it calls can be watched by a mode within. gloo runs each tensor's own: it may corrupt its heap with others.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    functional = torch.ops._c10d_functional
+
+    def gathered(x: torch.Tensor, size: int, name: str) -> torch.Tensor:
+        whole = x.new_empty(size * x.shape[0], *x.shape[1:])
+        return functional.all_gather_into_tensor_out(x, size, name, out=whole)
+
+    class OneByOne(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            if func is functional.all_gather_into_tensor_coalesced.default:
+                tensors, *group = args
+                return [gathered(x, *group) for x in tensors]
+            if func is functional.all_gather_into_tensor.default:
+                return gathered(*args)
+            return func(*args, **(kwargs or {}))
+
+    groups = [group for group in vars(model.groups).values() if isinstance(group, module.parallel.Group)]
+    for group in groups:
+        group.gloo = False
+    with OneByOne():
+        yield
+    for group in groups:
+        group.gloo = True
 
 
 def count_collectives(
@@ -52,8 +80,6 @@ def count_collectives(
     with load_program(Path(program)) as module:
         model = module.Model(module.build_mesh("cpu"), bucket_bytes=bucket_bytes)
         model.initialise(0)
-        if not gloo:
-            coalesce_gathers(module, model)
         if freed:
             model.gathered.freed = set(model.parameters())
         batch = {}
@@ -63,9 +89,10 @@ def count_collectives(
             else:
                 batch[name] = torch.randint(spec.integer_range, spec.shape)
         forward, backward = Count(), Count()
-        with forward:
-            loss, _ = model(**batch)
-        with backward:
-            loss.backward()
-            model.synchronise()
+        with nullcontext() if gloo else coalesced_gathers(module, model):
+            with forward:
+                loss, _ = model(**batch)
+            with backward:
+                loss.backward()
+                model.synchronise()
     return forward.found, backward.found

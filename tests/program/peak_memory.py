@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,10 @@ class Counted:
     held: int
     peak: int
     at: str
+
+
+LETTING_GO = 0.1
+"""Seconds after which gloo's threads have let go of what they sent: until then it is alive, whoever else drops it."""
 
 
 class Alive(TorchDispatchMode):
@@ -78,6 +83,7 @@ def count_memory(rank: int, ranks: int, program: str) -> Counted:
             loss.backward()
             del loss
             model.synchronise()
+            time.sleep(LETTING_GO)
             optimizer.step()
 
         step()

@@ -24,7 +24,7 @@ from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
-from .counting import coalesce_gathers
+from .counting import coalesced_gathers
 
 Compile = Callable[..., Path]
 
@@ -118,22 +118,22 @@ def order(rank: int, ranks: int, folder: str) -> tuple[list[tuple[str, int]], li
         model = module.Model(module.build_mesh("cpu"), dtype=torch.float64)
         model.initialise(0)
         model.gathered = module.parallel.Gathered(model.groups, (*NAMES, "last"))
-        coalesce_gathers(module, model)
-        x = torch.ones(4, 8, dtype=torch.float64)
-        second, model.layer[1].forward = model.layer[1].forward, None
-        with pytest.raises(TypeError):
-            model(x, x)
-        model.layer[1].forward = second
-        with torch.no_grad():
-            model.layer[1].up.mul_(2)  # what the loop has begun to gather is out of date
-        with Log() as forward:
-            loss, _ = model(x, x)
-        with Log() as backward:
-            loss.backward()
-        model.synchronise()
-        assert not model.gathered.begun
-        again, _ = model(x, x)
-        torch.testing.assert_close(again, loss, rtol=0, atol=0)
+        with coalesced_gathers(module, model):
+            x = torch.ones(4, 8, dtype=torch.float64)
+            second, model.layer[1].forward = model.layer[1].forward, None
+            with pytest.raises(TypeError):
+                model(x, x)
+            model.layer[1].forward = second
+            with torch.no_grad():
+                model.layer[1].up.mul_(2)  # what the loop has begun to gather is out of date
+            with Log() as forward:
+                loss, _ = model(x, x)
+            with Log() as backward:
+                loss.backward()
+            model.synchronise()
+            assert not model.gathered.begun
+            again, _ = model(x, x)
+            torch.testing.assert_close(again, loss, rtol=0, atol=0)
     return forward.counted, backward.counted
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,10 @@ from .console import show_lines
 from .summary import duration
 
 if TYPE_CHECKING:
-    from ..graph.plan import Plan, PlannedGraph
+    from ..graph.layout import Layout
+    from ..graph.plan import Plan, PlannedGraph, PlannedValue
+    from ..index.library import Library
+    from ..machine.machine import Machine
     from ..simulation.breakdown import Spent
     from ..simulation.timeline import Timeline
 
@@ -33,6 +36,9 @@ class Explained:
     timeline: Timeline
     spent: Sequence[Spent]
     other: Timeline | None
+    machine: Machine
+    library: Library
+    pins: Sequence[str]
 
 
 def explain_plan(out: Path, part: str | None, as_json: bool) -> None:
@@ -43,10 +49,11 @@ def explain_plan(out: Path, part: str | None, as_json: bool) -> None:
     found = explained(out)
     rows = found.spent if part is None else named(found, part)
     layouts = {} if part is None else layouts_of(found.plan.graph, part)
+    next_best = next_best_of(found, part) if layouts and part is not None else None
     if as_json:
-        click.echo(json.dumps(summarise_explained(found, rows, layouts), indent=1))
+        click.echo(json.dumps(summarise_explained(found, rows, layouts, next_best), indent=1))
         return
-    show_explained(found, part, layouts)
+    show_explained(found, layouts, next_best)
     show_table(rows, found.timeline.seconds)
 
 
@@ -55,19 +62,17 @@ def explained(out: Path) -> Explained:
     from ..emit.program_check import plan_again, written_plan
     from ..machine.machine import read_machine
     from ..simulation.breakdown import break_down
-    from ..simulation.event_loop import simulate
-    from ..simulation.hardware import hardware_of
-    from ..simulation.step_tasks import step_tasks
+    from ..simulation.step_tasks import simulate_step
 
     record = load_plan_file(out)
     machine = read_machine(record.sources.machine)
     plan, library = written_plan(record, out)
-    timeline = simulate(step_tasks(plan, machine, library), hardware_of(machine))
+    timeline = simulate_step(plan, machine, library)
     other = None
     if plan.mesh.size > 1 and record.strategy != COMPARED:
         beside, _ = plan_again(record, record.devices, None, COMPARED, ())
-        other = simulate(step_tasks(beside, machine, library), hardware_of(machine))
-    return Explained(plan, timeline, break_down(timeline), other)
+        other = simulate_step(beside, machine, library)
+    return Explained(plan, timeline, break_down(timeline), other, machine, library, record.pins)
 
 
 def named(found: Explained, part: str) -> list[Spent]:
@@ -84,30 +89,74 @@ def named(found: Explained, part: str) -> list[Spent]:
     return rows
 
 
-def layouts_of(graph: PlannedGraph, part: str, prefix: str = "", anywhere: str = "") -> dict[str, str]:
-    """The layouts in which a value is made, or stored, and those it is converted to, by its path.
+@dataclass(frozen=True)
+class NextBest:
+    """The cheapest plan on the same mesh in which a value is in none of the layouts that it has now."""
+
+    layouts: tuple[str, ...]
+    cost_seconds: float
+    simulated_seconds: float
+
+
+def next_best_of(found: Explained, part: str) -> NextBest | None:
+    """What the value that `part` names would be in otherwise; None where there is no other plan: it may be pinned."""
+    from ..search.layout_pins import parse_pins
+    from ..search.plan_search import STRATEGIES, search
+    from ..simulation.step_tasks import simulate_step
+    from ..syntax.diagnostic import InputError
+
+    plan = found.plan
+    if plan.mesh.size == 1 or plan.strategy not in STRATEGIES:
+        return None
+    excluded = {part.replace(".*.", "."): frozenset(made_in(plan.graph, part))}
+    try:
+        pins = parse_pins(found.pins)
+        other = search(plan.model, plan.mesh, found.machine, found.library, pins=pins, excluded=excluded)
+    except InputError:
+        return None
+    timeline = simulate_step(other, found.machine, found.library)
+    layouts = tuple(dict.fromkeys(map(str, made_in(other.graph, part))))
+    return NextBest(layouts, other.cost.seconds, timeline.seconds)
+
+
+def values_called(
+    graph: PlannedGraph, part: str, prefix: str = "", anywhere: str = ""
+) -> Iterator[tuple[str, PlannedValue]]:
+    """Every value of that name with its path, once for iterations of a loop that share a plan.
 
     `prefix` and `anywhere` stand before the names of a body, with its iterations and without.
     """
     from ..graph.plan import PlannedSegment
 
-    found = {}
     for name, planned in graph.values.items():
-        path = prefix + name
-        if part in (path, anywhere + name):
-            others = ", ".join(str(made.layout) for made in planned.materialised)
-            found[path] = f"{planned.produced}{f', converted to {others}' if others else ''}"
+        if part in (prefix + name, anywhere + name):
+            yield prefix + name, planned
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             for run in step.runs:
                 last = run.first + run.count - 1
                 index = f"{run.first}" if run.count == 1 else "*" if len(step.runs) == 1 else f"{run.first}-{last}"
                 name = step.segment.name
-                found |= layouts_of(run.body, part, f"{prefix}{name}.{index}.", f"{anywhere}{name}.*.")
+                yield from values_called(run.body, part, f"{prefix}{name}.{index}.", f"{anywhere}{name}.*.")
+
+
+def made_in(graph: PlannedGraph, part: str) -> list[Layout]:
+    """The layouts in which a value is made, or stored."""
+    return [planned.produced for _, planned in values_called(graph, part)]
+
+
+def layouts_of(graph: PlannedGraph, part: str) -> dict[str, str]:
+    """The layouts in which a value is made, or stored, and those it is converted to, by its path."""
+    found = {}
+    for path, planned in values_called(graph, part):
+        others = ", ".join(str(made.layout) for made in planned.materialised)
+        found[path] = f"{planned.produced}{f', converted to {others}' if others else ''}"
     return found
 
 
-def summarise_explained(found: Explained, rows: Sequence[Spent], layouts: dict[str, str]) -> dict[str, Any]:
+def summarise_explained(
+    found: Explained, rows: Sequence[Spent], layouts: dict[str, str], next_best: NextBest | None
+) -> dict[str, Any]:
     """As plain data: seconds, bytes."""
     return {
         "model": found.plan.model.name,
@@ -119,6 +168,7 @@ def summarise_explained(found: Explained, rows: Sequence[Spent], layouts: dict[s
         "peak_memory_bytes": found.timeline.graph.peak().bytes,
         COMPARED: None if found.other is None else found.other.seconds,
         "layouts": layouts,
+        "next_best": None if next_best is None else asdict(next_best),
         "spent": [
             {name: value for name, value in asdict(row).items() if name != "first"} | {"seconds": row.seconds}
             for row in rows
@@ -126,7 +176,7 @@ def summarise_explained(found: Explained, rows: Sequence[Spent], layouts: dict[s
     }
 
 
-def show_explained(found: Explained, part: str | None, layouts: dict[str, str]) -> None:
+def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBest | None) -> None:
     """A few lines for people."""
     plan, timeline = found.plan, found.timeline
     step = "step" if plan.model.loss is not None else "call"
@@ -148,9 +198,19 @@ def show_explained(found: Explained, part: str | None, layouts: dict[str, str]) 
     if found.other is not None:
         ratio = found.other.seconds / timeline.seconds
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))
-    if part is not None:
-        lines += [("layout", f"{path}: {text}") for path, text in layouts.items()]
+    lines += [("layout", f"{path}: {text}") for path, text in layouts.items()]
+    if next_best is not None:
+        lines.append(("next best", _next_best_text(next_best, plan, timeline)))
     show_lines(lines)
+
+
+def _next_best_text(next_best: NextBest, plan: Plan, timeline: Timeline) -> str:
+    more = next_best.cost_seconds / plan.cost.seconds - 1
+    simulated = next_best.simulated_seconds / timeline.seconds - 1
+    layouts = " and ".join(next_best.layouts)
+    return (
+        f"{layouts}, with all else as is best then: {more:+.2%} by the cost of the search, {simulated:+.2%} simulated"
+    )
 
 
 def show_table(rows: Sequence[Spent], seconds: float) -> None:

@@ -41,15 +41,13 @@ def trace_command(out: Path, output: Path, as_json: bool) -> None:
     from ..emit.plan_file import load_plan_file
     from ..emit.program_check import written_plan
     from ..machine.machine import read_machine
-    from ..simulation.event_loop import simulate
-    from ..simulation.hardware import hardware_of
-    from ..simulation.step_tasks import step_tasks
+    from ..simulation.step_tasks import simulate_step
     from ..simulation.trace import render_trace
 
     record = load_plan_file(out)
     plan, library = written_plan(record, out)
     machine = read_machine(record.sources.machine)
-    timeline = simulate(step_tasks(plan, machine, library), hardware_of(machine))
+    timeline = simulate_step(plan, machine, library)
     replace_file(output, render_trace(timeline))
     if as_json:
         click.echo(json.dumps(summarise_timeline(timeline), indent=1))

@@ -18,9 +18,6 @@ from .positions_text import PositionsFunction, positions_function
 from .program_names import Names
 from .source_lines import above, broken
 
-DEFERRED = frozenset({StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER})
-"""Last steps of a parameter's gradient that GradientSync takes over."""
-
 _FUNCTIONS = {
     StepKind.SLICE: "block",
     StepKind.MASK: "first_only",
@@ -162,7 +159,7 @@ class Collectives:
         self, found: Conversion, shape: tuple[int, ...], name: str, layouts: str, *, parameter: bool = False
     ) -> ConversionText:
         """The function that takes these steps. `layouts` are words about it, of a tensor of this shape."""
-        parameter = parameter and bool(found.backward) and found.backward[-1].kind in DEFERRED
+        parameter = parameter and found.ends_in_sum
         extents = {extent for step in (*found.forward, *found.backward) for extent in _extents(step, shape)}
         key = found.forward, found.backward, parameter, tuple(sorted(extents))
         if key not in self.conversions:

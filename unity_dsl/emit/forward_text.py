@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from ..graph.graph import Graph, Segment, Value, computed_from
-from ..graph.layout import Invariant, Layout, Mesh, Replicate
+from ..graph.layout import Layout, Mesh
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
 from ..graph.precision import FULL, arithmetic, operand_types
 from ..index.library import Library
@@ -193,12 +193,12 @@ class ForwardText:
         """The variable that holds a value in a layout."""
         held = self.held[value.name]
         if not value.needs_gradient:
-            layout = without_copies(layout)
-            held.variables = {without_copies(found): text for found, text in held.variables.items()}
+            layout = layout.without_copies
+            held.variables = {found.without_copies: text for found, text in held.variables.items()}
             # Invariant made from Replicate, or the other way, is the same tensor: the first source is the real one.
             sources: dict[Layout, Layout] = {}
             for made, source in held.sources.items():
-                sources.setdefault(without_copies(made), without_copies(source))
+                sources.setdefault(made.without_copies, source.without_copies)
             held.sources = sources
         if layout not in held.variables:
             held.variables[layout] = self.convert(held, layout)
@@ -206,7 +206,7 @@ class ForwardText:
 
     def convert(self, held: Copies, layout: Layout) -> str:
         value = held.value
-        produced = held.produced if value.needs_gradient else without_copies(held.produced)
+        produced = held.produced if value.needs_gradient else held.produced.without_copies
         source = held.sources.get(layout, produced)
         stored = held.stored if source == produced else None
         if stored and layout == produced:
@@ -324,7 +324,7 @@ class ForwardText:
             if ahead and step.runs[last] is step.runs[-1] and (gathers := self.gathers(following).get("sync")):
                 then = self.announced["sync"] = self.announce(gathers)
             self.iterate(step, run, modules[first], Passed(carried, current, parts, captured, stacks, ahead, then))
-            for value, name, layout in zip(segment.results, carried, self.left(step, last), strict=True):
+            for value, name, layout in zip(segment.results, carried, step.leaving(last, self.planned), strict=True):
                 self.add(value, name, layout)
         bodies = [(module, run.first, run.count) for module, run in zip(modules, step.runs, strict=True)]
         self.keep(segment, bodies)
@@ -339,7 +339,7 @@ class ForwardText:
         for number, run in enumerate(step.runs):
             layouts = [run.body.values[value.name].produced for value in step.segment.entry]
             together = number > 0 and modules[number - 1].stores and modules[number].stores
-            if together and list(self.left(step, number - 1)) == layouts:
+            if together and list(step.leaving(number - 1, self.planned)) == layouts:
                 found[-1].append(number)
             else:
                 found.append([number])
@@ -406,7 +406,7 @@ class ForwardText:
             body.add(value, name, run.body.values[value.name].produced)
         for series, name, layout in zip(segment.sliced, parts, step.border.sliced, strict=True):
             body.add(series.part, name, layout)
-        leaves = [*zip(segment.exit, self.left(step, number), strict=True)]
+        leaves = [*zip(segment.exit, step.leaving(number, self.planned), strict=True)]
         leaves += [(series.part, layout) for series, layout in zip(segment.stacked, step.border.stacked, strict=True)]
         module.results = body.write(leaves)
         for number, (value, entry) in enumerate(zip(segment.exit, segment.entry, strict=True)):
@@ -426,16 +426,6 @@ class ForwardText:
         while self.names.fresh(name) != name:
             name = classes.fresh(f"{word}_body")
         return name
-
-    def left(self, step: PlannedSegment, number: int) -> Sequence[Layout]:
-        """The layouts in which a run's iterations leave what they carry: those that whatever comes next takes."""
-        segment, run = step.segment, step.runs[number]
-        if segment.predicate is not None:
-            return step.border.carried
-        if run.count > 1 or number + 1 < len(step.runs):
-            following = run if run.count > 1 else step.runs[number + 1]
-            return [following.body.values[value.name].produced for value in segment.entry]
-        return [self.planned.values[value.name].produced for value in segment.results]
 
     def iterate(self, step: PlannedSegment, run: Run, module: ModuleText, passed: Passed) -> None:
         """The iterations of a run, or of several that are one loop: the only one, or a loop."""
@@ -489,8 +479,3 @@ def _stores(graph: Graph) -> bool:
     """Whether a graph, or a body in it, stores something."""
     inner = (step.body for step in graph.steps if isinstance(step, Segment))
     return bool(graph.weights or graph.buffers) or any(map(_stores, inner))
-
-
-def without_copies(layout: Layout) -> Layout:
-    """A value without gradient has no cotangent, so a copy for each device is the same as one logical tensor."""
-    return Layout(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds))

@@ -73,10 +73,10 @@ class CheckReport:
     worst: str
     float32_err: float
     float32_single_device_err: float
-    mixed: MixedErrors | None
     trained: bool
     recompiled: bool
     edited: tuple[str, ...]
+    mixed: MixedErrors | None = None
 
     @property
     def ok(self) -> bool:
@@ -116,7 +116,7 @@ def check(
         reference = Path(folder) / "reference"
         write_reference(record, reference)
         errors = dict(compare(program, reference, ranks, steps, seed, pool))
-        err, mixed = errors.pop("mixed_err"), None
+        err, mixed = errors.pop("mixed_err", None), None
         if err is not None or _too_large(errors):
             # In float32 the statements may round less than the calls: what counts is the same program on one device.
             single = Path(folder) / "single"

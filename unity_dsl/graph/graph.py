@@ -103,7 +103,7 @@ class Node:
     """An operator applied to values. `arguments` bind the instance's inputs by position, `results` its outputs.
 
     `site` numbers the random sites of the model (dropout), 0 where there is none. `rule` names the rule that put the
-    operator there; its `span` is then that of what it replaced.
+    operator there; its `span` is then that of what it replaced. `mixed` says that it is of a model in mixed precision.
     """
 
     name: str
@@ -113,6 +113,7 @@ class Node:
     site: int = 0
     span: Span | None = None
     rule: str | None = None
+    mixed: bool = False
 
     @property
     def gradients(self) -> tuple[bool, ...]:

@@ -193,6 +193,11 @@ class Layout:
         """The layout of the cotangent."""
         return interned(tuple(map(_transposed, self.kinds)))
 
+    @cached_property
+    def without_copies(self) -> Layout:
+        """Of the value alone, without its cotangent: a copy for each device is the one tensor that all have."""
+        return interned(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in self.kinds))
+
     def nesting(self, dim: int) -> tuple[int, ...]:
         """The mesh axes that cut a dimension, major first."""
         return self._nestings.get(dim, ())

@@ -8,7 +8,7 @@ from itertools import product
 from math import gcd
 from typing import Protocol
 
-from .collective_steps import Step
+from .collective_steps import Step, StepKind
 from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Overlap, Partial, Shard, Window
 
 
@@ -22,6 +22,11 @@ class Conversion:
 
     forward: tuple[Step, ...]
     backward: tuple[Step, ...]
+
+    @property
+    def ends_in_sum(self) -> bool:
+        """Whether the last step back is a sum over devices: that of a parameter's gradient is done in buckets."""
+        return bool(self.backward) and self.backward[-1].kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER)
 
 
 class Conversions(Protocol):

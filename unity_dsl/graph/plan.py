@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..index.evaluation.native_calls import changed_in_place
@@ -107,6 +107,19 @@ class PlannedSegment:
     segment: Segment
     runs: tuple[Run, ...]
     border: Border
+
+    def leaving(self, number: int, around: PlannedGraph) -> Sequence[Layout]:
+        """The layouts in which iterations of a run leave what they carry: those that whatever comes next takes.
+
+        That is the next iteration, the next run, or the graph `around`.
+        """
+        segment, run = self.segment, self.runs[number]
+        if segment.predicate is not None:
+            return self.border.carried
+        if run.count > 1 or number + 1 < len(self.runs):
+            following = run if run.count > 1 else self.runs[number + 1]
+            return [following.body.values[value.name].produced for value in segment.entry]
+        return [around.values[value.name].produced for value in segment.results]
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,10 @@ def is_scaled(model: Model) -> bool:
 
 
 def arithmetic(node: Node, native: bool, library: Library) -> str:
-    """The type in which an operator runs: torch's native calls add up in float32 inside, statements that sum are in
-    float32 themselves.
+    """The type in which an operator runs: torch's native calls add up in float32 inside; in mixed precision statements
+    that sum are in float32 themselves.
     """
-    narrow = DTYPE_BYTES[node.dtype] < DTYPE_BYTES[FULL]
+    narrow = node.mixed and node.dtype != FULL
     return FULL if narrow and not native and accumulates(node.instance, library) else node.dtype
 
 
@@ -163,7 +163,7 @@ class _Typing:
                 continue
             arguments = tuple(values[value.name] for value in step.arguments)
             results = tuple(add(value, types.made.get(value.name, "int")) for value in step.results)
-            steps.append(replace(step, arguments=arguments, results=results))
+            steps.append(replace(step, arguments=arguments, results=results, mixed=self.narrow != FULL))
         updates = tuple(
             replace(update, buffer=values[update.buffer.name], value=values[update.value.name])
             for update in graph.updates

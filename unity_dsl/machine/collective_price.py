@@ -111,5 +111,4 @@ def local_fraction(layout: Layout, mesh: Mesh) -> float:
 
 def local_price(machine: Machine, passes: float) -> Price:
     """A kernel that goes over the local bytes `passes` times."""
-    per_byte = passes / (machine.memory_bandwidth * machine.memory_efficiency)
-    return Price((AlgorithmPrice("copy", machine.launch_seconds, per_byte),))
+    return Price((AlgorithmPrice("copy", machine.launch_seconds, machine.traffic_seconds(passes)),))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from ..graph.collective_steps import LOCAL_STEPS, Step, StepKind
-from ..graph.layout import Cut, Invariant, Layout, Mesh, Replicate, interned
+from ..graph.layout import Cut, Invariant, Layout, Mesh
 from ..graph.layout_codes import Numbers, dividing
 from ..graph.layout_conversion import Conversion, beside, declared, divisors
 from ..graph.layout_exchange import Received
@@ -119,7 +119,7 @@ class ConversionModel:
     def located(self, layouts: Sequence[Layout], shape: tuple[int, ...]) -> Located:
         """Where layouts of a tensor of that shape are in the network."""
         network = self._network(shape)
-        layouts = [_copied(layout) for layout in layouts]
+        layouts = [layout.without_copies for layout in layouts]
         numbers = np.array([network.number.get(layout, -1) for layout in layouts], dtype=np.int64)
         others = [layouts[i] for i in np.flatnonzero(numbers < 0)]
         first = {layout: number for number, layout in enumerate(layouts)}
@@ -161,7 +161,7 @@ class ConversionModel:
 
     def steps(self, source: Layout, target: Layout, shape: tuple[int, ...], count: float) -> tuple[Step, ...]:
         """The cheapest steps one way."""
-        source, target = _copied(source), _copied(target)
+        source, target = source.without_copies, target.without_copies
         if source == target:
             return ()
         cheapest = self._paths(shape, count).cheapest
@@ -279,12 +279,6 @@ class ConversionModel:
         )
         rest = 1 / self.mesh.degree(axis for axis, out in enumerate(aside) if out and isinstance(pairs[axis][0], Cut))
         return changed, self._received.fraction(before, after, shape) * rest
-
-
-@lru_cache(maxsize=65536)
-def _copied(layout: Layout) -> Layout:
-    """Copies of a value are copies, whatever becomes of their gradients."""
-    return interned(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds))
 
 
 def _has_declared(*layouts: Layout) -> bool:

@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, prod
 from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from ..resources import folder
 from ..syntax.diagnostic import fail, suggest
@@ -16,6 +20,7 @@ from .measured_collectives import COLLECTIVES, MeasuredCollectives, read_measure
 from .measured_operators import OPERATORS, OPTIMIZER, PRODUCTS, MeasuredOperators, read_measured_operators
 from .toml_table import TomlTable
 
+Bytes = TypeVar("Bytes", float, npt.NDArray[np.float64])
 FLOAT_TYPES = ("f64", "f32", "bf16", "f16")
 
 
@@ -81,6 +86,10 @@ class Machine:
     def holding(self, memory: int | None) -> Machine:
         """The machine with another limit of memory, bytes on each device, if one is given."""
         return self if memory is None else replace(self, memory_bytes=memory)
+
+    def traffic_seconds(self, count: Bytes) -> Bytes:
+        """What kernels take to read and write so many bytes of a device's memory, launches left out."""
+        return count / (self.memory_bandwidth * self.memory_efficiency)
 
     def devices_below(self, level: int) -> int:
         """Devices that share one unit's link of a level: 1 at level 0, a node's devices where nodes are joined."""

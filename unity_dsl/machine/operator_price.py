@@ -119,7 +119,7 @@ class _Prices:
         seconds: Seconds = np.zeros(())
         for launches, done, traffic in passes:
             if launches:
-                at_once = _roofline(done, self.dtype, self.machine) + _streamed(traffic, self.machine)
+                at_once = _roofline(done, self.dtype, self.machine) + self.machine.traffic_seconds(traffic)
                 seconds = seconds + at_once + launches * self.machine.launch_seconds
         return seconds
 
@@ -132,10 +132,6 @@ def priced_kernels(
     return found.forward, found.backward
 
 
-def _streamed(count: Seconds, machine: Machine) -> Seconds:
-    return np.asarray(count / (machine.memory_bandwidth * machine.memory_efficiency))
-
-
 def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
     """The larger of arithmetic and memory traffic."""
     return np.asarray(np.maximum(*_parts(done, dtype, machine)), dtype=np.float64)
@@ -144,7 +140,7 @@ def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
 def _parts(done: Work, dtype: str, machine: Machine) -> tuple[Any, Any]:
     """Seconds of arithmetic and of memory traffic."""
     arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
-    return arithmetic, _streamed(done.bytes_read + done.bytes_written, machine)
+    return arithmetic, machine.traffic_seconds(done.bytes_read + done.bytes_written)
 
 
 def limits_of_operator(
@@ -169,7 +165,7 @@ def limits_of_operator(
 
 def _limit(done: Work, between: float, launches: int, dtype: str, machine: Machine) -> Limit:
     arithmetic, traffic = _parts(done, dtype, machine)
-    copied = between / (machine.memory_bandwidth * machine.memory_efficiency)
+    copied = machine.traffic_seconds(between)
     if max(arithmetic, traffic) + copied < max(launches, 1) * machine.launch_seconds:
         return Limit.LAUNCH
     return Limit.ARITHMETIC if arithmetic > traffic + copied else Limit.MEMORY
@@ -200,7 +196,7 @@ def price_update(count: float, machine: Machine) -> float:
     """
     if machine.measured.update is not None:
         return float(machine.measured.update.at(count))
-    return UPDATE_PASSES * count / (machine.memory_bandwidth * machine.memory_efficiency)
+    return machine.traffic_seconds(UPDATE_PASSES * count)
 
 
 UPDATE_PASSES = 7

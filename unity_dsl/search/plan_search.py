@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..graph.axis_names import named_axes
 from ..graph.graph import Graph, Model, Segment
-from ..graph.layout import Mesh
+from ..graph.layout import Layout, Mesh
 from ..graph.layout_typing import Theorems
 from ..graph.plan import Plan
 from ..index.library import Library
@@ -78,6 +78,7 @@ def search(
     rules: Sequence[RuleDecl] = (),
     theorems: Theorems | None = None,
     fusions: Sequence[RuleDecl] = (),
+    excluded: Mapping[str, frozenset[Layout]] = {},
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
 
@@ -87,6 +88,7 @@ def search(
     mesh of the given model's plan; one that lacks a pinned value is not considered. The `fusions`, proved as well, are
     then applied wherever that costs less in the layouts of this plan. `single` is what programs are compared with, and
     uses no rules; `random:SEED` draws a plan, of a model drawn from those that rules and fusions make.
+    Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
@@ -100,7 +102,7 @@ def search(
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
     every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine))
-    wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins)
+    wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins, excluded)
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
         drawn = within_memory(counted(replace(drawn, notes=(*notes, *drawn.notes)), library), machine, library)
@@ -239,6 +241,7 @@ class _Wanted:
     theorems: Theorems
     strategy: str
     pins: Mapping[str, Pin]
+    excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
     prices: dict[Mesh, Prices] = field(default_factory=dict)
     found: dict[Mesh, Found] = field(default_factory=dict)
     bounds: dict[Mesh, float] = field(default_factory=dict)
@@ -276,7 +279,8 @@ class _Wanted:
 
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
         """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""
-        return apply_pins(STRATEGIES[self.strategy](model, mesh, self.library), pins, model, mesh, self.library)
+        given = STRATEGIES[self.strategy](model, mesh, self.library)
+        return replace(apply_pins(given, pins, model, mesh, self.library), excluded=self.excluded)
 
 
 def _plan(

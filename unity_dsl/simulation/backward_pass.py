@@ -4,7 +4,7 @@ more than once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container
 
 from ..graph.layout import Mesh
 from ..index.lowering.local_tensor import Storage
@@ -22,12 +22,11 @@ class BackwardPass:
         self.buckets = GradientBuckets(tasks, mesh, machine)
         self._records: list[Recorded] = []
         self._arrived: dict[Local, Storage] = {}
-        self._holders: dict[Storage, int] = {}
 
     def record(self, record: Recorded) -> None:
         self._records.append(record)
 
-    def run(self, loss: Local, parameters: Mapping[Local, str]) -> list[Storage]:
+    def run(self, loss: Local, parameters: Container[Local]) -> list[Storage]:
         """Lists the tasks of the backward pass from the loss. Returns the parameters' gradients, which are held."""
         first = Storage(loss.bytes)
         self.tasks.kernel("ones", "", 0.0, 1, [first])
@@ -54,10 +53,10 @@ class BackwardPass:
             self.tasks.hold([gradient])
             self._arrived[tensor] = gradient
             return
-        bandwidth = self.machine.memory_bandwidth * self.machine.memory_efficiency
         alone = self.tasks.holders(before) == 1
         target = before if alone else Storage(tensor.bytes)
-        self.tasks.kernel("add gradients", "", 3 * tensor.bytes / bandwidth, 1, [] if alone else [target])
+        seconds = self.machine.traffic_seconds(3 * tensor.bytes)
+        self.tasks.kernel("add gradients", "", seconds, 1, [] if alone else [target])
         if not alone:
             self.tasks.hold([target])
             self.tasks.drop([before])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
@@ -15,9 +15,6 @@ from ..machine.price import Price, Transfer
 from .local_tensors import Local
 from .task import Traffic
 from .task_list import TaskList
-
-DEFERRED = frozenset({StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER})
-"""Last steps of a parameter's gradient, which are done in buckets."""
 
 
 def channel_of(axes: tuple[int, ...], mesh: Mesh) -> str:
@@ -39,6 +36,13 @@ def add_collective(
     return _collective(tasks, step, place, price.transfer(count), builds, mesh)
 
 
+def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machine) -> Storage:
+    """A kernel that copies so many bytes to a new storage, which nobody holds yet."""
+    made = Storage(count)
+    tasks.kernel(name, place, machine.traffic_seconds(2 * count), 1, [made])
+    return made
+
+
 def _collective(
     tasks: TaskList, step: Step, place: str, transfer: Transfer, builds: Sequence[Storage], mesh: Mesh
 ) -> int:
@@ -56,12 +60,7 @@ class Conversions:
 
     def run(self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str) -> Local:
         """The tensor after steps, one after the other; later kernels wait for it. Nobody holds it yet."""
-        given = x
-        for step, price, after in self._priced(steps, value, start):
-            made = self._step(step, x, price, value, after, place)
-            self.tasks.settle([] if x.storage in (given.storage, made.storage) else [x.storage])
-            x = made
-        return x
+        return self._through(self._priced(steps, value, start), x, x, value, place)
 
     def start_together(
         self, gathers: Sequence[tuple[Step, Local, Value, Layout]], place: str
@@ -87,17 +86,22 @@ class Conversions:
         (first, _, after), *rest = self._priced(steps, value, start)
         x = arriving
         if _joins(first):
-            made = Storage(after)
-            self._copy("join", after, place, made)
-            x = Local(after, made, arriving.moves)
-        for step, price, after in rest:
-            made_by = self._step(step, x, price, value, after, place)
-            self.tasks.settle([] if x.storage in (arriving.storage, made_by.storage) else [x.storage])
-            x = made_by
+            x = Local(after, self._copy("join", after, place), arriving.moves)
+        x = self._through(rest, x, arriving, value, place)
         if x.storage is not arriving.storage:
             self.tasks.drop([arriving.storage])
         else:
             self.tasks.release(arriving.storage)
+        return x
+
+    def _through(
+        self, priced: Iterable[tuple[Step, Price, int]], x: Local, given: Local, value: Value, place: str
+    ) -> Local:
+        """The tensor after steps. What is between is freed, what was `given` is not."""
+        for step, price, after in priced:
+            made = self._step(step, x, price, value, after, place)
+            self.tasks.settle([] if x.storage in (given.storage, made.storage) else [x.storage])
+            x = made
         return x
 
     def _priced(self, steps: Sequence[Step], value: Value, start: Layout) -> Iterator[tuple[Step, Price, int]]:
@@ -110,28 +114,23 @@ class Conversions:
         mesh, tasks, shape, count = self.prices.mesh, self.tasks, value.shape, float(value.bytes)
         if step.kind is StepKind.SLICE:
             return Local(after, x.storage, x.moves)
-        made = Storage(after)
         if self.prices.stays(step, shape):
-            machine = self.prices.machine
-            seconds = price.seconds(count) - machine.launch_seconds
+            made = Storage(after)
+            seconds = price.seconds(count) - self.prices.machine.launch_seconds
             tasks.kernel(step.kind.value, place, max(seconds, 0.0), 1, [made])
             return Local(after, made, x.moves)
         packed = [self._copy("pack", x.bytes, place)] if step.kind in _PACKED else []
-        arrived = Storage(after) if step.kind is StepKind.ALL_TO_ALL or _joins(step) else made
+        arrived = Storage(after)
         tasks.wait(_collective(tasks, step, place, price.transfer(count), [arrived], mesh))
         tasks.settle(packed)
-        if arrived is not made:
-            self._copy("join", after, place, made)
-            tasks.settle([arrived])
+        if step.kind is not StepKind.ALL_TO_ALL and not _joins(step):
+            return Local(after, arrived, x.moves)
+        made = self._copy("join", after, place)
+        tasks.settle([arrived])
         return Local(after, made, x.moves)
 
-    def _copy(self, name: str, count: int, place: str, target: Storage | None = None) -> Storage:
-        """A kernel that copies so many bytes."""
-        made = Storage(count) if target is None else target
-        machine = self.prices.machine
-        seconds = 2 * count / (machine.memory_bandwidth * machine.memory_efficiency)
-        self.tasks.kernel(name, place, seconds, 1, [made])
-        return made
+    def _copy(self, name: str, count: int, place: str) -> Storage:
+        return add_copy(self.tasks, name, place, count, self.prices.machine)
 
 
 _PACKED = frozenset({StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL})

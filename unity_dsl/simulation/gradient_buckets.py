@@ -9,7 +9,7 @@ from ..graph.graph import Value
 from ..graph.layout import Mesh
 from ..index.lowering.local_tensor import Storage
 from ..machine.machine import Machine
-from .collective_tasks import add_collective
+from .collective_tasks import add_collective, add_copy
 from .task_list import TaskList
 
 BUCKET_BYTES = 25 * 2**20
@@ -51,9 +51,7 @@ class GradientBuckets:
         tasks = self.tasks
         rows, kept = gradient, gradient.bytes
         if step.kind is StepKind.REDUCE_SCATTER:
-            rows, kept = Storage(gradient.bytes), gradient.bytes // self.mesh.degree(step.axes)
-            self._copy("pack", name, rows)
-            tasks.hold([rows])
+            rows, kept = self._copy("pack", name, gradient.bytes), gradient.bytes // self.mesh.degree(step.axes)
             tasks.drop([gradient])
         key = step.axes, step.kind, value.dtype
         bucket = self._waiting.setdefault(key, [])
@@ -68,11 +66,7 @@ class GradientBuckets:
         found = []
         for flying in self._flying:
             self.tasks.wait(flying.task)
-            for part in flying.parameters:
-                gradient = Storage(part.kept)
-                self._copy("keep", part.name, gradient)
-                self.tasks.hold([gradient])
-                found.append(gradient)
+            found += [self._copy("keep", part.name, part.kept) for part in flying.parameters]
             self.tasks.drop([flying.result])
         self._flying.clear()
         return found
@@ -80,10 +74,8 @@ class GradientBuckets:
     def _send(self, key: _Key) -> None:
         axes, kind, _ = key
         parts = self._waiting.pop(key)
-        flat = Storage(sum(part.rows.bytes for part in parts))
         name = parts[0].name if len(parts) == 1 else f"{parts[0].name} and {len(parts) - 1} more"
-        self._copy("bucket", name, flat)
-        self.tasks.hold([flat])
+        flat = self._copy("bucket", name, sum(part.rows.bytes for part in parts))
         self.tasks.drop(part.rows for part in parts)
         in_place = kind is StepKind.ALL_REDUCE
         result = flat if in_place else Storage(sum(part.kept for part in parts))
@@ -93,6 +85,8 @@ class GradientBuckets:
         self.tasks.drop([flat])
         self._flying.append(_Flying(task, result, parts))
 
-    def _copy(self, what: str, name: str, target: Storage) -> None:
-        seconds = 2 * target.bytes / (self.machine.memory_bandwidth * self.machine.memory_efficiency)
-        self.tasks.kernel(what, name, seconds, 1, [target])
+    def _copy(self, what: str, name: str, count: int) -> Storage:
+        """A copy that is held."""
+        made = add_copy(self.tasks, what, name, count, self.machine)
+        self.tasks.hold([made])
+        return made

@@ -10,13 +10,14 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import DTYPE_BYTES, Node
 from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
-from ..graph.local_lowering import local_execution
+from ..graph.local_executions import LocalExecutions
 from ..graph.plan import PlannedNode
+from ..graph.precision import arithmetic
 from ..index.cost.work import cotangents_passed_on
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce
 from ..index.lowering.execution import Execution
-from ..index.lowering.local_tensor import Shape, Storage
+from ..index.lowering.local_tensor import Storage
 from ..machine.machine import Machine
 from ..machine.operator_price import Limit, limits_of_operator, price_inner, price_operator, priced_kernels
 from .collective_tasks import add_collective
@@ -41,7 +42,7 @@ class Operators:
 
     def __init__(self, tasks: TaskList, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.tasks, self.mesh, self.machine, self.library = tasks, mesh, machine, library
-        self._executions: dict[object, Execution] = {}
+        self.executions = LocalExecutions(mesh, library)
         self._times: dict[object, OperatorTime] = {}
 
     def forward(
@@ -49,7 +50,7 @@ class Operators:
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
         """An operator's results, the storages that variables of the program name, and what the backward pass does."""
         node, typed = planned.node, replace(planned.typed, native=planned.native)
-        run = self._execution(node, typed, tuple(argument.strides for argument in arguments))
+        run = self.executions.of(planned, tuple(argument.strides for argument in arguments))
         time = self._time(node, typed)
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
         built = [Storage(storage.bytes) for storage in run.built]
@@ -114,7 +115,7 @@ class Operators:
 
     def _inner(self, node: Node, typed: TypedOperator, place: str, *, backward: bool) -> None:
         """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made."""
-        width = DTYPE_BYTES[float_type(node)]
+        width = DTYPE_BYTES[arithmetic(node, typed.native, self.library)]
         for collective in typed.inner:
             reduces = isinstance(collective, InnerReduce)
             if reduces is backward:
@@ -128,17 +129,8 @@ class Operators:
             step = Step(StepKind.ALL_REDUCE, collective.axes)
             self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine))
 
-    def _execution(self, node: Node, typed: TypedOperator, strides: tuple[Shape | None, ...]) -> Execution:
-        width = DTYPE_BYTES[float_type(node)]
-        key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
-        if key not in self._executions:
-            self._executions[key] = local_execution(
-                node.instance, typed, self.mesh, self.library, node.gradients, width, strides
-            )
-        return self._executions[key]
-
     def _time(self, node: Node, typed: TypedOperator) -> OperatorTime:
-        dtype = float_type(node)
+        dtype = arithmetic(node, typed.native, self.library)
         key = node.instance.identity, node.gradients, typed.native, typed.configuration, dtype
         if key not in self._times:
             launches = priced_kernels(node.instance, typed, dtype, self.mesh, self.library, node.gradients)
@@ -160,8 +152,3 @@ def _inside(run: Execution) -> int:
     """Bytes of the largest tensor that an operator keeps of what is neither given to it nor its result."""
     others = {tensor.storage for tensor in (*run.inputs, *run.outputs)}
     return max((storage.bytes for storage in run.saved if storage not in others), default=0)
-
-
-def float_type(node: Node) -> str:
-    """The dtype an operator computes in: that of its first float operand or result."""
-    return next((value.dtype for value in (*node.arguments, *node.results) if value.dtype != "int"), "f32")

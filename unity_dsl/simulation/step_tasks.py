@@ -11,21 +11,25 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from ..graph.graph import Series, Value
-from ..graph.layout import Invariant, Layout, Mesh, Replicate, invariant
+from ..graph.layout import Layout, Mesh, invariant
 from ..graph.layout_conversion import Conversion
 from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
+from ..machine.collective_price import local_fraction
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.operator_price import MOMENTS, price_update
 from .backward_pass import BackwardPass
-from .collective_tasks import DEFERRED, Conversions
+from .collective_tasks import Conversions, add_copy
+from .event_loop import simulate
 from .gathering_tasks import Gather, Gathering
+from .hardware import hardware_of
 from .local_tensors import Cotangents, Local, Recorded, made
 from .operator_tasks import Operators
 from .task import Phase, TaskGraph
 from .task_list import TaskList
+from .timeline import Timeline
 
 
 def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
@@ -42,37 +46,44 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
     whole.leave()
     if loss and loss[0].moves:
         tasks.phase = Phase.BACKWARD
-        gradients = program.backward.run(loss[0], program.parameters)
+        gradients = program.backward.run(loss[0], program.trained)
         tasks.drop([loss[0].storage])
         tasks.phase = Phase.UPDATE
-        updated = sum(storage.bytes for storage in program.trained)
-        if updated:
+        if updated := program.trained_bytes:
             temporary = Storage(updated)
             tasks.kernel("optimizer", "", price_update(updated, machine), 1, [temporary])
             tasks.settle([temporary])
         tasks.drop(gradients)
     held = sum(storage.bytes for storage in program.stored)
     if model.loss is not None:
-        held += MOMENTS * sum(storage.bytes for storage in program.trained)
+        held += MOMENTS * program.trained_bytes
     return tasks.finished(held)
+
+
+def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:
+    """The tasks of a step, as they run on devices of that machine."""
+    return simulate(step_tasks(plan, machine, library), hardware_of(machine))
 
 
 @dataclass
 class _Program:
-    """What the functions of a program share. `parameters` and `trained` are stored tensors that have a gradient."""
+    """What the functions of a program share. Of what is `stored`, the tensors `trained` have a gradient."""
 
     plan: Plan
     tasks: TaskList
     prices: ConversionModel
     operators: Operators
     stored: list[Storage] = field(default_factory=list)
-    trained: list[Storage] = field(default_factory=list)
-    parameters: dict[Local, str] = field(default_factory=dict)
+    trained: set[Local] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.conversions = Conversions(self.tasks, self.prices)
         self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
         self.backward = BackwardPass(self.tasks, self.prices.mesh, self.prices.machine)
+
+    @property
+    def trained_bytes(self) -> int:
+        return sum(tensor.bytes for tensor in self.trained)
 
     def keep(self, tensor: Local) -> None:
         """It is there before the step and after it."""
@@ -119,11 +130,11 @@ class _Forward:
 
     def _store(self, value: Value, *, trained: bool) -> None:
         layout = self.graph.values[value.name].produced
-        tensor = replace(made(value, layout, self.mesh), moves=trained and value.needs_gradient)
+        count = round(value.stored_bytes * local_fraction(layout, self.mesh))
+        tensor = Local(count, Storage(count), trained and value.needs_gradient)
         self.program.keep(tensor)
         if tensor.moves:
-            self.program.trained.append(tensor.storage)
-            self.program.parameters[tensor] = self.path + value.name
+            self.program.trained.add(tensor)
         self.add(value, tensor, layout, stored=tensor.moves)
 
     def add(self, value: Value, tensor: Local, layout: Layout | None = None, *, stored: bool = False) -> None:
@@ -147,12 +158,12 @@ class _Forward:
         """The tensor of a value in a layout; the conversion runs where there is none yet."""
         held = self.held[value.name]
         if not value.needs_gradient:
-            layout = _without_copies(layout)
-            held.tensors = {_without_copies(found): tensor for found, tensor in held.tensors.items()}
+            layout = layout.without_copies
+            held.tensors = {found.without_copies: tensor for found, tensor in held.tensors.items()}
             sources: dict[Layout, Layout] = {}
             for target, source in held.sources.items():
-                sources.setdefault(_without_copies(target), _without_copies(source))
-            held.sources, held.produced = sources, _without_copies(held.produced)
+                sources.setdefault(target.without_copies, source.without_copies)
+            held.sources, held.produced = sources, held.produced.without_copies
         if layout not in held.tensors:
             held.tensors[layout] = self._converted(held, layout)
         return held.tensors[layout]
@@ -178,7 +189,7 @@ class _Forward:
         if not given.moves:
             return result
         steps, place = conversion.backward, self.path + value.name
-        parameter = held.stored and source == held.produced and _in_buckets(conversion)
+        parameter = held.stored and source == held.produced and conversion.ends_in_sum
         last = steps[-1] if parameter else None
         rest = steps[:-1] if parameter else steps
 
@@ -226,11 +237,11 @@ class _Forward:
                     conversion = self.program.steps(value, held.produced, layout)
                     stored, place = held.tensors[held.produced], self.path + value.name
                     gather = Gather(value, place, stored, held.produced, layout, conversion)
-                    found.setdefault(_in_buckets(conversion), []).append(gather)
+                    found.setdefault(conversion.ends_in_sum, []).append(gather)
         return list(found.values())
 
     def _gathers_in_buckets(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[Gather]:
-        return next((found for found in self.gathers(steps) if _in_buckets(found[0].conversion)), [])
+        return next((found for found in self.gathers(steps) if found[0].conversion.ends_in_sum), [])
 
     def first_gathers(self) -> list[Gather]:
         """Those of the first operators that read any: what can be under way before the function is called."""
@@ -350,7 +361,7 @@ class _Forward:
         for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
             body.add(series.part, parts[iteration], layout)
         body.steps()
-        leaving = self._leaving(step, number)
+        leaving = step.leaving(number, self.graph)
         left = [
             (value, layout, body.variable(value, layout)) for value, layout in zip(segment.exit, leaving, strict=True)
         ]
@@ -376,16 +387,6 @@ class _Forward:
         if before is not None:
             self.held[value.name] = before
         return found
-
-    def _leaving(self, step: PlannedSegment, number: int) -> Sequence[Layout]:
-        """The layouts in which a run's iterations leave what they carry: those that whatever comes next takes."""
-        segment, run = step.segment, step.runs[number]
-        if segment.predicate is not None:
-            return step.border.carried
-        if run.count > 1 or number + 1 < len(step.runs):
-            following = run if run.count > 1 else step.runs[number + 1]
-            return [following.body.values[value.name].produced for value in segment.entry]
-        return [self.graph.values[value.name].produced for value in segment.results]
 
     def update(self) -> None:
         """Buffers' new values: copies, in place of the old ones."""
@@ -426,17 +427,4 @@ class _Forward:
         return whole
 
     def _copied(self, name: str, place: str, count: int) -> Storage:
-        made, machine = Storage(count), self.program.prices.machine
-        seconds = 2 * count / (machine.memory_bandwidth * machine.memory_efficiency)
-        self.program.tasks.kernel(name, place, seconds, 1, [made])
-        return made
-
-
-def _in_buckets(conversion: Conversion) -> bool:
-    """Whether the last step of a parameter's gradient is one that buckets do."""
-    return bool(conversion.backward) and conversion.backward[-1].kind in DEFERRED
-
-
-def _without_copies(layout: Layout) -> Layout:
-    """Of a value without a gradient: copies are the one tensor that all have."""
-    return replace(layout, kinds=tuple(Invariant() if isinstance(k, Replicate) else k for k in layout.kinds))
+        return add_copy(self.program.tasks, name, place, count, self.program.prices.machine)

@@ -58,3 +58,11 @@ def test_a_context_is_found_under_one_name_and_in_one_order() -> None:
         draw.shuffle(others)
         assert context_key(others) == context_key(context.inputs), f"seed {SEED}: {context.text}"
     assert len({(context.theme, context_key(context.inputs)) for context in found}) == len(found)
+
+
+def test_degrees_keep_their_names() -> None:
+    """A dimension that devices divide is a multiple of their number, and no product of any sizes."""
+    table = load_table(folder("rules") / "signatures.toml")
+    (theme,) = (theme for theme in table.themes if theme.name == "devices")
+    texts = {context.text for context in theme_contexts(replace(theme, operators=2), LIBRARY, table)}
+    assert {"[m*p, n]", "[m, n*p]", "[@p, m, n]"} <= texts

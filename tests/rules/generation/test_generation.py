@@ -257,6 +257,13 @@ def test_interrupted_generation_goes_on_and_ends_as_any_other(tmp_path: Path, mo
     assert json.loads(again.files[0].certificates)["rules"]
 
 
+def test_that_operands_may_be_exchanged_is_not_said_again() -> None:
+    known = tuple(one for one in rules(generated().files[0].rules) if one.name == "add_commutes")
+    (said,) = (rule_digest(one, library()) for one in known)
+    made = Generator(library(), known=known).run(read_table(Source("table", TABLE)))
+    assert said not in {rule_digest(one, library()) for one in rules(made.files[0].rules)}
+
+
 class Interrupted(Exception):
     pass
 

@@ -23,6 +23,8 @@ from .signature_table import SignatureTable, Theme
 LETTERS = (*"mnkhijloqrstuvwabefg", *(f"m{number}" for number in range(1, 40)))
 """Names of sizes; `c` and `d` are left to real numbers, `p` to degrees."""
 MAX_LETTERS = len(LETTERS)
+DEGREES = frozenset({"p"})
+"""What tables call the numbers of devices, which keep their names."""
 INPUTS = 5
 """The most operands of a graph."""
 MULTIPLE = 2
@@ -260,7 +262,7 @@ def _identified(inputs: tuple[TensorType, ...], degrees: frozenset[str]) -> Iter
 # ---------------------------------------------------------------------------------------------- names of letters
 
 
-def renaming(tensors: Sequence[TensorType], fixed: frozenset[str] = frozenset({"p"})) -> dict[str, Dim]:
+def renaming(tensors: Sequence[TensorType], fixed: frozenset[str] = DEGREES) -> dict[str, Dim]:
     """New names of the letters, by their first appearance; of a dimension that is taken apart by its parts."""
     occurs = _occurrences(tensors)
 
@@ -353,8 +355,8 @@ def totals_text(inputs: Sequence[TensorType]) -> str:
 
 
 def _by_totals(inputs: Sequence[TensorType]) -> dict[str, Dim]:
-    """New names of the letters, by where they occur in the sizes."""
-    names = sorted((places, name) for name, places in _occurrences(inputs).items())
+    """New names of the letters, degrees apart, by where they occur in the sizes."""
+    names = sorted((places, name) for name, places in _occurrences(inputs).items() if name not in DEGREES)
     return {name: named(f"~{number:02}") for number, (_, name) in enumerate(names)}
 
 

@@ -26,6 +26,7 @@ from ..enumeration.context import Context, contexts
 from ..enumeration.signature_table import SignatureTable
 from ..process_map import process_map
 from ..wellformed import read_rules
+from .canonical_rule import rule_digest
 from .library_files import ThemeFile, is_generated, theme_files
 from .proof_cache import Examiner, make_folder, write_file
 from .rule_names import rule_names
@@ -152,7 +153,9 @@ class Generator:
             self.bound,
         )
         # That operands may be exchanged is what derivations need no step for: it belongs to the library.
+        said = {rule_digest(rule, self.library) for rule in self.known}
         exchanged = [(theme, exchange_rule(name)) for name, theme in first.items()]
+        exchanged = [one for one in exchanged if rule_digest(one[1], self.library) not in said]
         kept = selection.run(found, self.known, exchanged)
         taken = {rule.name for rule in self.known}
         named = list(renamed(kept, rule_names([one.rule for one in kept], taken, self.library)))

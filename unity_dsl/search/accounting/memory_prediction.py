@@ -15,13 +15,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from ...graph.graph import DTYPE_BYTES, Model, Value
+from ...graph.graph import Model, Value
 from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Replicate, Shard, invariant
-from ...graph.local_lowering import local_execution
+from ...graph.local_executions import LocalExecutions
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, gathered_once
 from ...graph.precision import arithmetic, operand_types
 from ...index.library import Library
-from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape, Storage, contiguous
 from ...machine.byte_count import describe_bytes
 from ...machine.collective_price import local_fraction
@@ -108,7 +107,7 @@ def kept_gathered(
             kept = activations.node(step, graph, {})
             for value in step.node.arguments:
                 layout = gathered.get(value.name)
-                if layout is not None and (held := kept.get((value.name, _stored_as(layout)))) is not None:
+                if layout is not None and (held := kept.get((value.name, layout.without_copies))) is not None:
                     yield KeptGathered(prefix + value.name, graph.values[value.name], layout, times, count * held)
         else:
             segment = step.segment
@@ -153,7 +152,7 @@ class Activations:
 
     def __init__(self, mesh: Mesh, library: Library, gathered_again: Collection[str] = ()) -> None:
         self.mesh, self.library, self.gathered_again = mesh, library, gathered_again
-        self._runs: dict[object, Execution] = {}
+        self.executions = LocalExecutions(mesh, library)
 
     def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> tuple[float, Saved]:
         """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters that are
@@ -172,7 +171,7 @@ class Activations:
             kept |= own
         freed = gathered_once(graph) if self.gathered_again else {}
         gone: set[Place] = {
-            (name, _stored_as(layout)) for name, layout in freed.items() if prefix + name in self.gathered_again
+            (name, layout.without_copies) for name, layout in freed.items() if prefix + name in self.gathered_again
         }
         gone |= {key for key in kept if key[0] in stored and self.is_whole(key, graph)}
         return inside, {key: count for key, count in kept.items() if key not in gone}
@@ -198,8 +197,8 @@ class Activations:
                     shared |= {(end[number], layout): left} if left else {}
                     inside += (run.count - 1) * max(entered, left)
             for series, layout in zip(segment.sliced, planned.border.sliced, strict=True):
-                if count := own.pop((series.part.name, _stored_as(layout)), 0.0):
-                    shared[series.whole.name, _stored_as(layout.inserted(series.dim))] = segment.count * count
+                if count := own.pop((series.part.name, layout.without_copies), 0.0):
+                    shared[series.whole.name, layout.inserted(series.dim).without_copies] = segment.count * count
             whole = {key for key in own if key[0] in outside and self.is_whole(key, run.body)}
             shared |= {key: own.pop(key) for key in whole}
             inside += run.count * (more + sum(own.values()))
@@ -209,14 +208,14 @@ class Activations:
     def is_whole(key: tuple[str, Layout | str], graph: PlannedGraph) -> bool:
         """Whether a value is kept as it was made, not converted."""
         name, layout = key
-        return _stored_as(graph.values[name].produced) == layout
+        return graph.values[name].produced.without_copies == layout
 
     def node(self, planned: PlannedNode, graph: PlannedGraph, held: Held) -> Saved:
         """What an operator keeps; its results are added to what is held."""
         node, typed = planned.node, planned.typed
         dtype = arithmetic(node, planned.native, self.library)
         arguments, results = (
-            [(value.name, _stored_as(layout)) for value, layout in zip(values, layouts, strict=True)]
+            [(value.name, layout.without_copies) for value, layout in zip(values, layouts, strict=True)]
             for values, layouts in ((node.arguments, typed.arguments), (node.results, typed.results))
         )
         given: list[Made | None] = []
@@ -225,7 +224,7 @@ class Activations:
                 name, layout = arguments[number]
                 arguments[number] = f"{name}:{wanted}", layout
             given.append(self.slice_of(arguments[number], graph, held) if value.dtype == wanted else None)
-        run = self.execution(planned, tuple(None if made is None else made.strides for made in given))
+        run = self.executions.of(planned, tuple(None if made is None else made.strides for made in given))
         bases: dict[Storage, Base] = {}
         for place, made, tensor in zip(arguments, given, run.inputs, strict=True):
             bases.setdefault(tensor.storage, Base(place, tensor.storage.bytes) if made is None else made.base)
@@ -244,10 +243,10 @@ class Activations:
         if place in held:
             return held[place]
         planned = graph.values[name]
-        made = next((made for made in planned.materialised if _stored_as(made.layout) == layout), None)
+        made = next((made for made in planned.materialised if made.layout.without_copies == layout), None)
         if made is None or not _is_slice(made.source, made.layout):
             return None
-        source = (name, _stored_as(made.source))
+        source = (name, made.source.without_copies)
         found = self.slice_of(source, graph, held)
         if found is None:
             count = int(planned.value.bytes * local_fraction(made.source, self.mesh))
@@ -260,17 +259,6 @@ class Activations:
         degrees = [self.mesh.degree(layout.nesting(dim)) for dim in range(len(value.shape))]
         return tuple(size // degree for size, degree in zip(value.shape, degrees, strict=True))
 
-    def execution(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> Execution:
-        """The run of a node's operator on one device, on operands of these strides."""
-        node, typed = planned.node, replace(planned.typed, native=planned.native)
-        width = DTYPE_BYTES[arithmetic(node, planned.native, self.library)]
-        key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
-        if key not in self._runs:
-            self._runs[key] = local_execution(
-                node.instance, typed, self.mesh, self.library, node.gradients, width, strides
-            )
-        return self._runs[key]
-
 
 def _is_slice(source: Layout, target: Layout) -> bool:
     """Whether a device's part is one block of what it holds: nothing is sent, and torch makes a view."""
@@ -280,9 +268,3 @@ def _is_slice(source: Layout, target: Layout) -> bool:
     shards = [other for _, other in pairs if isinstance(other, Shard)]
     nested = all(target.nesting(s.dim)[: len(source.nesting(s.dim))] == source.nesting(s.dim) for s in shards)
     return bool(cut) and alike and nested and all(shard.by == PARTITION for shard in shards)
-
-
-def _stored_as(layout: Layout) -> Layout:
-    """The same bytes on the same devices: a copy for every device is the one tensor that all have."""
-    kinds = tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in layout.kinds)
-    return replace(layout, kinds=kinds)

@@ -134,7 +134,7 @@ def _key(node: Node, weights: Sequence[bool]) -> tuple[Hashable, ...]:
 
 def float_types(node: Node) -> Hashable:
     """All that the prices of operators of one instance depend on besides: what is cast, and what it is computed in."""
-    return tuple((value.dtype, value.cast_from) for value in (*node.arguments, *node.results))
+    return node.mixed, *((value.dtype, value.cast_from) for value in (*node.arguments, *node.results))
 
 
 def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[Configuration]:

@@ -15,12 +15,14 @@ from ...graph.layout_typing import Configuration
 class Restriction:
     """Keys are paths: names, within a repeat after its name (`layer.attn.w`). What is not named is free.
 
-    `configurations` are of operators, `storage` of weights and buffers, `produced` of other values.
+    `configurations` are of operators, `storage` of weights and buffers, `produced` of other values. A value is neither
+    stored nor produced in the layouts that are `excluded`.
     """
 
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     storage: Mapping[str, Layout] = field(default_factory=dict)
     produced: Mapping[str, Layout] = field(default_factory=dict)
+    excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,19 @@ class _Context:
         """Layouts in which a weight or buffer may be kept."""
         space = self.spaces.of(value)
         wanted = self.restriction.storage.get(path)
-        return space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
+        found = space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
+        return self.without_excluded(path, value, found)
+
+    def without_excluded(self, path: str, value: Value, layouts: Layouts) -> Layouts:
+        """The layouts that the restriction leaves of these."""
+        excluded = self.restriction.excluded.get(path)
+        if excluded is None:
+            return layouts
+        every = self.spaces.of(value).layouts
+        left = np.array([number for number in layouts if every[number] not in excluded], dtype=np.intp)
+        if not len(left):
+            raise Impossible(path, None, None)
+        return left
 
     def keeping(self, value: Value, layouts: Layouts) -> Table:
         """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
@@ -299,6 +311,8 @@ class _Builder:
         for number, value in enumerate(node.results):
             if (pin := restriction.produced.get(self.prefix + value.name)) is not None:
                 every = every.chosen([typed.results[number] == pin for typed in every.typed])
+            if excluded := restriction.excluded.get(self.prefix + value.name):
+                every = every.chosen([typed.results[number] not in excluded for typed in every.typed])
         return every
 
     def _left_whole(self, node: Node, options: Options) -> bool:
@@ -444,12 +458,13 @@ class _Builder:
         return Port(self.variable(np.zeros(1), f"{value.name} whole"), layouts, len(space.layouts))
 
     def _pinned(self, value: Value, layouts: Layouts) -> Layouts:
-        wanted = self.context.restriction.produced.get(self.prefix + value.name)
+        path = self.prefix + value.name
+        wanted = self.context.restriction.produced.get(path)
         if wanted is None:
-            return layouts
+            return self.context.without_excluded(path, value, layouts)
         left = np.intersect1d(layouts, self.context.spaces.of(value).numbers([wanted]))
         if not len(left):
-            raise Impossible(self.prefix + value.name, None, None)
+            raise Impossible(path, None, None)
         return left
 
     # ---------------------------------------------------------------------------------------------- tensors

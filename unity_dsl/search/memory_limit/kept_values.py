@@ -65,7 +65,7 @@ def _walk(planned: PlannedGraph, prefix: str, activations: Activations, kept: Ke
         strides = tuple(held[place].strides if place in held else None for place in places)
         kept.strides[node_path(prefix, node)] = strides
         own |= {name for name, layout in activations.node(step, planned, held) if layout == _WHOLE}
-        runs.append((node, activations.execution(step, strides)))
+        runs.append((node, activations.executions.of(step, strides)))
     for node, run in reversed(runs):
         viewed = {tensor.storage for value, tensor in zip(node.results, run.outputs, strict=True) if value.name in read}
         viewed |= set(run.saved)
