@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from math import inf
 from random import Random
 
 import pytest
@@ -21,6 +22,8 @@ from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.accounting.memory_prediction import predict_memory
 from unity_dsl.search.accounting.plan_cost import plan_cost
 from unity_dsl.search.layout_problem.variable_meaning import Meaning
+from unity_dsl.search.memory_limit.held_bytes import HeldBytes
+from unity_dsl.search.memory_limit.memory_price import MemoryPrice
 from unity_dsl.search.plan_search import search
 
 from ..brute_force import every_layout
@@ -97,6 +100,13 @@ def seconds_of(graphs: Sequence[PlannedGraph], model: Model, machine: Machine, l
     return [plan_cost(graph, meaning, conversions, model.loss).seconds for graph in graphs]
 
 
+def counts(graphs: Sequence[PlannedGraph], model: Model, machine: Machine, library: Library) -> list[float]:
+    """Bytes of plans, counted choice by choice, where gathered weights are kept."""
+    conversions, tiny = ConversionModel(TWO, machine, library), 1e-30
+    price = MemoryPrice(HeldBytes(model.graph, library), tiny)
+    return [price.of_plan(graph, conversions) / tiny for graph in graphs]
+
+
 def gap_of(plan: Plan) -> float:
     """The duality gap that a plan tells, at most; 0 of one that is said to be optimal."""
     found = [float(told[1]) / 100 for note in plan.notes if (told := _GAP.search(note))]
@@ -105,33 +115,33 @@ def gap_of(plan: Plan) -> float:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_plan_is_the_cheapest_that_fits_or_as_near_as_it_says(name: str, library: Library, build: Build) -> None:
-    """Where no plan is found though some fit, it says so: the separable count leaves out inputs, which are a fifth of
-    what these models hold.
+    """A plan is found wherever one fits. What it says of the others is of those that fit by the count choice by
+    choice, which the search minimises: of models this small it is up to 1.6 times the exact one.
     """
-    model, exact, missed = build(MODELS[name]), 0, 0
+    model, exact = build(MODELS[name]), 0
     graphs = list(every_plan(model, TWO, library))
     sizes = [predict_memory(model, graph, TWO, library).total for graph in graphs]
     for seed in range(3):
         machine = random_machine(Random(seed))
-        plans = sorted(zip(seconds_of(graphs, model, machine, library), sizes, strict=True))
+        seconds, bytes_ = (of(graphs, model, machine, library) for of in (seconds_of, counts))
+        plans = list(zip(seconds, sizes, bytes_, strict=True))
         unlimited = search(model, TWO, machine, library)
         for part in (0.3, 0.5, 0.8):
             least, most = min(sizes), unlimited.cost.memory.total
             limit = int(least + part * (most - least))
-            best = next(seconds for seconds, count in plans if count <= limit)
+            best = min(seconds for seconds, size, _ in plans if size <= limit)
+            counted = min((seconds for seconds, _, count in plans if count <= limit), default=inf)
             found = search(model, TWO, machine.holding(limit), library)
             told = f"seed {seed}, {limit} of {least} to {most} bytes"
-            if found.warnings:
-                missed += 1
-                continue
+            assert not found.warnings, told
             assert found.cost.memory.total <= limit, told
             assert found.cost.seconds >= unlimited.cost.seconds * (1 - 1e-9), told
             if not found.gathered_again:
                 assert found.cost.seconds >= best * (1 - 1e-6), told
-            assert found.cost.seconds * (1 - gap_of(found)) <= best * (1 + 1e-6), told
+            assert found.cost.seconds * (1 - gap_of(found)) <= counted * (1 + 1e-6), told
             exact += found.cost.seconds <= best * (1 + 1e-6)
-    print(f"{exact} of 9 are the cheapest of {len(graphs)} plans that fit; none was found for {missed}")
-    assert exact >= 1 and missed <= 3
+    print(f"{exact} of 9 are the cheapest of {len(graphs)} plans that fit")
+    assert exact >= 1
 
 
 def test_a_limit_that_does_not_bind_changes_nothing(library: Library, build: Build) -> None:

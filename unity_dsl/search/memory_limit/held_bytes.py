@@ -2,10 +2,10 @@
 
 A value that the backward pass needs is charged where it is made, in its layout there; a copy in another layout, if an
 operator saves what it reads, with the conversion that makes it, so that readers of one layout share it; what only an
-operator knows, with its configuration; a weight with its gradient and moments where it is stored. Not told apart are
-readers that save a copy from others of the same value, and a value that is converted for all that read it is counted as
-it was made besides, unless it was made as terms of a sum. `accounting/memory_prediction.py` walks a finished plan
-instead.
+operator knows, with its configuration; a weight with its gradient and moments where it is stored; an input with its
+readers, each of which has an equal part. Not told apart are readers that save a copy from others of the same value, and
+a value that is converted for all that read it is counted as it was made besides, unless it was made as terms of a sum.
+`accounting/memory_prediction.py` walks a finished plan instead.
 """
 
 from __future__ import annotations
@@ -84,6 +84,10 @@ class HeldBytes:
         for number, value in enumerate(node.results):
             if prefix + value.name in made:
                 total += value.bytes * _fractions((found.results[number] for found in typed), mesh)
+        for number, value in enumerate(node.arguments):
+            if part := self.kept.given.get((node_path(prefix, node), number)):
+                layouts = (found.arguments[number] for found in typed)
+                total += part * value.bytes * _fractions(layouts, mesh)
         if not any(node.gradients):
             return total
         ways: dict[_Way, list[int]] = {}

@@ -7,7 +7,7 @@ layouts count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...graph.graph import Graph, Node, Segment, Value
@@ -27,19 +27,37 @@ _WHOLE = Layout(())
 class KeptValues:
     """By path: `made` are values whose own storage is kept, wherever they are produced; of values in `read` a copy in
     another layout is kept as well, since an operator saves what it reads. `strides` are those of each operator's
-    operands, as views leave them.
+    operands, as views leave them. `given` are parts of inputs by operators and places that read them: of an input that
+    is kept, those that save it or make views of it have equal parts.
     """
 
     made: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     strides: dict[str, tuple[Shape | None, ...]] = field(default_factory=dict)
+    given: dict[tuple[str, int], float] = field(default_factory=dict)
 
 
 def kept_values(graph: Graph, library: Library) -> KeptValues:
     """What a run of a whole model on one device keeps."""
     kept = KeptValues()
-    _walk(_undivided(graph, library), "", Activations(Mesh(()), library), kept)
+    activations, planned = Activations(Mesh(()), library), _undivided(graph, library)
+    _walk(planned, "", activations, kept)
+    kept.given = _given(planned, activations, kept.made)
     return kept
+
+
+def _given(planned: PlannedGraph, activations: Activations, made: Collection[str]) -> dict[tuple[str, int], float]:
+    """The parts of inputs that each operator's operands have, of those outside of repeats."""
+    names = {source.value.name for source in planned.graph.inputs} & set(made)
+    readers: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
+    for step in planned.steps:
+        if isinstance(step, PlannedNode):
+            run = activations.executions.of(step, (None,) * len(step.node.arguments))
+            seen = {*run.saved, *(tensor.storage for tensor in run.outputs)}
+            for number, (value, tensor) in enumerate(zip(step.node.arguments, run.inputs, strict=True)):
+                if value.name in names and tensor.storage in seen:
+                    readers[value.name].append((step.node.name, number))
+    return {reader: 1 / len(found) for found in readers.values() for reader in found}
 
 
 def _walk(planned: PlannedGraph, prefix: str, activations: Activations, kept: KeptValues) -> set[str]:
