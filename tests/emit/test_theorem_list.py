@@ -18,7 +18,7 @@ from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
 LIBRARY = load_library()
-MODEL = """model m[b = 4096]
+MODEL = """model m[b = 65536]
   input x: f32[b, 512]
   weight w: f32[512, 512] ~ normal(0.02)
   h = relu(linear(x, w))

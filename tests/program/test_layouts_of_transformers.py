@@ -111,6 +111,7 @@ def test_megatron_of_bert_sums_twice_a_layer(compile_program: Compile, pool: Ran
     pins += [
         f"{name}.{end}" for name in ("layer.attn.out", "layer.ff.down") for end in ("w=S1", "linear_1=P", "bias=I")
     ]
+    pins += ["layer.attn.p=S1"]
     pins += [f"{name}=I" for name in ("x", "layer.attn.out", "layer.ff.down", "layer.ln_*", "layer.add_*")]
     out = bert(compile_program, pins)
     forward, backward = pool.run(count_collectives, out, 0, ranks=2)[0]
