@@ -60,7 +60,8 @@ MEGATRON = {
 """Heads and hidden features are divided inside the two parts, the sequence outside of them."""
 CONTEXT = {
     **dict.fromkeys(("a.query", "a.key", "a.value", "a.out", "first", "gain1", "gain2", "up", "down"), "I"),
-    **dict.fromkeys(("e", "n1", "a", "dropped", "r", "n2", "h", "f", "dropout_1", "y", "a.linear_*", "a.rearrange_3"), "S1"),
+    **dict.fromkeys(("e", "n1", "a", "dropped", "r", "n2", "h", "f", "dropout_1", "y"), "S1"),
+    **dict.fromkeys(("a.linear_*", "a.rearrange_3"), "S1"),
     **dict.fromkeys(("a.rearrange_1", "a.rearrange_2", "a.q", "a.k", "a.v", "a.mixed"), "S2"),
     "loss": "P",
 }
