@@ -134,7 +134,7 @@ def test_every_pair_has_the_price_of_its_steps(
             steps = model.steps(every[i], every[j], shape, count)
             told = price_steps(steps, mesh, machine, local_fraction(every[i], mesh)).seconds(count)
             assert seconds[i, j] == pytest.approx(told, rel=1e-9, abs=10 * TIE)
-            assert model.price(steps, every[i], shape).seconds(count) == pytest.approx(told, rel=1e-12)
+            assert model.seconds_of(steps, every[i], shape, count) == pytest.approx(told, rel=1e-12)
 
 
 def windows(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:

@@ -10,12 +10,13 @@ from itertools import combinations, product
 import numpy as np
 import numpy.typing as npt
 
+from unity_dsl.graph.collective_steps import StepKind
 from unity_dsl.graph.graph import Model, Node, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, invariant, nest
 from unity_dsl.graph.layout import Partial as Terms
 from unity_dsl.graph.layout_typing import configurations
 from unity_dsl.index.library import Library
-from unity_dsl.machine.collective_price import local_fraction, price_steps
+from unity_dsl.machine.collective_price import local_fraction, price_step, price_steps
 from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import Machine
 from unity_dsl.machine.operator_price import price_operator, price_update
@@ -37,7 +38,8 @@ class BruteForce:
     def __init__(self, model: Model, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.model, self.mesh, self.machine, self.library = model, mesh, machine, library
         self.theorems = ShardingTheorems(library)
-        self.conversions = ConversionModel(mesh, machine, library)
+        self.gradients = sum(weight.value.bytes for weight in model.graph.weights if weight.value.needs_gradient)
+        self.conversions = ConversionModel(mesh, machine, library, self.gradients)
         self.steps = [step for step in model.graph.steps if isinstance(step, Node)]
         assert len(self.steps) == len(model.graph.steps), "repeats are written out for brute force"
         self.weights = {weight.value.name: weight.value for weight in model.graph.weights}
@@ -114,11 +116,20 @@ class BruteForce:
 
     def _price(self, name: str, source: Layout, target: Layout) -> float:
         value = self.values[name]
-        found = self.conversions.conversion(source, target, value.shape, value.bytes)
+        summed = name in self.weights
+        found = self.conversions.conversion(source, target, value.shape, value.bytes, in_buckets=summed)
         price = price_steps(found.forward, self.mesh, self.machine, local_fraction(source, self.mesh))
+        seconds = price.seconds(value.bytes)
         if value.needs_gradient:
-            price += price_steps(found.backward, self.mesh, self.machine, local_fraction(target, self.mesh))
-        return price.seconds(value.bytes)
+            held = local_fraction(target, self.mesh)
+            for step in found.backward:
+                price, left = price_step(step, self.mesh, self.machine, held)
+                at_once: float = value.bytes
+                if summed and step.kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER):
+                    at_once = max(at_once, min(25 * 2**20 / held, self.gradients))
+                seconds += price.seconds(at_once) * value.bytes / at_once
+                held = left
+        return seconds
 
 
 @cache

@@ -10,8 +10,8 @@ import pytest
 from unity_dsl.compile import Compilation, Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.graph.layout_conversion import BUCKET_MIB
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.simulation.gradient_buckets import BUCKET_BYTES
 from unity_dsl.simulation.step_tasks import step_tasks
 from unity_dsl.simulation.task import COMPUTE, Phase, TaskGraph
 
@@ -59,7 +59,7 @@ def test_tasks_are_what_the_program_does(example: str, strategy: str, tmp_path: 
     compiled = compile_model(wanted)
     out = tmp_path / "out"
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
-    counted = pool.run(count_collectives, str(out), BUCKET_BYTES, False, True, ranks=2)[0]
+    counted = pool.run(count_collectives, str(out), BUCKET_MIB * 2**20, False, True, ranks=2)[0]
     graph = tasks_of(compiled)
     for phase, found in zip((Phase.FORWARD, Phase.BACKWARD), counted, strict=True):
         ran: Counter[str] = Counter()

@@ -124,16 +124,17 @@ class Collectives:
         back: float | None = None,
         *,
         gradient: bool,
-        parameter: bool = False,
+        in_buckets: bool = False,
+        deferred: bool = False,
     ) -> ConversionText | None:
         """The function from one layout to another of a tensor of `count` bytes, and `back` of its cotangent, if that is
-        another number; None where it would do nothing.
+        another number; None where it would do nothing. A sum at the end of the way back may be `deferred` to a bucket.
         """
-        found = self.converting.conversion(source, target, shape, count, back)
+        found = self.converting.conversion(source, target, shape, count, back, in_buckets=in_buckets)
         if not found.forward and not (gradient and found.backward):
             return None
         name = conversion_name(source, target, self.mesh)
-        return self.function(found, shape, name, changes(source, target, self.mesh), parameter=parameter)
+        return self.function(found, shape, name, changes(source, target, self.mesh), parameter=deferred)
 
     def replicate(self, axes: tuple[int, ...]) -> str:
         found = Conversion((), (Step(StepKind.ALL_REDUCE, axes),))

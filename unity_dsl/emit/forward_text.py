@@ -214,7 +214,14 @@ class ForwardText:
         gradient = value.needs_gradient and not self.detached
         parameter = held.parameter and source == produced and gradient
         found = self.program.collectives.conversion(
-            source, layout, value.shape, value.bytes, value.stored_bytes, gradient=gradient, parameter=parameter
+            source,
+            layout,
+            value.shape,
+            value.bytes,
+            value.stored_bytes,
+            gradient=gradient,
+            in_buckets=value.is_weight,
+            deferred=parameter,
         )
         if found is None:
             return self.converted(value, source)

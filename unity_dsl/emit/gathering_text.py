@@ -46,7 +46,14 @@ def find_gathers(
             if (layout := once.get(value.name)) is not None:
                 stored = planned.values[value.name].produced
                 conversion = collectives.conversion(
-                    stored, layout, value.shape, value.bytes, value.stored_bytes, gradient=True, parameter=True
+                    stored,
+                    layout,
+                    value.shape,
+                    value.bytes,
+                    value.stored_bytes,
+                    gradient=True,
+                    in_buckets=True,
+                    deferred=True,
                 )
                 assert conversion is not None, "slices are gathered"
                 over = "sync" if conversion.deferred else "groups"

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
+from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.local_lowering import declared_cut
 from ..graph.plan import Plan
 from ..graph.precision import FULL, is_mixed
@@ -67,6 +68,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         several=len(text.optional) > 1,
         smaller=bool(text.smaller),
         trained=plan.model.loss is not None,
+        bucket_mib=BUCKET_MIB,
         outputs=bool(plan.model.outputs),
         gathering=text.gathering,
         optional=bool(text.optional),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 from ..graph.layout import Layout, Shard
+from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.plan import Plan, PlannedGraph, PlannedSegment
 from ..graph.precision import FULL, is_mixed, is_scaled
 from .program_names import TORCH_TYPES
@@ -27,6 +28,7 @@ def render_train(plan: Plan) -> str:
         description=json.dumps(description),
         mixed=is_mixed(plan.model),
         scaled=is_scaled(plan.model),
+        bucket_mib=BUCKET_MIB,
         types=f"float32 and {narrow}" if is_mixed(plan.model) else "float32",
     )
 

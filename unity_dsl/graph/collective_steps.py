@@ -21,6 +21,7 @@ class StepKind(StrEnum):
 
 
 LOCAL_STEPS = frozenset({StepKind.SLICE, StepKind.MASK, StepKind.PAD})
+SUMS = frozenset({StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER})
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ class Value:
 
     `needs_gradient` is false for integers, inputs and what is computed from them alone, and for what only updates of
     buffers need: such a tensor has no cotangent. In mixed precision a weight is stored, and its gradient reduced, in
-    the type `cast_from`: operators read a cast where `dtype` is another one.
+    the type `cast_from`: operators read a cast where `dtype` is another one. The gradient of a weight, `is_weight`, is
+    summed over devices in buckets.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Value:
     needs_gradient: bool = True
     span: Span | None = None
     cast_from: str | None = None
+    is_weight: bool = False
 
     @property
     def elements(self) -> int:
@@ -254,6 +256,17 @@ class Model:
     def weights(self) -> Iterator[tuple[str, Weight]]:
         """Every weight under its full name, repeated ones once per iteration."""
         yield from _weights(self.graph, "")
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of the gradients of all weights."""
+        return _gradient_bytes(self.graph)
+
+
+def _gradient_bytes(graph: Graph) -> int:
+    own = sum(weight.value.stored_bytes for weight in graph.weights if weight.value.needs_gradient)
+    segments = (step for step in graph.steps if isinstance(step, Segment))
+    return own + sum(segment.count * _gradient_bytes(segment.body) for segment in segments)
 
 
 def _weights(graph: Graph, prefix: str) -> Iterator[tuple[str, Weight]]:

@@ -8,8 +8,11 @@ from itertools import product
 from math import gcd
 from typing import Protocol
 
-from .collective_steps import Step, StepKind
+from .collective_steps import SUMS, Step
 from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Overlap, Partial, Shard, Window
+
+BUCKET_MIB = 25
+"""Of gradients that are summed over devices by one collective: what the written programs do by themselves."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +29,24 @@ class Conversion:
     @property
     def ends_in_sum(self) -> bool:
         """Whether the last step back is a sum over devices: that of a parameter's gradient is done in buckets."""
-        return bool(self.backward) and self.backward[-1].kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER)
+        return bool(self.backward) and self.backward[-1].kind in SUMS
 
 
 class Conversions(Protocol):
     """What chooses the steps between two layouts."""
 
     def conversion(
-        self, source: Layout, target: Layout, shape: tuple[int, ...], count: float, back: float | None = None
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        count: float,
+        back: float | None = None,
+        *,
+        in_buckets: bool = False,
     ) -> Conversion:
         """The cheapest steps both ways, of a tensor of that shape which is `count` bytes large; its cotangent is `back`
-        bytes, if that is another number.
+        bytes, if that is another number. Where sums are `in_buckets`, those of the way back are of many tensors.
         """
 
 

@@ -29,7 +29,8 @@ def store(place: Place, statement: StorageDecl) -> None:
     if declared.integer_range is not None:
         integer_range = whole(declared.integer_range, numbers, f"the range of `{name}`")
     shape = shape_of(declared.dims, numbers, name, statement.span)
-    value = Value(name, shape, declared.dtype, integer_range, span=statement.span)
+    is_weight = statement.storage is Storage.WEIGHT
+    value = Value(name, shape, declared.dtype, integer_range, span=statement.span, is_weight=is_weight)
     place.scope.declare(statement.name, value, statement.span)
     draft.claim(name, statement.span)
     if name in draft.names or name in place.draft.names:
@@ -41,7 +42,7 @@ def store(place: Place, statement: StorageDecl) -> None:
         draft.inputs.append(Input(value))
         return
     initialiser = _initialiser(statement, value, numbers)
-    if statement.storage is Storage.WEIGHT:
+    if is_weight:
         if declared.dtype == "int":
             message = f"weight `{name}` is of integers, which have no gradient"
             raise fail("E218", message, statement.span, help=f"`buffer {statement.name}: …`")

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
 
-from ..graph.collective_steps import LOCAL_STEPS, Step, StepKind
+from ..graph.collective_steps import LOCAL_STEPS, SUMS, Step, StepKind
 from ..graph.layout import Cut, Invariant, Layout, Mesh
 from ..graph.layout_codes import Numbers, dividing
-from ..graph.layout_conversion import Conversion, beside, declared, divisors
+from ..graph.layout_conversion import BUCKET_MIB, Conversion, beside, declared, divisors
 from ..graph.layout_exchange import Received
 from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps, step_layouts
 from ..index.library import Library
@@ -57,10 +58,25 @@ class _Network:
 
     def seconds(self, count: float) -> Table:
         """Of single steps of a tensor of so many bytes. Shape [layouts, layouts]."""
-        found = (self.latency + self.per_byte * count).ravel()
-        others = self.further[0] + self.further[1] * count
+        return self._seconds(np.full(len(self.rows), count))
+
+    def seconds_in_buckets(self, count: float, total: float) -> Table:
+        """The same where it is a part of `total` bytes: sums are of its part of a bucket."""
+        buckets = np.array([bucket_of(count, held, total) for held in self.steps.local[self.rows].tolist()])
+        summed = self._seconds(buckets) * (count / buckets)[:, None]
+        return np.where(self._sums, summed, self.seconds(count))
+
+    def _seconds(self, counts: Table) -> Table:
+        """Of tensors of so many bytes by the layout that they begin in."""
+        found = (self.latency + self.per_byte * counts[:, None]).ravel()
+        others = self.further[0] + self.further[1] * counts[self.several // len(counts)]
         found[self.several] = np.minimum(found[self.several], others.min(axis=0, initial=np.inf))
         return found.reshape(self.latency.shape)
+
+    @cached_property
+    def _sums(self) -> npt.NDArray[np.bool_]:
+        """Which single steps are sums. Shape [layouts, layouts]."""
+        return np.isin(self.steps.kind[self.rows[:, None], self.rows], [STEP_KINDS.index(kind) for kind in SUMS])
 
 
 @dataclass(frozen=True)
@@ -102,16 +118,20 @@ class ConversionModel:
     """Conversions of any tensor on a mesh of a machine, found when first asked for.
 
     Prices are closed: a conversion costs at most what any path of conversions costs (all pairs, Floyd and Warshall).
+
+    Gradients of weights, `gradient_bytes` in all, are summed in buckets: a sum of `n` bytes on a device costs n / B of
+    that of a bucket of B. This leaves out that the last bucket of each group is smaller.
     """
 
-    def __init__(self, mesh: Mesh, machine: Machine, library: Library) -> None:
+    def __init__(self, mesh: Mesh, machine: Machine, library: Library, gradient_bytes: float = inf) -> None:
+        self.gradient_bytes = gradient_bytes
         self.mesh = mesh
         self.machine = machine
         self.library = library
         self._received = Received(mesh, library)
         self._tariff = _Tariff(mesh, machine)
         self._networks: dict[tuple[int, ...], _Network] = {}
-        self._closed: dict[tuple[tuple[int, ...], float], _Paths] = {}
+        self._closed: dict[tuple[tuple[int, ...], float, bool], _Paths] = {}
         self._ends: dict[tuple[Layout, bool, tuple[int, ...]], tuple[_End, ...]] = {}
 
     # ------------------------------------------------------------------------------------------------- asked for
@@ -132,9 +152,9 @@ class ConversionModel:
             tuple(tuple(self._directly(a, b, shape) for b in others) for a in others),
         )
 
-    def seconds(self, located: Located, count: float) -> Table:
+    def seconds(self, located: Located, count: float, *, in_buckets: bool = False) -> Table:
         """One way between every ordered pair of layouts of a tensor of so many bytes. `TIE`s are included."""
-        cheapest, numbers = self._paths(located.shape, count).cheapest, located.numbers
+        cheapest, numbers = self._paths(located.shape, count, in_buckets).cheapest, located.numbers
         others = np.flatnonzero(numbers < 0).tolist()
         from_all = cheapest[numbers]
         for i, ends in zip(others, located.leaving, strict=True):
@@ -150,21 +170,31 @@ class ConversionModel:
         return found
 
     def conversion(
-        self, source: Layout, target: Layout, shape: tuple[int, ...], count: float, back: float | None = None
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        count: float,
+        back: float | None = None,
+        *,
+        in_buckets: bool = False,
     ) -> Conversion:
         """The cheapest steps there, and back from the transpose of the target to that of the source. A tensor has
-        `count` bytes and its cotangent as many, or `back`.
+        `count` bytes and its cotangent, of which sums may be `in_buckets`, as many, or `back`.
         """
         back = count if back is None else back
         forward = self.steps(source, target, shape, count)
-        return Conversion(forward, self.steps(target.transpose, source.transpose, shape, back))
+        backward = self.steps(target.transpose, source.transpose, shape, back, in_buckets=in_buckets)
+        return Conversion(forward, backward)
 
-    def steps(self, source: Layout, target: Layout, shape: tuple[int, ...], count: float) -> tuple[Step, ...]:
+    def steps(
+        self, source: Layout, target: Layout, shape: tuple[int, ...], count: float, *, in_buckets: bool = False
+    ) -> tuple[Step, ...]:
         """The cheapest steps one way."""
         source, target = source.without_copies, target.without_copies
         if source == target:
             return ()
-        cheapest = self._paths(shape, count).cheapest
+        cheapest = self._paths(shape, count, in_buckets).cheapest
         pairs = [(a, b) for a in self._ends_of(source, False, shape) for b in self._ends_of(target, True, shape)]
         prices = [a.seconds(count) + cheapest[a.number, b.number] + b.seconds(count) for a, b in pairs]
         best = int(np.argmin(prices))
@@ -172,12 +202,22 @@ class ConversionModel:
         if direct is not None and direct.step is not None and direct.seconds(count) <= prices[best]:
             return (direct.step,)
         leave, enter = pairs[best]
-        path = (leave.step, *self._path(leave.number, enter.number, shape, count), enter.step)
+        path = (leave.step, *self._path(leave.number, enter.number, shape, count, in_buckets), enter.step)
         return tuple(step for step in path if step is not None)
 
-    def price(self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...]) -> Price:
-        """The price of steps that begin in a layout, in bytes of the whole tensor, without `TIE`s."""
-        return sum((price for price, _ in self.prices(steps, start, shape)), Price())
+    def seconds_of(
+        self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...], count: float, *, in_buckets: bool = False
+    ) -> float:
+        """Of steps that begin in a layout of a tensor of so many bytes, without `TIE`s."""
+        held, seconds = local_fraction(start, self.mesh), 0.0
+        for step, (price, left) in zip(steps, self.prices(steps, start, shape), strict=True):
+            if in_buckets and step.kind in SUMS:
+                bucket = bucket_of(count, held, self.gradient_bytes)
+                seconds += price.seconds(bucket) * count / bucket
+            else:
+                seconds += price.seconds(count)
+            held = left
+        return seconds
 
     def prices(self, steps: Iterable[Step], start: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Price, float]]:
         """The same of each step, with the fraction of the tensor that a device holds after it."""
@@ -207,16 +247,17 @@ class ConversionModel:
             self._networks[extents] = _Network(dims, number, rows, steps, latency[0], per_byte[0], several, further)
         return self._networks[extents]
 
-    def _paths(self, shape: tuple[int, ...], count: float) -> _Paths:
-        key = divisors(shape, self.mesh), count
+    def _paths(self, shape: tuple[int, ...], count: float, in_buckets: bool) -> _Paths:
+        key = divisors(shape, self.mesh), count, in_buckets
         if key not in self._closed:
-            single = self._network(shape).seconds(count)
+            network = self._network(shape)
+            single = network.seconds_in_buckets(count, self.gradient_bytes) if in_buckets else network.seconds(count)
             self._closed[key] = _Paths(single, _close(single))
         return self._closed[key]
 
-    def _path(self, start: int, end: int, shape: tuple[int, ...], count: float) -> list[Step]:
+    def _path(self, start: int, end: int, shape: tuple[int, ...], count: float, in_buckets: bool) -> list[Step]:
         """The single steps of the cheapest path between layouts of the network; of equal ones the first."""
-        network, paths = self._network(shape), self._paths(shape, count)
+        network, paths = self._network(shape), self._paths(shape, count, in_buckets)
         found = []
         while start != end:
             onward = paths.single[start] + paths.cheapest[:, end]
@@ -279,6 +320,13 @@ class ConversionModel:
         )
         rest = 1 / self.mesh.degree(axis for axis, out in enumerate(aside) if out and isinstance(pairs[axis][0], Cut))
         return changed, self._received.fraction(before, after, shape) * rest
+
+
+def bucket_of(count: float, held: float, total: float) -> float:
+    """Bytes of whole tensors that are summed at once with one of `count` bytes, of `total`, of which a device holds
+    the fraction `held`.
+    """
+    return max(count, min(BUCKET_MIB * 2**20 / held, total))
 
 
 def _has_declared(*layouts: Layout) -> bool:

@@ -102,7 +102,9 @@ def search(
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
     every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine))
-    wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins, excluded)
+    wanted = _Wanted(
+        machine, library, theorems or ShardingTheorems(library), strategy, pins, model.gradient_bytes, excluded
+    )
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
         drawn = within_memory(counted(replace(drawn, notes=(*notes, *drawn.notes)), library), machine, library)
@@ -241,6 +243,7 @@ class _Wanted:
     theorems: Theorems
     strategy: str
     pins: Mapping[str, Pin]
+    gradient_bytes: float
     excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
     prices: dict[Mesh, Prices] = field(default_factory=dict)
     found: dict[Mesh, Found] = field(default_factory=dict)
@@ -274,7 +277,9 @@ class _Wanted:
 
     def priced(self, mesh: Mesh) -> Prices:
         if mesh not in self.prices:
-            self.prices[mesh] = prices_on(mesh, self.machine, self.searched, self.theorems, self.proved)
+            self.prices[mesh] = prices_on(
+                mesh, self.machine, self.searched, self.theorems, self.proved, self.gradient_bytes
+            )
         return self.prices[mesh]
 
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
@@ -370,7 +375,7 @@ def _drawn(
         graph = random(made, mesh, library, rng, wanted.theorems, restriction)
     except Impossible as reason:
         raise explain_refusal(reason, restriction, made, mesh, library, wanted.strategy) from None
-    conversions = ConversionModel(mesh, machine, library)
+    conversions = ConversionModel(mesh, machine, library, wanted.gradient_bytes)
     cost = plan_cost(graph, _all_priced(made.graph), conversions, made.loss)
     note = f"drawn by chance, seed {seed}"
     strategy = wanted.strategy

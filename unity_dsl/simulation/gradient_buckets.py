@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
 from ..graph.layout import Mesh
+from ..graph.layout_conversion import BUCKET_MIB
 from ..index.lowering.local_tensor import Storage
 from ..machine.machine import Machine
 from .collective_tasks import add_collective, add_copy
 from .task_list import TaskList
-
-BUCKET_BYTES = 25 * 2**20
-"""Of gradients per collective: what a program's Model has by default."""
 
 _Key = tuple[tuple[int, ...], StepKind, str]
 
@@ -56,7 +54,7 @@ class GradientBuckets:
         key = step.axes, step.kind, value.dtype
         bucket = self._waiting.setdefault(key, [])
         bucket.append(_Gradient(name, rows, kept))
-        if sum(part.rows.bytes for part in bucket) >= BUCKET_BYTES:
+        if sum(part.rows.bytes for part in bucket) >= BUCKET_MIB * 2**20:
             self._send(key)
 
     def finish(self) -> list[Storage]:

@@ -35,7 +35,7 @@ from .timeline import Timeline
 def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
     """The tasks of one training step; of a model without a loss, of one call."""
     tasks = TaskList()
-    prices = ConversionModel(plan.mesh, machine, library)
+    prices = ConversionModel(plan.mesh, machine, library, plan.model.gradient_bytes)
     program = _Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library))
     whole = _Forward(program, plan.graph, "", {})
     model = plan.model
@@ -91,7 +91,7 @@ class _Program:
         self.tasks.hold([tensor.storage])
 
     def steps(self, value: Value, source: Layout, target: Layout) -> Conversion:
-        return self.prices.conversion(source, target, value.shape, value.bytes)
+        return self.prices.conversion(source, target, value.shape, value.bytes, in_buckets=value.is_weight)
 
 
 @dataclass

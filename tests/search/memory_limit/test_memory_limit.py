@@ -95,14 +95,14 @@ def every_plan(model: Model, mesh: Mesh, library: Library) -> Iterator[PlannedGr
 
 
 def seconds_of(graphs: Sequence[PlannedGraph], model: Model, machine: Machine, library: Library) -> list[float]:
-    conversions = ConversionModel(TWO, machine, library)
+    conversions = ConversionModel(TWO, machine, library, model.gradient_bytes)
     meaning = Meaning(model.graph, free={source.value.name for source in model.graph.inputs})
     return [plan_cost(graph, meaning, conversions, model.loss).seconds for graph in graphs]
 
 
 def counts(graphs: Sequence[PlannedGraph], model: Model, machine: Machine, library: Library) -> list[float]:
     """Bytes of plans, counted choice by choice, where gathered weights are kept."""
-    conversions, tiny = ConversionModel(TWO, machine, library), 1e-30
+    conversions, tiny = ConversionModel(TWO, machine, library, model.gradient_bytes), 1e-30
     price = MemoryPrice(HeldBytes(model.graph, library), tiny)
     return [price.of_plan(graph, conversions) / tiny for graph in graphs]
 

@@ -82,7 +82,7 @@ def conversion_seconds(planned: PlannedValue, layout: Layout, prices: Conversion
     """Of making a layout from the produced one, without the way back."""
     value = planned.value
     found = prices.conversion(planned.produced, layout, value.shape, value.bytes)
-    return prices.price(found.forward, planned.produced, value.shape).seconds(value.bytes)
+    return prices.seconds_of(found.forward, planned.produced, value.shape, value.bytes)
 
 
 def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: ConversionModel) -> float:
@@ -91,11 +91,12 @@ def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: Conve
     reached = set(reads)
     seconds = 0.0
     for made in reversed(planned.materialised):
-        found = prices.conversion(made.source, made.layout, value.shape, value.bytes, value.stored_bytes)
-        seconds += prices.price(found.forward, made.source, value.shape).seconds(value.bytes)
+        shape, back, in_buckets = value.shape, value.stored_bytes, value.is_weight
+        found = prices.conversion(made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets)
+        seconds += prices.seconds_of(found.forward, made.source, shape, value.bytes)
         if value.needs_gradient and made.layout in reached:
-            back = prices.price(found.backward, made.layout.transpose, value.shape)
-            seconds += back.seconds(value.stored_bytes)
+            start = made.layout.transpose
+            seconds += prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)
         if made.layout in reached:
             reached.add(made.source)
     return seconds

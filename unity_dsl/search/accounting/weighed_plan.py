@@ -38,7 +38,7 @@ def least_held(plan: Plan, library: Library) -> float:
 
 def _gathered_again(plan: Plan, machine: Machine, library: Library) -> Plan:
     """The plan with weights gathered once more in the backward pass, where it fits the machine's memory then."""
-    mesh, conversions = plan.mesh, ConversionModel(plan.mesh, machine, library)
+    mesh, conversions = plan.mesh, ConversionModel(plan.mesh, machine, library, plan.model.gradient_bytes)
     seconds: dict[str, float] = {}
     freed: dict[str, float] = {}
     for kept in kept_gathered(plan.graph, mesh, library):

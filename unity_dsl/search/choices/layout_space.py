@@ -53,12 +53,14 @@ class Space:
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
-    def seconds(self, count: int, back: int | None) -> Table:
+    def seconds(self, count: int, back: int | None, *, in_buckets: bool) -> Table:
         """Of conversions of a tensor of `count` bytes there, and of its cotangent of `back` bytes back, if it has one,
-        for every pair of layouts.
+        the sums of which may be `in_buckets`, for every pair of layouts.
         """
         there = self.prices.seconds(self._located, count)
-        return there if back is None else there + self.prices.seconds(self._transposed, back).T
+        if back is None:
+            return there
+        return there + self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
 
     def forward_seconds(self, count: int) -> Table:
         """Of the conversions alone, without the way back of a gradient."""
@@ -103,7 +105,9 @@ class Space:
 
 
 ConversionTable = dict[tuple[object, ...], Table]
-"""By shape, bytes of the tensor and of its cotangent, if it has one, and the layouts in their order."""
+"""By shape, bytes of the tensor and of its cotangent, if it has one, whether it is a weight, and the layouts in their
+order.
+"""
 
 
 class Spaces:
@@ -114,7 +118,7 @@ class Spaces:
         self.prices = prices
         self.found = found
         self._spaces: dict[tuple[int, ...], Space] = {}
-        self._conversions: dict[tuple[tuple[int, ...], int, int | None], Table] = {}
+        self._conversions: dict[tuple[tuple[int, ...], int, int | None, bool], Table] = {}
 
     def of(self, value: Value) -> Space:
         if value.shape not in self._spaces:
@@ -126,11 +130,11 @@ class Spaces:
         paths. `TIE`s are included.
         """
         back = value.stored_bytes if value.needs_gradient else None
-        kind = value.shape, value.bytes, back
+        kind = value.shape, value.bytes, back, value.is_weight
         if kind not in self._conversions:
             space = self.of(value)
             everywhere = (*kind, *space.layouts)
             if everywhere not in self.found:
-                self.found[everywhere] = space.seconds(value.bytes, back)
+                self.found[everywhere] = space.seconds(value.bytes, back, in_buckets=value.is_weight)
             self._conversions[kind] = self.found[everywhere]
         return self._conversions[kind]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -50,11 +51,18 @@ class Prices:
 
 
 def prices_on(
-    mesh: Mesh, machine: Machine, library: Library, theorems: Theorems, proved: ProvedTable | None = None
+    mesh: Mesh,
+    machine: Machine,
+    library: Library,
+    theorems: Theorems,
+    proved: ProvedTable | None = None,
+    gradient_bytes: float = inf,
 ) -> Prices:
-    """Prices, each found when first asked for. Those of several meshes may share what is `proved` of operators."""
+    """Prices, each found when first asked for. Those of several meshes may share what is `proved` of operators. Models
+    have so many bytes of gradients.
+    """
     options = OptionTable(mesh, machine, library, theorems, proved)
-    return Prices(mesh, machine, options, ConversionModel(mesh, machine, library))
+    return Prices(mesh, machine, options, ConversionModel(mesh, machine, library, gradient_bytes))
 
 
 def build_problem(
