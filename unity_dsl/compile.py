@@ -12,11 +12,12 @@ from .graph.model_graph import build_model
 from .graph.plan import Plan
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
-from .machine.machine import machine_source, read_machine
+from .machine.machine import Machine, machine_source, read_machine
 from .rules.forbidden import check_forbidden
 from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .search.layout_pins import parse_pins
 from .search.plan_search import meshes_for, search
+from .search.simulated_search import search_simulated
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source
@@ -82,7 +83,11 @@ def compile_model(request: Request) -> Compilation:
     pins = parse_pins(request.pins)
     applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]
     fusing = [accepted.rule for accepted in fusions]
-    plan = search(model, meshes, machine, library, request.strategy, pins, applied, fusions=fusing)
+
+    def find(priced: Machine) -> Plan:
+        return search(model, meshes, priced, library, request.strategy, pins, applied, fusions=fusing)
+
+    plan = search_simulated(find, machine, library)
     return Compilation(_with_assumed_facts(plan, (*rules, *fusions)), library, sources, rules)
 
 

@@ -21,7 +21,7 @@ from unity_dsl.machine.collective_algorithms import (
     gathering_price,
     permutation_price,
 )
-from unity_dsl.machine.collective_price import local_fraction, price_step, price_steps
+from unity_dsl.machine.collective_price import local_fraction, price_copies, price_step, price_steps
 from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.device_group import crossings
 from unity_dsl.machine.machine import Link, Machine, load_machine
@@ -226,9 +226,30 @@ def test_a_sum_of_prices_is_the_sum_of_the_least() -> None:
 
 def test_local_steps_go_over_memory() -> None:
     speed = 1e12 * 0.8
-    assert seconds(StepKind.SLICE, (0,), NODE) == pytest.approx(5e-6 + 2 / 3 * BYTES / speed)
-    assert seconds(StepKind.MASK, (0,), NODE) == pytest.approx(5e-6 + 2 * BYTES / speed)
+    assert seconds(StepKind.SLICE, (0,), NODE) == 0
+    assert seconds(StepKind.MASK, (0,), NODE) == pytest.approx(5e-6 + BYTES / speed)
     assert seconds(StepKind.PAD, (0,), NODE, held=1 / 3) == pytest.approx(5e-6 + 4 / 3 * BYTES / speed)
+
+
+@pytest.mark.parametrize(
+    ("step", "copies"),
+    [
+        (Step(StepKind.ALL_GATHER, (0,), 0), []),
+        (Step(StepKind.ALL_GATHER, (0,), 1), [1.0]),
+        (Step(StepKind.REDUCE_SCATTER, (0,), 0), []),
+        (Step(StepKind.REDUCE_SCATTER, (0,), 2), [0.5]),
+        (Step(StepKind.ALL_TO_ALL, (0,), 0, 1), [0.5]),
+        (Step(StepKind.ALL_TO_ALL, (0,), 1, 0), [1.0]),
+        (Step(StepKind.ALL_TO_ALL, (0,), 1, 2), [0.5, 1.0]),
+        (Step(StepKind.ALL_REDUCE, (0,)), []),
+    ],
+)
+def test_blocks_of_other_dimensions_than_the_first_are_copied(step: Step, copies: list[float]) -> None:
+    """Of half a tensor before a step, and all of it after: what is read and written of it."""
+    machine = load_machine("dgx-a100")
+    speed = machine.memory_bandwidth * machine.memory_efficiency
+    found = price_copies(step, machine, 0.5, 1.0).seconds(BYTES)
+    assert found == pytest.approx(sum(machine.launch_seconds + 2 * part * BYTES / speed for part in copies))
 
 
 def test_steps_of_a_conversion_follow_what_is_held() -> None:

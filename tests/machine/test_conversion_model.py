@@ -16,7 +16,7 @@ from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, Window, nest
 from unity_dsl.graph.layout_codes import layouts_in_order
 from unity_dsl.graph.layout_conversion import divides, divisors
-from unity_dsl.machine.collective_price import local_fraction, price_exchange, price_steps
+from unity_dsl.machine.collective_price import local_fraction, price_copies, price_exchange, price_steps
 from unity_dsl.machine.conversion_model import TIE, ConversionModel
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
@@ -98,7 +98,7 @@ def test_nesting_out_of_mesh_order() -> None:
 def test_recognised_collectives(source: str, target: str, forward: list[StepKind], backward: list[StepKind]) -> None:
     kinds: dict[str, Kind] = {"I": Invariant(), "R": Replicate(), "P": Partial(), "S0": Shard(0), "S1": Shard(1)}
     model = ConversionModel(TWO, DGX, LIBRARY)
-    conversion = model.conversion(nest([kinds[source]]), nest([kinds[target]]), (4, 4), 1e6)
+    conversion = model.conversion(nest([kinds[source]]), nest([kinds[target]]), (4, 4), 1e9)
     assert [step.kind for step in conversion.forward] == forward
     assert [step.kind for step in conversion.backward] == backward
 
@@ -132,7 +132,7 @@ def test_every_pair_has_the_price_of_its_steps(
         seconds = model.seconds(model.located(every, shape), count)
         for i, j in pairs:
             steps = model.steps(every[i], every[j], shape, count)
-            told = price_steps(steps, mesh, machine, local_fraction(every[i], mesh)).seconds(count)
+            told = counted(steps, every[i], shape, mesh, machine).seconds(count)
             assert seconds[i, j] == pytest.approx(told, rel=1e-9, abs=10 * TIE)
             assert model.seconds_of(steps, every[i], shape, count) == pytest.approx(told, rel=1e-12)
 
@@ -161,11 +161,13 @@ def counted(steps: Sequence[Step], start: Layout, shape: tuple[int, ...], mesh: 
             before, held = held, local_fraction(step.target, mesh)
             total += price_exchange(step.axes, max(received) / prod(shape), mesh, machine, before, held)
         else:
+            before = held
             total += price_steps((step,), mesh, machine, held)
             if step.kind in (StepKind.SLICE, StepKind.REDUCE_SCATTER):
                 held /= mesh.degree(step.axes)
             elif step.kind in (StepKind.ALL_GATHER, StepKind.PAD):
                 held *= mesh.degree(step.axes)
+            total += price_copies(step, machine, before, held)
     return total
 
 

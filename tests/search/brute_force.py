@@ -16,7 +16,7 @@ from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, in
 from unity_dsl.graph.layout import Partial as Terms
 from unity_dsl.graph.layout_typing import configurations
 from unity_dsl.index.library import Library
-from unity_dsl.machine.collective_price import local_fraction, price_step, price_steps
+from unity_dsl.machine.collective_price import local_fraction, price_copies, price_step
 from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import Machine
 from unity_dsl.machine.operator_price import price_operator, price_update
@@ -118,12 +118,16 @@ class BruteForce:
         value = self.values[name]
         summed = name in self.weights
         found = self.conversions.conversion(source, target, value.shape, value.bytes, in_buckets=summed)
-        price = price_steps(found.forward, self.mesh, self.machine, local_fraction(source, self.mesh))
-        seconds = price.seconds(value.bytes)
+        seconds, held = 0.0, local_fraction(source, self.mesh)
+        for step in found.forward:
+            price, left = price_step(step, self.mesh, self.machine, held)
+            seconds += (price + price_copies(step, self.machine, held, left)).seconds(value.bytes)
+            held = left
         if value.needs_gradient:
             held = local_fraction(target, self.mesh)
             for step in found.backward:
                 price, left = price_step(step, self.mesh, self.machine, held)
+                price += price_copies(step, self.machine, held, left)
                 at_once: float = value.bytes
                 if summed and step.kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER):
                     at_once = max(at_once, min(25 * 2**20 / held, self.gradients))

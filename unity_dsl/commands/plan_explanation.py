@@ -111,7 +111,8 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
     excluded = {part.replace(".*.", "."): frozenset(made_in(plan.graph, part))}
     try:
         pins = parse_pins(found.pins)
-        other = search(plan.model, plan.mesh, found.machine, found.library, pins=pins, excluded=excluded)
+        priced = found.machine.exposing(plan.exposed)
+        other = search(plan.model, plan.mesh, priced, found.library, pins=pins, excluded=excluded)
     except InputError:
         return None
     timeline = simulate_step(other, found.machine, found.library)

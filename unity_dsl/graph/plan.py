@@ -182,6 +182,18 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Exposure:
+    """The parts of a step's work, 0 to 1, that nothing else hides: of the launches, which a host issues ahead of the
+    device; of the sums of gradients in buckets, which run beside the backward pass; of the gathers of weights, which
+    are begun ahead.
+    """
+
+    launches: float = 1.0
+    sums: float = 1.0
+    gathers: float = 1.0
+
+
+@dataclass(frozen=True)
 class AppliedRule:
     """A rule that changed the model: what was replaced first, `layer.h`, and where the model's text says so.
 
@@ -202,6 +214,7 @@ class Plan:
     `conversions` chooses the steps from each layout to another, as they were priced.
     `warnings` are what the user should know before running it. `gathered_again` are the paths of weights, `layer.w`,
     that no device keeps gathered for the backward pass, which gathers them anew.
+    The cost counts work as far as the search took it to be `exposed`; `simulated` are seconds of the simulated step.
     """
 
     model: Model
@@ -216,6 +229,8 @@ class Plan:
     considered: int = 1
     warnings: tuple[Diagnostic, ...] = ()
     gathered_again: frozenset[str] = frozenset()
+    exposed: Exposure = Exposure()
+    simulated: float | None = None
 
 
 def without_iterations(name: str) -> str:

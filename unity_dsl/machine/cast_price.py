@@ -18,7 +18,7 @@ from .operator_price import Seconds
 def price_cast(elements: float, source: str, target: str, machine: Machine) -> float:
     """Seconds of a kernel that reads elements of one type and writes them in another."""
     count = elements * (DTYPE_BYTES[source] + DTYPE_BYTES[target])
-    return machine.launch_seconds + machine.traffic_seconds(count)
+    return machine.exposed_launch + machine.traffic_seconds(count)
 
 
 def price_stored_cast(value: Value, held: float, machine: Machine) -> float:

@@ -96,7 +96,7 @@ def permutation_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
 def _sent(levels: Sequence[Crossing], hops: float, machine: Machine) -> AlgorithmPrice:
     slowest = min(levels, key=lambda level: level.rate)
     link = LinkTime(slowest.level, 1 / slowest.rate)
-    return AlgorithmPrice("direct", machine.launch_seconds + hops, link.seconds, (link,), 1.0)
+    return AlgorithmPrice("direct", machine.exposed_launch + hops, link.seconds, (link,), 1.0)
 
 
 def _ring(levels: Sequence[Crossing], size: int, passes: int, machine: Machine) -> AlgorithmPrice:
@@ -128,7 +128,7 @@ def _algorithm(
     together: Callable[[Iterable[float]], float] = sum,
 ) -> AlgorithmPrice:
     """`hops` and `times`, of links, are per level; `together` is the time of all levels."""
-    latency = machine.launch_seconds + sum(n * level.latency for n, level in zip(hops, levels, strict=True))
+    latency = machine.exposed_launch + sum(n * level.latency for n, level in zip(hops, levels, strict=True))
     links = tuple(LinkTime(level.level, time) for level, time in zip(levels, times, strict=True))
     return AlgorithmPrice(name, latency, together(times), links, sent)
 

@@ -50,9 +50,9 @@ def _price_by_links(step: Step, mesh: Mesh, machine: Machine, held: float) -> tu
     degree = mesh.degree(step.axes)
     match step.kind:
         case StepKind.SLICE:
-            return local_price(machine, 2 / degree).scaled(held), held / degree
+            return Price(), held / degree  # a view
         case StepKind.MASK:
-            return local_price(machine, 2).scaled(held), held
+            return local_price(machine, 1).scaled(held), held  # zeros, but on the first device
         case StepKind.PAD:
             return local_price(machine, 1 + degree).scaled(held), held * degree
         case StepKind.ALL_GATHER:
@@ -72,6 +72,28 @@ def _price_by_links(step: Step, mesh: Mesh, machine: Machine, held: float) -> tu
             received, kept = exchanged(step.source, step.target, mesh), local_fraction(step.target, mesh)
             return price_exchange(step.axes, received, mesh, machine, held, kept), kept
     raise AssertionError(f"unknown step {step.kind}")
+
+
+def price_copies(step: Step, machine: Machine, before: float, after: float) -> Price:
+    """The copies around a collective, of which a device has the fraction `before` of a tensor, then `after`: blocks are
+    packed before they are sent, and put in place where they do not lie one behind the other.
+    """
+    match step.kind:
+        case StepKind.REDUCE_SCATTER | StepKind.ALL_TO_ALL | StepKind.ALL_GATHER:
+            packed = local_price(machine, 2 * before) if packs(step) else Price()
+            return packed + local_price(machine, 2 * after) if joins(step) else packed
+    return Price()
+
+
+def packs(step: Step) -> bool:
+    """Whether what is sent are blocks of a copy: those of the first dimension lie one behind the other."""
+    scatters = step.kind is StepKind.REDUCE_SCATTER and step.dim != 0
+    return scatters or (step.kind is StepKind.ALL_TO_ALL and step.to_dim != 0)
+
+
+def joins(step: Step) -> bool:
+    """Whether what members send is copied to where it belongs: blocks of the first dimension lie there already."""
+    return step.kind in (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL) and step.dim != 0
 
 
 def price_exchange(
@@ -111,4 +133,4 @@ def local_fraction(layout: Layout, mesh: Mesh) -> float:
 
 def local_price(machine: Machine, passes: float) -> Price:
     """A kernel that goes over the local bytes `passes` times."""
-    return Price((AlgorithmPrice("copy", machine.launch_seconds, machine.traffic_seconds(passes)),))
+    return Price((AlgorithmPrice("copy", machine.exposed_launch, machine.traffic_seconds(passes)),))

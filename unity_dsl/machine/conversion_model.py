@@ -15,13 +15,21 @@ import numpy.typing as npt
 
 from ..graph.collective_steps import LOCAL_STEPS, SUMS, Step, StepKind
 from ..graph.layout import Cut, Invariant, Layout, Mesh
-from ..graph.layout_codes import Numbers, dividing
+from ..graph.layout_codes import SHARD, Numbers, dividing
 from ..graph.layout_conversion import BUCKET_MIB, Conversion, beside, declared, divisors
 from ..graph.layout_exchange import Received
 from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps, step_layouts
 from ..index.library import Library
 from .collective_algorithms import permutation_price
-from .collective_price import local_fraction, price_exchange, price_exchanges, price_step, price_steps
+from .collective_price import (
+    local_fraction,
+    local_price,
+    price_copies,
+    price_exchange,
+    price_exchanges,
+    price_step,
+    price_steps,
+)
 from .machine import Machine
 from .price import Price
 
@@ -60,10 +68,10 @@ class _Network:
         """Of single steps of a tensor of so many bytes. Shape [layouts, layouts]."""
         return self._seconds(np.full(len(self.rows), count))
 
-    def seconds_in_buckets(self, count: float, total: float) -> Table:
-        """The same where it is a part of `total` bytes: sums are of its part of a bucket."""
+    def seconds_in_buckets(self, count: float, total: float, exposed: float) -> Table:
+        """The same where it is a part of `total` bytes: sums are of its part of a bucket, and `exposed` so much."""
         buckets = np.array([bucket_of(count, held, total) for held in self.steps.local[self.rows].tolist()])
-        summed = self._seconds(buckets) * (count / buckets)[:, None]
+        summed = self._seconds(buckets) * (exposed * count / buckets)[:, None]
         return np.where(self._sums, summed, self.seconds(count))
 
     def _seconds(self, counts: Table) -> Table:
@@ -120,7 +128,8 @@ class ConversionModel:
     Prices are closed: a conversion costs at most what any path of conversions costs (all pairs, Floyd and Warshall).
 
     Gradients of weights, `gradient_bytes` in all, are summed in buckets: a sum of `n` bytes on a device costs n / B of
-    that of a bucket of B. This leaves out that the last bucket of each group is smaller.
+    that of a bucket of B. This leaves out that the last bucket of each group is smaller. Of the machine's `exposure`
+    the sums count here, the gathers of weights where these are told from other tensors.
     """
 
     def __init__(self, mesh: Mesh, machine: Machine, library: Library, gradient_bytes: float = inf) -> None:
@@ -211,16 +220,19 @@ class ConversionModel:
         """Of steps that begin in a layout of a tensor of so many bytes, without `TIE`s."""
         held, seconds = local_fraction(start, self.mesh), 0.0
         for step, (price, left) in zip(steps, self.prices(steps, start, shape), strict=True):
+            price += price_copies(step, self.machine, held, left)
             if in_buckets and step.kind in SUMS:
                 bucket = bucket_of(count, held, self.gradient_bytes)
-                seconds += price.seconds(bucket) * count / bucket
+                seconds += self.machine.exposure.sums * price.seconds(bucket) * count / bucket
             else:
                 seconds += price.seconds(count)
             held = left
         return seconds
 
     def prices(self, steps: Iterable[Step], start: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Price, float]]:
-        """The same of each step, with the fraction of the tensor that a device holds after it."""
+        """The price of each step without the copies around it, in bytes of the whole tensor, with the fraction of the
+        tensor that a device holds after it.
+        """
         held = local_fraction(start, self.mesh)
         for step in steps:
             if step.source is not None and step.target is not None and _has_declared(step.source, step.target):
@@ -240,7 +252,8 @@ class ConversionModel:
             rows = np.flatnonzero(dividing(steps.layouts, [extents[dim] for dim in dims], self.mesh))
             every = step_layouts(dims, len(self.mesh.axes))
             number = {every[row]: number for number, row in enumerate(rows)}
-            latency, per_byte = (table[:, rows[:, None], rows] for table in self._tariff.of(steps))
+            first = bool(dims) and dims[0] == 0
+            latency, per_byte = (table[:, rows[:, None], rows] for table in self._tariff.of(steps, first))
             pairs = np.nonzero((latency[1:] < np.inf).any(axis=0))
             several = np.ravel_multi_index(pairs, latency.shape[1:])
             further = np.stack([table[1:, pairs[0], pairs[1]] for table in (latency, per_byte)])
@@ -251,7 +264,10 @@ class ConversionModel:
         key = divisors(shape, self.mesh), count, in_buckets
         if key not in self._closed:
             network = self._network(shape)
-            single = network.seconds_in_buckets(count, self.gradient_bytes) if in_buckets else network.seconds(count)
+            if in_buckets:
+                single = network.seconds_in_buckets(count, self.gradient_bytes, self.machine.exposure.sums)
+            else:
+                single = network.seconds(count)
             self._closed[key] = _Paths(single, _close(single))
         return self._closed[key]
 
@@ -348,18 +364,18 @@ class _Tariff:
     def __init__(self, mesh: Mesh, machine: Machine) -> None:
         self.mesh = mesh
         self.machine = machine
-        self._found: dict[int, tuple[Table, Table]] = {}
+        self._found: dict[tuple[int, bool], tuple[Table, Table]] = {}
 
-    def of(self, steps: SingleSteps) -> tuple[Table, Table]:
+    def of(self, steps: SingleSteps, first: bool) -> tuple[Table, Table]:
         """Latency, `TIE`s included, and price per byte of every single step by algorithm, infinite where there is none.
-        Shape [algorithms, layouts, layouts] each.
+        Shape [algorithms, layouts, layouts] each. Whether the `first` dimension of tensors can be cut.
         """
-        key = len(steps.layouts)
+        key = len(steps.layouts), first
         if key not in self._found:
-            self._found[key] = self._prices(steps)
+            self._found[key] = self._prices(steps, first)
         return self._found[key]
 
-    def _prices(self, steps: SingleSteps) -> tuple[Table, Table]:
+    def _prices(self, steps: SingleSteps, first: bool) -> tuple[Table, Table]:
         at = np.nonzero(steps.kind >= 0)
         kind, group, before = steps.kind[at], steps.group[at], steps.local[at[0]]
         received = steps.received[at]
@@ -373,8 +389,22 @@ class _Tariff:
         ties = np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS])
         latency, per_byte = np.zeros((2, found.shape[1], *steps.kind.shape))
         latency[0, steps.kind == UNKNOWN] = latency[1:] = np.inf
-        latency[:, *at], per_byte[:, *at] = found[0] + ties[kind], found[1]
+        latency[:, *at], per_byte[:, *at] = found + self._copies(steps, first)
+        latency[:, *at] += ties[kind]
         return latency, per_byte
+
+    def _copies(self, steps: SingleSteps, first: bool) -> Table:
+        """Latency and price per byte of the copies around every single step. Shape [2, 1, steps]."""
+        rows, columns = np.nonzero(steps.kind >= 0)
+        kind, group = steps.kind[rows, columns], steps.group[rows, columns]
+        before, after = steps.local[rows], steps.local[columns]
+        lowest = np.log2(group & -group).astype(np.int64)
+        leads, led = (first & (steps.layouts.kind[ends, lowest] == SHARD) for ends in (rows, columns))
+        packed = np.isin(kind, [STEP_KINDS.index(of) for of in (StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL)]) & ~led
+        joined = np.isin(kind, [STEP_KINDS.index(of) for of in (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL)]) & ~leads
+        (copy,) = local_price(self.machine, 2).algorithms
+        latency = copy.latency * (packed.astype(float) + joined)
+        return np.stack([latency, copy.per_byte * (packed * before + joined * after)])[:, None]
 
     @cached_property
     def _by_group(self) -> Table:

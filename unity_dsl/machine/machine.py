@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..graph.plan import Exposure
 from ..resources import folder
 from ..syntax.diagnostic import fail, suggest
 from ..syntax.read import read_source
@@ -63,7 +64,8 @@ class Machine:
     `compute_efficiency` and `memory_efficiency` are the fractions of peak and of memory bandwidth that kernels reach.
     What is `measured` of operators, and of `collectives`, wins over these and over the levels.
     `kinds` are the kinds of devices in the order of their numbers, where there are several: what is said of one device
-    then holds for all of them. All devices do the same, so the least of every figure counts.
+    then holds for all of them. All devices do the same, so the least of every figure counts. Prices count what is
+    exposed of the work that may be hidden.
     """
 
     name: str
@@ -78,6 +80,16 @@ class Machine:
     measured: MeasuredOperators = field(default=MeasuredOperators(), hash=False)
     collectives: MeasuredCollectives = field(default=MeasuredCollectives(), hash=False)
     kinds: tuple[DeviceKind, ...] = ()
+    exposure: Exposure = field(default_factory=Exposure)
+
+    @property
+    def exposed_launch(self) -> float:
+        """Seconds that prices count of a launch."""
+        return self.launch_seconds * self.exposure.launches
+
+    def exposing(self, exposure: Exposure) -> Machine:
+        """The machine with prices that count so much of what may be hidden."""
+        return replace(self, exposure=exposure)
 
     @property
     def devices(self) -> int:

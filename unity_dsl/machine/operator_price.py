@@ -106,7 +106,7 @@ class _Prices:
         if not known.curves and not known.grids:
             return None
         copies = kernels.forward > 0
-        price = MeasuredPrice(self.instance, native, copies, sizes, self.dtype, known, self.machine.launch_seconds)
+        price = MeasuredPrice(self.instance, native, copies, sizes, self.dtype, known, self.machine.exposed_launch)
         forward = price.forward()
         backward = price.backward(self.needs) if any(self.needs) else np.zeros(())
         return None if forward is None or backward is None else forward + backward
@@ -120,7 +120,7 @@ class _Prices:
         for launches, done, traffic in passes:
             if launches:
                 at_once = _roofline(done, self.dtype, self.machine) + self.machine.traffic_seconds(traffic)
-                seconds = seconds + at_once + launches * self.machine.launch_seconds
+                seconds = seconds + at_once + launches * self.machine.exposed_launch
         return seconds
 
 

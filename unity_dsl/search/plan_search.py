@@ -108,7 +108,7 @@ def search(
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
         drawn = within_memory(counted(replace(drawn, notes=(*notes, *drawn.notes)), library), machine, library)
-        return replace(drawn, mesh=named_axes(drawn.graph, drawn.mesh))
+        return replace(drawn, mesh=named_axes(drawn.graph, drawn.mesh), exposed=machine.exposure)
     substitutions = _Substitutions(() if strategy == "single" else rules, () if strategy == "single" else fusions)
 
     def search_at(meshes: Sequence[Mesh], priced: _Wanted) -> Plan:
@@ -119,7 +119,7 @@ def search(
     found = within_memory(cheapest, machine, library)
     if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
         found = _within_limit(cheapest, found, every, wanted, search_at)
-    return replace(found, mesh=named_axes(found.graph, found.mesh))
+    return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 
 
 @dataclass(frozen=True)

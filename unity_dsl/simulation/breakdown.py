@@ -53,7 +53,7 @@ def break_down(timeline: Timeline) -> list[Spent]:
         if task.device == 0:
             key = task.name.removesuffix(" backward"), without_iterations(task.place), task.channel != COMPUTE
             groups.setdefault(key, []).append(number)
-    covered = _Covered(timeline)
+    covered = KernelTime(timeline)
     found = [_spent(*key, numbers, tasks, timeline, covered) for key, numbers in groups.items()]
     return sorted(found, key=lambda spent: (-spent.weight, spent.first))
 
@@ -70,7 +70,7 @@ def _spent(
     numbers: Sequence[int],
     tasks: Sequence[Task],
     timeline: Timeline,
-    covered: _Covered,
+    covered: KernelTime,
 ) -> Spent:
     some = [tasks[number] for number in numbers]
     spans = (timeline.end[numbers] - timeline.start[numbers]).tolist()
@@ -98,8 +98,8 @@ def _spent(
     )
 
 
-class _Covered:
-    """The time in which kernels of device 0 run: one after the other."""
+class KernelTime:
+    """When kernels of device 0 run: one after the other."""
 
     def __init__(self, timeline: Timeline) -> None:
         kernels = [i for i, t in enumerate(timeline.graph.tasks) if t.device == 0 and t.channel == COMPUTE]

@@ -8,12 +8,12 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh
 from ..index.lowering.local_tensor import Storage
-from ..machine.collective_price import price_step
+from ..machine.collective_price import joins, packs, price_step
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.price import Price, Transfer
 from .local_tensors import Local
-from .task import Traffic
+from .task import Purpose, Traffic
 from .task_list import TaskList
 
 
@@ -30,10 +30,11 @@ def add_collective(
     mesh: Mesh,
     machine: Machine,
     builds: Sequence[Storage] = (),
+    purpose: Purpose = Purpose.VALUES,
 ) -> int:
     """A collective of tensors of which each device holds `count` bytes. Returns its task."""
     price, _ = price_step(step, mesh, machine, 1.0)
-    return _collective(tasks, step, place, price.transfer(count), builds, mesh)
+    return _collective(tasks, step, place, price.transfer(count), builds, mesh, purpose)
 
 
 def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machine) -> Storage:
@@ -44,12 +45,19 @@ def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machin
 
 
 def _collective(
-    tasks: TaskList, step: Step, place: str, transfer: Transfer, builds: Sequence[Storage], mesh: Mesh
+    tasks: TaskList,
+    step: Step,
+    place: str,
+    transfer: Transfer,
+    builds: Sequence[Storage],
+    mesh: Mesh,
+    purpose: Purpose = Purpose.VALUES,
 ) -> int:
     traffic = tuple(Traffic(link.level, link.seconds) for link in transfer.links)
     channel = channel_of(step.axes, mesh)
     limit = "link" if 2 * transfer.latency <= transfer.seconds else "latency"
-    return tasks.collective(step.kind.value, place, transfer.seconds, channel, traffic, transfer.sent, builds, limit)
+    kind, seconds, sent = step.kind.value, transfer.seconds, transfer.sent
+    return tasks.collective(kind, place, seconds, channel, traffic, sent, builds, limit, purpose)
 
 
 class Conversions:
@@ -76,7 +84,7 @@ class Conversions:
         self.tasks.hold(made)
         mesh, machine = self.prices.mesh, self.prices.machine
         held = sum(tensor.bytes for tensor in arriving) / mesh.degree(first.axes)
-        return arriving, add_collective(self.tasks, first, name, held, mesh, machine, made)
+        return arriving, add_collective(self.tasks, first, name, held, mesh, machine, made, Purpose.WEIGHTS)
 
     def run_begun(
         self, steps: Sequence[Step], arriving: Local, task: int, value: Value, start: Layout, place: str
@@ -85,7 +93,7 @@ class Conversions:
         self.tasks.wait(task)
         (first, _, after), *rest = self._priced(steps, value, start)
         x = arriving
-        if _joins(first):
+        if joins(first):
             x = Local(after, self._copy("join", after, place), arriving.moves)
         x = self._through(rest, x, arriving, value, place)
         if x.storage is not arriving.storage:
@@ -119,11 +127,11 @@ class Conversions:
             seconds = price.seconds(count) - self.prices.machine.launch_seconds
             tasks.kernel(step.kind.value, place, max(seconds, 0.0), 1, [made])
             return Local(after, made, x.moves)
-        packed = [self._copy("pack", x.bytes, place)] if step.kind in _PACKED else []
+        packed = [self._copy("pack", x.bytes, place)] if packs(step) else []
         arrived = Storage(after)
         tasks.wait(_collective(tasks, step, place, price.transfer(count), [arrived], mesh))
         tasks.settle(packed)
-        if step.kind is not StepKind.ALL_TO_ALL and not _joins(step):
+        if not joins(step):
             return Local(after, arrived, x.moves)
         made = self._copy("join", after, place)
         tasks.settle([arrived])
@@ -131,12 +139,3 @@ class Conversions:
 
     def _copy(self, name: str, count: int, place: str) -> Storage:
         return add_copy(self.tasks, name, place, count, self.prices.machine)
-
-
-_PACKED = frozenset({StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL})
-"""Collectives that send the blocks of a copy."""
-
-
-def _joins(step: Step) -> bool:
-    """Whether what members send is copied to where it belongs: blocks of the first dimension lie there already."""
-    return step.kind is StepKind.ALL_GATHER and step.dim != 0

@@ -9,8 +9,10 @@ from ..graph.graph import Value
 from ..graph.layout import Mesh
 from ..graph.layout_conversion import BUCKET_MIB
 from ..index.lowering.local_tensor import Storage
+from ..machine.collective_price import packs
 from ..machine.machine import Machine
 from .collective_tasks import add_collective, add_copy
+from .task import Purpose
 from .task_list import TaskList
 
 _Key = tuple[tuple[int, ...], StepKind, str]
@@ -49,7 +51,9 @@ class GradientBuckets:
         tasks = self.tasks
         rows, kept = gradient, gradient.bytes
         if step.kind is StepKind.REDUCE_SCATTER:
-            rows, kept = self._copy("pack", name, gradient.bytes), gradient.bytes // self.mesh.degree(step.axes)
+            kept = gradient.bytes // self.mesh.degree(step.axes)
+        if packs(step):
+            rows = self._copy("pack", name, gradient.bytes)
             tasks.drop([gradient])
         key = step.axes, step.kind, value.dtype
         bucket = self._waiting.setdefault(key, [])
@@ -78,7 +82,8 @@ class GradientBuckets:
         in_place = kind is StepKind.ALL_REDUCE
         result = flat if in_place else Storage(sum(part.kept for part in parts))
         builds = [] if in_place else [result]
-        task = add_collective(self.tasks, Step(kind, axes), name, flat.bytes, self.mesh, self.machine, builds)
+        step, purpose = Step(kind, axes), Purpose.GRADIENTS
+        task = add_collective(self.tasks, step, name, flat.bytes, self.mesh, self.machine, builds, purpose)
         self.tasks.hold([result])
         self.tasks.drop([flat])
         self._flying.append(_Flying(task, result, parts))

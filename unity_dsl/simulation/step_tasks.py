@@ -13,7 +13,7 @@ from itertools import groupby
 from ..graph.graph import Series, Value
 from ..graph.layout import Layout, Mesh, invariant
 from ..graph.layout_conversion import Conversion
-from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once
+from ..graph.plan import Exposure, Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
 from ..machine.collective_price import local_fraction
@@ -34,7 +34,7 @@ from .timeline import Timeline
 
 def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
     """The tasks of one training step; of a model without a loss, of one call."""
-    tasks = TaskList()
+    tasks, machine = TaskList(), machine.exposing(Exposure())
     prices = ConversionModel(plan.mesh, machine, library, plan.model.gradient_bytes)
     program = _Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library))
     whole = _Forward(program, plan.graph, "", {})
@@ -91,7 +91,8 @@ class _Program:
         self.tasks.hold([tensor.storage])
 
     def steps(self, value: Value, source: Layout, target: Layout) -> Conversion:
-        return self.prices.conversion(source, target, value.shape, value.bytes, in_buckets=value.is_weight)
+        chosen = self.plan.conversions
+        return chosen.conversion(source, target, value.shape, value.bytes, in_buckets=value.is_weight)
 
 
 @dataclass

@@ -15,6 +15,14 @@ class Phase(Enum):
     UPDATE = "update"
 
 
+class Purpose(Enum):
+    """What a collective is for: values that kernels wait for, gradients in a bucket, weights gathered ahead."""
+
+    VALUES = "values"
+    GRADIENTS = "gradients"
+    WEIGHTS = "weights"
+
+
 COMPUTE = "compute"
 """The channel of kernels."""
 
@@ -54,6 +62,7 @@ class Task:
     allocated: float = 0.0
     freed: float = 0.0
     limit: str = ""
+    purpose: Purpose = Purpose.VALUES
 
 
 @dataclass(frozen=True)

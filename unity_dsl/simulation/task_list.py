@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..index.lowering.local_tensor import Storage
-from .task import COMPUTE, Phase, Task, TaskGraph, Traffic
+from .task import COMPUTE, Phase, Purpose, Task, TaskGraph, Traffic
 
 
 @dataclass(slots=True)
@@ -24,6 +24,7 @@ class _Draft:
     traffic: tuple[Traffic, ...]
     sent: float
     limit: str
+    purpose: Purpose
     allocated: float = 0.0
     freed: float = 0.0
 
@@ -54,7 +55,7 @@ class TaskList:
     ) -> int:
         """Work on the device's own stream, behind all that was waited for."""
         after, self._waited = tuple(self._waited), []
-        self._latest = self._add(name, place, seconds, after, COMPUTE, launches, (), 0.0, builds, limit)
+        self._latest = self._add(name, place, seconds, after, COMPUTE, launches, (), 0.0, builds, limit, Purpose.VALUES)
         return self._latest
 
     def collective(
@@ -67,10 +68,11 @@ class TaskList:
         sent: float,
         builds: Iterable[Storage] = (),
         limit: str = "",
+        purpose: Purpose = Purpose.VALUES,
     ) -> int:
         """Communication in a group, behind the kernels so far, and beside later ones until one waits for it."""
         after = (*([self._latest] if self._latest >= 0 else []), *self._waited)
-        return self._add(name, place, seconds, after, channel, 1, traffic, sent, builds, limit)
+        return self._add(name, place, seconds, after, channel, 1, traffic, sent, builds, limit, purpose)
 
     def wait(self, task: int) -> None:
         """Kernels from here on run behind that task."""
@@ -88,8 +90,9 @@ class TaskList:
         sent: float,
         builds: Iterable[Storage],
         limit: str,
+        purpose: Purpose,
     ) -> int:
-        draft = _Draft(name, place, self.phase, seconds, after, channel, launches, traffic, sent, limit)
+        draft = _Draft(name, place, self.phase, seconds, after, channel, launches, traffic, sent, limit, purpose)
         draft.allocated = float(sum(storage.bytes for storage in builds))
         self._drafts.append(draft)
         return len(self._drafts) - 1
@@ -146,4 +149,5 @@ def _task(draft: _Draft) -> Task:
         allocated=draft.allocated,
         freed=draft.freed,
         limit=draft.limit,
+        purpose=draft.purpose,
     )

@@ -92,8 +92,9 @@ def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: Conve
     seconds = 0.0
     for made in reversed(planned.materialised):
         shape, back, in_buckets = value.shape, value.stored_bytes, value.is_weight
+        exposed = prices.machine.exposure.gathers if value.is_weight else 1.0
         found = prices.conversion(made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets)
-        seconds += prices.seconds_of(found.forward, made.source, shape, value.bytes)
+        seconds += exposed * prices.seconds_of(found.forward, made.source, shape, value.bytes)
         if value.needs_gradient and made.layout in reached:
             start = made.layout.transpose
             seconds += prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)

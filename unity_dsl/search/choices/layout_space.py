@@ -53,14 +53,16 @@ class Space:
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
-    def seconds(self, count: int, back: int | None, *, in_buckets: bool) -> Table:
+    def seconds(self, count: int, back: int | None, *, weight: bool) -> Table:
         """Of conversions of a tensor of `count` bytes there, and of its cotangent of `back` bytes back, if it has one,
-        the sums of which may be `in_buckets`, for every pair of layouts.
+        for every pair of layouts. A `weight` is gathered ahead, and its gradients are summed in buckets.
         """
         there = self.prices.seconds(self._located, count)
+        if weight:
+            there = self.prices.machine.exposure.gathers * there
         if back is None:
             return there
-        return there + self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
+        return there + self.prices.seconds(self._transposed, back, in_buckets=weight).T
 
     def forward_seconds(self, count: int) -> Table:
         """Of the conversions alone, without the way back of a gradient."""
@@ -135,6 +137,6 @@ class Spaces:
             space = self.of(value)
             everywhere = (*kind, *space.layouts)
             if everywhere not in self.found:
-                self.found[everywhere] = space.seconds(value.bytes, back, in_buckets=value.is_weight)
+                self.found[everywhere] = space.seconds(value.bytes, back, weight=value.is_weight)
             self._conversions[kind] = self.found[everywhere]
         return self._conversions[kind]

@@ -1,0 +1,38 @@
+"""What of a simulated step's launches, sums of gradients and gathers of weights nothing else hides."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..graph.plan import Exposure
+from .breakdown import KernelTime
+from .task import COMPUTE, Purpose
+from .timeline import Timeline
+
+
+def exposure_of(timeline: Timeline) -> Exposure:
+    """Of device 0: of launches, the part of their time for which the device waits; of collectives, that in which no
+    kernel runs. What a step does not have is taken to be exposed.
+    """
+    kernels = KernelTime(timeline)
+
+    def of(purpose: Purpose) -> float:
+        some = [i for i, task in enumerate(timeline.graph.tasks) if task.purpose is purpose and task.device == 0]
+        seconds = float((timeline.end[some] - timeline.start[some]).sum())
+        return kernels.outside(timeline.start[some], timeline.end[some]) / seconds if seconds > 0 else 1.0
+
+    return Exposure(_of_launches(timeline), of(Purpose.GRADIENTS), of(Purpose.WEIGHTS))
+
+
+def _of_launches(timeline: Timeline) -> float:
+    """Where the host computes, launches are a part of the kernels that they start."""
+    if timeline.hardware.host_computes:
+        return 1.0
+    waited, before = 0.0, 0.0
+    for number, task in enumerate(timeline.graph.tasks):
+        if task.device == 0 and task.channel == COMPUTE:
+            ready = max([before, *timeline.end[list(task.after)].tolist()])
+            waited += max(0.0, float(timeline.start[number]) - ready)
+            before = float(timeline.end[number])
+    issued = float((timeline.issued - timeline.launch).sum())
+    return float(np.clip(waited / issued, 0.0, 1.0)) if issued > 0 else 1.0
