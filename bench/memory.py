@@ -55,7 +55,7 @@ class Case:
     def request(self) -> Request:
         path = ROOT / "examples" / f"{self.example}.udl"
         preset = None if self.settings else "small"
-        return Request(path, self.settings, preset, devices=self.ranks, strategy=self.strategy)
+        return Request(path, self.settings, preset, "f32", devices=self.ranks, strategy=self.strategy)
 
 
 def cases() -> Iterator[Case]:

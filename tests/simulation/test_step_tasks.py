@@ -28,7 +28,7 @@ PLANS = [
 
 
 def request(example: str, strategy: str, devices: int = 2) -> Request:
-    return Request(EXAMPLES / f"{example}.udl", preset="small", devices=devices, strategy=strategy)
+    return Request(EXAMPLES / f"{example}.udl", preset="small", precision="f32", devices=devices, strategy=strategy)
 
 
 def tasks_of(compiled: Compilation) -> TaskGraph:
