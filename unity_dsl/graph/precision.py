@@ -88,6 +88,11 @@ def operand_types(node: Node, dtype: str) -> tuple[str, ...]:
     )
 
 
+def result_types(node: Node, dtype: str) -> tuple[str, ...]:
+    """The type in which an operator that runs in `dtype` makes each result: one of another type is cast."""
+    return tuple(dtype if dtype != node.dtype == value.dtype else value.dtype for value in node.results)
+
+
 # ---------------------------------------------------------------------------------------------- of a graph
 
 
