@@ -27,8 +27,8 @@ PLANS = [
 ]
 
 
-def request(example: str, strategy: str, devices: int = 2) -> Request:
-    return Request(EXAMPLES / f"{example}.udl", preset="small", devices=devices, strategy=strategy)
+def request(example: str, strategy: str, devices: int = 2, precision: str = "f32") -> Request:
+    return Request(EXAMPLES / f"{example}.udl", preset="small", precision=precision, devices=devices, strategy=strategy)
 
 
 def tasks_of(compiled: Compilation) -> TaskGraph:
@@ -52,10 +52,14 @@ def collectives(graph: TaskGraph, phase: Phase) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize(("example", "strategy"), PLANS)
-def test_tasks_are_what_the_program_does(example: str, strategy: str, tmp_path: Path, pool: RankPool) -> None:
+@pytest.mark.parametrize(
+    ("example", "strategy", "precision"), [(*case, "f32") for case in PLANS] + [(*case, "bf16") for case in PLANS]
+)
+def test_tasks_are_what_the_program_does(
+    example: str, strategy: str, precision: str, tmp_path: Path, pool: RankPool
+) -> None:
     """The collectives that it runs, and within 10 % the storages that are alive at once, on the rank with the most."""
-    wanted = request(example, strategy)
+    wanted = request(example, strategy, precision=precision)
     compiled = compile_model(wanted)
     out = tmp_path / "out"
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
@@ -73,7 +77,7 @@ def test_tasks_are_what_the_program_does(example: str, strategy: str, tmp_path: 
 @pytest.mark.parametrize("example", sorted(path.stem for path in EXAMPLES.glob("*.udl")))
 def test_what_a_step_takes_it_gives_back(example: str) -> None:
     """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones."""
-    graph = tasks_of(compile_model(request(example, "random:7")))
+    graph = tasks_of(compile_model(request(example, "random:7", precision="bf16")))
     now = graph.held
     for number, task in enumerate(graph.tasks):
         assert all(0 <= other < number for other in task.after)
@@ -83,9 +87,12 @@ def test_what_a_step_takes_it_gives_back(example: str) -> None:
     assert now == pytest.approx(graph.held)
 
 
-def test_kernels_of_operators_take_what_they_are_priced_at() -> None:
-    """On one device, in a model of which every operator computes something in the backward pass as well."""
-    compiled = compile_model(request("mlp", "data_parallel", devices=1))
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_kernels_of_operators_take_what_they_are_priced_at(precision: str) -> None:
+    """On one device, in a model of which every operator computes something in the backward pass as well, and reads no
+    value that another one reads in the same type of its own.
+    """
+    compiled = compile_model(request("mlp", "data_parallel", devices=1, precision=precision))
     machine = load_machine("local")
     kernels = [task for task in tasks_of(compiled).tasks if task.phase is not Phase.UPDATE and task.name != "ones"]
     seconds = sum(task.seconds + task.launches * machine.launch_seconds for task in kernels)

@@ -79,7 +79,8 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
         ("plan", f"{plan.model.name} on {place}, {plan.strategy}{precision}"),
         (
             "predicted",
-            f"{duration(cost.seconds)} a {what}: " + ", ".join(f"{k} {duration(v)}" for k, v in parts.items()),
+            f"{duration(plan.seconds)} a {what}; as the search counts them, "
+            + ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items()),
         ),
         ("memory", memory_text(cost.memory)),
     ]

@@ -139,6 +139,8 @@ def render_plan_file(
             "forbidden": list(choices.forbidden),
         },
         "cost": describe_cost(plan.cost),
+        "exposed": asdict(plan.exposed),
+        "simulated_seconds": plan.simulated,
         "notes": list(plan.notes),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,

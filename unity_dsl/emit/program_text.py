@@ -277,8 +277,8 @@ def _facts(plan: Plan) -> Iterator[str]:
         yield f"On {mesh.size} devices, mesh {axes}; strategy {docstring_text(plan.strategy)}."
     what = "a step" if plan.model.loss is not None else "a call; without a loss it is for inference"
     yield (
-        f"Predicted: {cost.seconds * 1e3:.3g} ms {what} (compute {cost.compute * 1e3:.3g}, communication "
-        f"{cost.communication * 1e3:.3g},"
+        f"Predicted: {plan.seconds * 1e3:.3g} ms {what} (the search counts compute {cost.compute * 1e3:.3g}, "
+        f"communication {cost.communication * 1e3:.3g},"
     )
     yield f"update {cost.update * 1e3:.3g}), {cost.memory.total / 2**20:.3g} MiB a device."
     if plan.model.loss is not None:

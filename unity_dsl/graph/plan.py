@@ -232,6 +232,11 @@ class Plan:
     exposed: Exposure = Exposure()
     simulated: float | None = None
 
+    @property
+    def seconds(self) -> float:
+        """What a step is predicted to take: simulated, or else by its cost."""
+        return self.cost.seconds if self.simulated is None else self.simulated
+
 
 def without_iterations(name: str) -> str:
     """The path of a weight from its full name: `layer.w` from `layer.3.w`."""
