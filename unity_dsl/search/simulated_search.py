@@ -16,6 +16,7 @@ from ..index.library import Library
 from ..machine.machine import Machine
 from ..simulation.exposure import exposure_of
 from ..simulation.step_tasks import simulate_step
+from .strategies import AUTO
 
 AHEAD = Exposure(launches=0.2, sums=0.25)
 """What a first search counts where the host does not compute."""
@@ -26,12 +27,14 @@ LEAST = 0.02
 
 
 def search_simulated(find: Callable[[Machine], Plan], machine: Machine, library: Library) -> Plan:
-    """The better of the plans that `find` makes by two exposures: the shorter one of those that fit the memory."""
+    """The better of the plans that `find` makes by two exposures: the shorter one of those that fit the memory. Only
+    `auto` has a choice.
+    """
     first, measured = _simulated(find(machine.exposing(expected_exposure(machine))), machine, library)
-    if first.simulated is None or abs(first.cost.seconds - first.simulated) <= NEAR * first.simulated:
+    if first.strategy != AUTO or abs(first.cost.seconds - first.seconds) <= NEAR * first.seconds:
         return first
     second, _ = _simulated(find(machine.exposing(measured)), machine, library)
-    return min(first, second, key=lambda plan: (bool(plan.warnings), plan.simulated))
+    return min(first, second, key=lambda plan: (bool(plan.warnings), plan.seconds))
 
 
 def expected_exposure(machine: Machine) -> Exposure:
