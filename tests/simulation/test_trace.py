@@ -99,7 +99,8 @@ def test_the_counter_shows_what_is_held(graph: TaskGraph, on: Hardware) -> None:
         counts[event["pid"]][event["ts"]] = event["args"]["bytes"]
     for process, values in counts.items():
         use = timeline.memory(process - 1)
-        last = dict(zip(use.times.tolist(), use.held.tolist(), strict=True))
+        nanoseconds = [round(time * 1e9) for time in use.times.tolist()]  # which a trace does not divide
+        last = dict(zip(nanoseconds, use.held.tolist(), strict=True))
         assert list(values.values()) == list(last.values())
         assert list(values) == sorted(values)
 
