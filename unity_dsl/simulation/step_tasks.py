@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 
 from ..graph.graph import Series, Value
 from ..graph.layout import Layout, Mesh, invariant
 from ..graph.layout_conversion import Conversion
-from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once
+from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once, without_iterations
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
 from ..machine.collective_price import local_fraction
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.operator_price import MOMENTS, price_update
-from .backward_pass import BackwardPass
+from .backward_pass import BackwardPass, Complete
 from .collective_tasks import Conversions, add_copy
 from .event_loop import simulate
 from .gathering_tasks import Gather, Gathering
@@ -82,6 +83,11 @@ class _Program:
         self.backward = BackwardPass(self.tasks, self.prices.mesh, self.prices.machine)
 
     @property
+    def recomputed(self) -> frozenset[str]:
+        """What stands before the names in segments whose iterations are run again in the backward pass."""
+        return frozenset(f"{path}." for path in self.plan.recomputed)
+
+    @property
     def trained_bytes(self) -> int:
         return sum(tensor.bytes for tensor in self.trained)
 
@@ -105,12 +111,26 @@ class _Held:
     stored: bool = False
 
 
-class _Forward:
-    """One run of a forward function: of the model, or of an iteration of a body. `path` stands before its names."""
+_Carried = tuple[Value, Layout, Local]
+"""A value that crosses the border of a body, and the tensor that does."""
 
-    def __init__(self, program: _Program, graph: PlannedGraph, path: str, given: Mapping[str, _Held]) -> None:
+
+class _Forward:
+    """One run of a forward function: of the model, or of an iteration of a body. `path` stands before its names, and
+    `stored` is what it stores, if that is there already.
+    """
+
+    def __init__(
+        self,
+        program: _Program,
+        graph: PlannedGraph,
+        path: str,
+        given: Mapping[str, _Held],
+        stored: Mapping[str, Local] = {},
+    ) -> None:
         self.program, self.graph, self.path = program, graph, path
         self.held = dict(given)
+        self.stored = dict(stored)
         self.named: list[Storage] = []
         self.once = gathered_once(graph)
         for source in graph.graph.inputs:
@@ -130,12 +150,13 @@ class _Forward:
 
     def _store(self, value: Value, *, trained: bool) -> None:
         layout = self.graph.values[value.name].produced
-        count = round(value.stored_bytes * local_fraction(layout, self.mesh))
-        tensor = Local(count, Storage(count), trained and value.needs_gradient)
-        self.program.keep(tensor)
-        if tensor.moves:
-            self.program.trained.add(tensor)
-        self.add(value, tensor, layout, stored=tensor.moves)
+        if value.name not in self.stored:
+            count = round(value.stored_bytes * local_fraction(layout, self.mesh))
+            tensor = self.stored[value.name] = Local(count, Storage(count), trained and value.needs_gradient)
+            self.program.keep(tensor)
+            if tensor.moves:
+                self.program.trained.add(tensor)
+        self.add(value, self.stored[value.name], layout, stored=self.stored[value.name].moves)
 
     def add(self, value: Value, tensor: Local, layout: Layout | None = None, *, stored: bool = False) -> None:
         planned = self.graph.values.get(value.name)
@@ -260,13 +281,17 @@ class _Forward:
     def _node(self, step: PlannedNode) -> None:
         node, typed = step.node, step.typed
         arguments = [self.variable(v, layout) for v, layout in zip(node.arguments, typed.arguments, strict=True)]
-        results, named, record = self.program.operators.forward(step, arguments, self.path + node.name)
+        backward = self.program.backward
+        last = backward.is_last and any(node.gradients)
+        results, named, record = self.program.operators.forward(step, arguments, self.path + node.name, last=last)
         self.name(result.storage for result in results)
         self.name(named)
         for value, layout, tensor in zip(node.results, typed.results, results, strict=True):
             self.add(value, tensor, layout)
         if record is not None:
-            self.program.backward.record(self._regathering(record))
+            backward.record(self._regathering(record))
+        if last:
+            raise Complete
 
     def _regathering(self, record: Recorded) -> Recorded:
         """The record of an operator without the gathered weights that are not kept: they are gathered again first."""
@@ -297,86 +322,118 @@ class _Forward:
             for series, whole in zip(segment.sliced, taken[len(segment.captured) :], strict=False)
         ]
         stacks: list[list[Local]] = [[] for _ in segment.stacked]
-        carried: list[tuple[Value, Layout, Local]] = []
+        carried: list[_Carried] = []
         turns = [
             (number, iteration)
             for number, run in enumerate(step.runs)
             for iteration in range(run.first, run.first + run.count)
         ]
-        bodies = (self._body(step, number, iteration, captured) for number, iteration in turns)
-        following = next(bodies)
+        bodies = [self._body(step, number, iteration, captured) for number, iteration in turns]
+        gathering = self.program.gathering
         for turn, (number, iteration) in enumerate(turns):
-            body, ahead = following, None
-            if turn + 1 < len(turns):
-                following = ahead = next(bodies)
             if len(turns) > 1:
-                self.program.gathering.start(body.first_gathers())
-                self.program.gathering.start(
-                    self._gathers_in_buckets(after) if ahead is None else ahead.first_gathers()
-                )
-            carried = self._iteration(step, number, iteration, body, slices, stacks, carried)
+                gathering.start(bodies[turn].first_gathers())
+                last = turn + 1 == len(turns)
+                gathering.start(self._gathers_in_buckets(after) if last else bodies[turn + 1].first_gathers())
+            entering = self._entering(step, number, carried)
+            for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
+                entering.append((series.part, layout, parts[iteration]))
+            first = self.program.backward.recorded
+            try:
+                left, made = self._iteration(step, number, bodies[turn], entering)
+            except Complete:
+                self.program.tasks.drop(part.storage for stack in stacks for part in stack)
+                raise
+            if without_iterations(bodies[turn].path) in self.program.recomputed:
+                again = partial(self._again, step, turns[turn], captured, entering, bodies[max(turn - 1, 0) : turn + 1])
+                holds = [tensor.storage for tensor in (*(tensor for _, _, tensor in entering), *captured.values())]
+                self.program.backward.recompute(first, holds, again)
+            for stack, tensor in zip(stacks, made, strict=True):
+                stack.append(tensor)
+            self._replace(carried, left)
+            carried = left
         for value, (_, layout, tensor) in zip(segment.results, carried, strict=True):
             self.add(value, tensor, layout)
         for series, layout, parts in zip(segment.stacked, border.stacked, stacks, strict=True):
             self.add(series.whole, self._stacked(series, parts), layout.inserted(series.dim))
 
-    def _body(self, step: PlannedSegment, number: int, iteration: int, captured: Mapping[str, Local]) -> _Forward:
+    def _body(
+        self,
+        step: PlannedSegment,
+        number: int,
+        iteration: int,
+        captured: Mapping[str, Local],
+        stored: Mapping[str, Local] = {},
+    ) -> _Forward:
         """The function of an iteration, with what it stores and what it sees of the values around it."""
         segment, run = step.segment, step.runs[number]
         given: dict[str, _Held] = {}
         for value, layout in zip(segment.captured, step.border.captured, strict=True):
             outside = self.held[value.name]
-            stored = outside.stored and layout == outside.produced
+            is_stored = outside.stored and layout == outside.produced
             planned = run.body.values.get(value.name)
             sources = {made.layout: made.source for made in planned.materialised} if planned else {}
-            given[value.name] = _Held(value, layout, {layout: captured[value.name]}, sources, stored)
+            given[value.name] = _Held(value, layout, {layout: captured[value.name]}, sources, is_stored)
         path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{iteration}.")
-        return _Forward(self.program, run.body, path, given)
+        return _Forward(self.program, run.body, path, given, stored)
 
-    def _iteration(
-        self,
-        step: PlannedSegment,
-        number: int,
-        iteration: int,
-        body: _Forward,
-        slices: Sequence[Sequence[Local]],
-        stacks: Sequence[list[Local]],
-        carried: Sequence[tuple[Value, Layout, Local]],
-    ) -> list[tuple[Value, Layout, Local]]:
-        """What an iteration leaves. Variables of the function around it hold that instead of what it was given."""
-        segment, border, tasks = step.segment, step.border, self.program.tasks
-        run = step.runs[number]
-        entries = []
+    def _entering(self, step: PlannedSegment, number: int, carried: Sequence[_Carried]) -> list[_Carried]:
+        """What an iteration of a run is given of what the one before left, if there is one."""
+        segment, run = step.segment, step.runs[number]
+        found: list[_Carried] = []
         for place, value in enumerate(segment.entry):
-            layout = border.carried[place] if segment.predicate is not None else run.body.values[value.name].produced
+            conditional = segment.predicate is not None
+            layout = step.border.carried[place] if conditional else run.body.values[value.name].produced
             if carried:
                 _, known, tensor = carried[place]
                 if known != layout:
                     tensor = self._changed(segment.results[place], known, layout, tensor)
             else:
                 tensor = self.variable(segment.initial[place], layout)
-            entries.append((value, layout, tensor))
-        for value, layout, tensor in entries:
+            found.append((value, layout, tensor))
+        return found
+
+    def _iteration(
+        self, step: PlannedSegment, number: int, body: _Forward, entering: Sequence[_Carried]
+    ) -> tuple[list[_Carried], list[Local]]:
+        """What an iteration leaves, and the slices that it makes: all are held."""
+        segment, tasks = step.segment, self.program.tasks
+        for value, layout, tensor in entering:
             body.add(value, tensor, layout)
-        for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
-            body.add(series.part, parts[iteration], layout)
-        body.steps()
-        leaving = step.leaving(number, self.graph)
-        left = [
-            (value, layout, body.variable(value, layout)) for value, layout in zip(segment.exit, leaving, strict=True)
-        ]
-        for series, layout, stack in zip(segment.stacked, border.stacked, stacks, strict=True):
-            tensor = body.variable(series.part, layout)
-            tasks.hold([tensor.storage])
-            stack.append(tensor)
-        tasks.hold(tensor.storage for _, _, tensor in left)
-        body.update()
-        body.leave()
+        try:
+            body.steps()
+            leaving = zip(segment.exit, step.leaving(number, self.graph), strict=True)
+            left = [(value, layout, body.variable(value, layout)) for value, layout in leaving]
+            stacked = zip(segment.stacked, step.border.stacked, strict=True)
+            made = [body.variable(series.part, layout) for series, layout in stacked]
+            tasks.hold(tensor.storage for tensor in (*(tensor for _, _, tensor in left), *made))
+            body.update()
+        finally:
+            body.leave()
+        return left, made
+
+    def _again(
+        self,
+        step: PlannedSegment,
+        turn: tuple[int, int],
+        captured: Mapping[str, Local],
+        entering: Sequence[_Carried],
+        bodies: Sequence[_Forward],
+    ) -> None:
+        """Runs an iteration once more, the last of `bodies`, and meanwhile gathers the weights of the one before it."""
+        *before, first = bodies
+        body = self._body(step, *turn, captured, first.stored)
+        if before:
+            self.program.gathering.start(body.first_gathers())
+            self.program.gathering.start(before[0].first_gathers())
+        self._iteration(step, turn[0], body, entering)
+
+    def _replace(self, carried: Sequence[_Carried], left: Sequence[_Carried]) -> None:
+        """Variables hold what an iteration leaves instead of what it was given. Takes over holds."""
         for _, _, tensor in carried:
-            tasks.drop([tensor.storage])
+            self.program.tasks.drop([tensor.storage])
             self.named.remove(tensor.storage)
         self.name(tensor.storage for _, _, tensor in left)
-        return left
 
     def _changed(self, value: Value, source: Layout, target: Layout, tensor: Local) -> Local:
         """What one run leaves, in the layout in which the next takes it."""
