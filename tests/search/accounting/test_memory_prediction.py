@@ -84,7 +84,7 @@ def test_what_is_run_again_keeps_what_enters_it_and_one_iteration(build: Build, 
         again = held(build, library, DEEP, mesh, recompute=["layer"]).activations
         end = TENSOR // part + TENSOR  # exp's result, and the target whole: its slice is a view of it
         assert kept == (5 + 5 * 4) * TENSOR // part + end
-        assert again == (5 + 4) * TENSOR // part
+        assert again == TENSOR + (4 + 4) * TENSOR // part  # the first x, an input, enters whole
 
 
 def test_activations_are_what_the_backward_pass_reads(build: Build, library: Library) -> None:
