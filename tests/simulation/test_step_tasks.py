@@ -34,9 +34,9 @@ RECOMPUTED = [
 ]
 
 
-def request(example: str, strategy: str, devices: int = 2, recompute: str = "none") -> Request:
-    path = EXAMPLES / f"{example}.udl"
-    return Request(path, preset="small", devices=devices, strategy=strategy, recompute=recompute)
+def request(example: str, strategy: str, devices: int = 2, precision: str = "f32", recompute: str = "none") -> Request:
+    path, chosen = EXAMPLES / f"{example}.udl", {"strategy": strategy, "recompute": recompute}
+    return Request(path, preset="small", precision=precision, devices=devices, **chosen)
 
 
 def tasks_of(compiled: Compilation) -> TaskGraph:
@@ -60,18 +60,24 @@ def collectives(graph: TaskGraph, phase: Phase) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize(("example", "strategy"), PLANS)
-def test_tasks_are_what_the_program_does(example: str, strategy: str, tmp_path: Path, pool: RankPool) -> None:
+@pytest.mark.parametrize(
+    ("example", "strategy", "precision"), [(*case, "f32") for case in PLANS] + [(*case, "bf16") for case in PLANS]
+)
+def test_tasks_are_what_the_program_does(
+    example: str, strategy: str, precision: str, tmp_path: Path, pool: RankPool
+) -> None:
     """The collectives that it runs, and within 10 % the storages that are alive at once, on the rank with the most."""
-    compare(request(example, strategy), tmp_path / "out", pool)
+    compare(request(example, strategy, precision=precision), tmp_path / "out", pool)
 
 
-@pytest.mark.parametrize(("example", "strategy"), RECOMPUTED)
+@pytest.mark.parametrize(
+    ("example", "strategy", "precision"), [(*case, "f32") for case in RECOMPUTED] + [("gpt2", "random:4", "bf16")]
+)
 def test_tasks_of_what_is_run_again_are_what_the_program_does(
-    example: str, strategy: str, tmp_path: Path, pool: RankPool
+    example: str, strategy: str, precision: str, tmp_path: Path, pool: RankPool
 ) -> None:
     recompute = "layer,layer.cell.step" if example == "lstm_lm" else "all"
-    compare(request(example, strategy, recompute=recompute), tmp_path / "out", pool)
+    compare(request(example, strategy, precision=precision, recompute=recompute), tmp_path / "out", pool)
 
 
 def compare(wanted: Request, out: Path, pool: RankPool) -> None:
@@ -91,8 +97,8 @@ def compare(wanted: Request, out: Path, pool: RankPool) -> None:
 @pytest.mark.parametrize("example", sorted(path.stem for path in EXAMPLES.glob("*.udl")))
 def test_what_a_step_takes_it_gives_back(example: str) -> None:
     """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones."""
-    gives_back(tasks_of(compile_model(request(example, "random:7"))))
-    gives_back(tasks_of(compile_model(request(example, "random:7", recompute="all"))))
+    gives_back(tasks_of(compile_model(request(example, "random:7", precision="bf16"))))
+    gives_back(tasks_of(compile_model(request(example, "random:7", precision="bf16", recompute="all"))))
 
 
 def gives_back(graph: TaskGraph) -> None:
@@ -105,9 +111,12 @@ def gives_back(graph: TaskGraph) -> None:
     assert now == pytest.approx(graph.held)
 
 
-def test_kernels_of_operators_take_what_they_are_priced_at() -> None:
-    """On one device, in a model of which every operator computes something in the backward pass as well."""
-    compiled = compile_model(request("mlp", "data_parallel", devices=1))
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_kernels_of_operators_take_what_they_are_priced_at(precision: str) -> None:
+    """On one device, in a model of which every operator computes something in the backward pass as well, and reads no
+    value that another one reads in the same type of its own.
+    """
+    compiled = compile_model(request("mlp", "data_parallel", devices=1, precision=precision))
     machine = load_machine("local")
     kernels = [task for task in tasks_of(compiled).tasks if task.phase is not Phase.UPDATE and task.name != "ones"]
     seconds = sum(task.seconds + task.launches * machine.launch_seconds for task in kernels)

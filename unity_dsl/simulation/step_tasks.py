@@ -7,27 +7,27 @@ the function around them returns. The backward pass runs what was recorded, the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
 from ..graph.graph import Series, Value
-from ..graph.layout import Layout, Mesh, invariant
-from ..graph.layout_conversion import Conversion
-from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once, without_iterations
+from ..graph.layout import Layout, invariant
+from ..graph.plan import Plan, PlannedNode, PlannedSegment, without_iterations
+from ..graph.precision import arithmetic, operand_types, result_types
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
-from ..machine.collective_price import local_fraction
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.operator_price import MOMENTS, price_update
-from .backward_pass import BackwardPass, Complete
-from .collective_tasks import Conversions, add_copy
+from .backward_pass import Complete
+from .collective_tasks import add_copy
 from .event_loop import simulate
-from .gathering_tasks import Gather, Gathering
+from .gathering_tasks import Gather
 from .hardware import hardware_of
-from .local_tensors import Cotangents, Local, Recorded, made
+from .local_tensors import Cotangents, Local, Recorded
 from .operator_tasks import Operators
+from .program_variables import Held, Program, Variables
 from .task import Phase, TaskGraph
 from .task_list import TaskList
 from .timeline import Timeline
@@ -37,7 +37,7 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
     """The tasks of one training step; of a model without a loss, of one call."""
     tasks = TaskList()
     prices = ConversionModel(plan.mesh, machine, library)
-    program = _Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library))
+    program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library))
     whole = _Forward(program, plan.graph, "", {})
     model = plan.model
     whole.steps()
@@ -66,169 +66,12 @@ def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:
     return simulate(step_tasks(plan, machine, library), hardware_of(machine))
 
 
-@dataclass
-class _Program:
-    """What the functions of a program share. Of what is `stored`, the tensors `trained` have a gradient."""
-
-    plan: Plan
-    tasks: TaskList
-    prices: ConversionModel
-    operators: Operators
-    stored: list[Storage] = field(default_factory=list)
-    trained: set[Local] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.conversions = Conversions(self.tasks, self.prices)
-        self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
-        self.backward = BackwardPass(self.tasks, self.prices.mesh, self.prices.machine)
-
-    @property
-    def recomputed(self) -> frozenset[str]:
-        """What stands before the names in segments whose iterations are run again in the backward pass."""
-        return frozenset(f"{path}." for path in self.plan.recomputed)
-
-    @property
-    def trained_bytes(self) -> int:
-        return sum(tensor.bytes for tensor in self.trained)
-
-    def keep(self, tensor: Local) -> None:
-        """It is there before the step and after it."""
-        self.stored.append(tensor.storage)
-        self.tasks.hold([tensor.storage])
-
-    def steps(self, value: Value, source: Layout, target: Layout) -> Conversion:
-        return self.prices.conversion(source, target, value.shape, value.bytes)
-
-
-@dataclass
-class _Held:
-    """A value with the tensors that variables hold of it, by layout."""
-
-    value: Value
-    produced: Layout
-    tensors: dict[Layout, Local]
-    sources: dict[Layout, Layout]
-    stored: bool = False
-
-
 _Carried = tuple[Value, Layout, Local]
 """A value that crosses the border of a body, and the tensor that does."""
 
 
-class _Forward:
-    """One run of a forward function: of the model, or of an iteration of a body. `path` stands before its names, and
-    `stored` is what it stores, if that is there already.
-    """
-
-    def __init__(
-        self,
-        program: _Program,
-        graph: PlannedGraph,
-        path: str,
-        given: Mapping[str, _Held],
-        stored: Mapping[str, Local] = {},
-    ) -> None:
-        self.program, self.graph, self.path = program, graph, path
-        self.held = dict(given)
-        self.stored = dict(stored)
-        self.named: list[Storage] = []
-        self.once = gathered_once(graph)
-        for source in graph.graph.inputs:
-            tensor = made(source.value, graph.values[source.value.name].produced, self.mesh)
-            program.keep(tensor)
-            self.add(source.value, tensor)
-        for weight in graph.graph.weights:
-            self._store(weight.value, trained=True)
-        for buffer in graph.graph.buffers:
-            self._store(buffer.value, trained=False)
-
-    @property
-    def mesh(self) -> Mesh:
-        return self.program.plan.mesh
-
-    # ------------------------------------------------------------------------------------------ values
-
-    def _store(self, value: Value, *, trained: bool) -> None:
-        layout = self.graph.values[value.name].produced
-        if value.name not in self.stored:
-            count = round(value.stored_bytes * local_fraction(layout, self.mesh))
-            tensor = self.stored[value.name] = Local(count, Storage(count), trained and value.needs_gradient)
-            self.program.keep(tensor)
-            if tensor.moves:
-                self.program.trained.add(tensor)
-        self.add(value, self.stored[value.name], layout, stored=self.stored[value.name].moves)
-
-    def add(self, value: Value, tensor: Local, layout: Layout | None = None, *, stored: bool = False) -> None:
-        planned = self.graph.values.get(value.name)
-        if layout is None:
-            assert planned is not None
-            layout = planned.produced
-        sources = {made.layout: made.source for made in planned.materialised} if planned else {}
-        self.held[value.name] = _Held(value, layout, {layout: tensor}, sources, stored)
-
-    def name(self, tensors: Iterable[Storage]) -> None:
-        """Variables hold these until the function returns. Takes over holds."""
-        self.named += tensors
-
-    def leave(self) -> None:
-        """The function returns."""
-        self.program.tasks.drop(self.named)
-        self.named = []
-
-    def variable(self, value: Value, layout: Layout) -> Local:
-        """The tensor of a value in a layout; the conversion runs where there is none yet."""
-        held = self.held[value.name]
-        if not value.needs_gradient:
-            layout = layout.without_copies
-            held.tensors = {found.without_copies: tensor for found, tensor in held.tensors.items()}
-            sources: dict[Layout, Layout] = {}
-            for target, source in held.sources.items():
-                sources.setdefault(target.without_copies, source.without_copies)
-            held.sources, held.produced = sources, held.produced.without_copies
-        if layout not in held.tensors:
-            held.tensors[layout] = self._converted(held, layout)
-        return held.tensors[layout]
-
-    def _converted(self, held: _Held, layout: Layout) -> Local:
-        source = held.sources.get(layout, held.produced)
-        given = self.variable(held.value, source)
-        conversion = self.program.steps(held.value, source, layout)
-        place = self.path + held.value.name
-        found = self.program.conversions.run(conversion.forward, given, held.value, source, place)
-        return self._recorded(held, conversion, given, found, source, layout)
-
-    def _recorded(
-        self, held: _Held, conversion: Conversion, given: Local, found: Local, source: Layout, layout: Layout
-    ) -> Local:
-        """The converted tensor as a variable holds it, with its way back recorded."""
-        program, value = self.program, held.value
-        if not (conversion.forward or (given.moves and conversion.backward)):
-            return given
-        result = Local(found.bytes, found.storage, given.moves)
-        program.tasks.hold([result.storage])
-        self.name([result.storage])
-        if not given.moves:
-            return result
-        steps, place = conversion.backward, self.path + value.name
-        parameter = held.stored and source == held.produced and conversion.ends_in_sum
-        last = steps[-1] if parameter else None
-        rest = steps[:-1] if parameter else steps
-
-        def back(outgoing: Cotangents) -> Cotangents:
-            (arrived,) = outgoing
-            assert arrived is not None
-            gradient = Local(result.bytes, arrived, False)
-            left = program.conversions.run(rest, gradient, value, layout.transpose, place).storage
-            if last is None:
-                return [left]
-            program.tasks.hold([left])
-            program.backward.buckets.add(value, last, left, place)
-            return [None]
-
-        program.backward.record(Recorded((given,), (result,), (), back))
-        return result
-
-    # ------------------------------------------------------------------------------------------ steps
+class _Forward(Variables):
+    """One run of a forward function: of the model, or of an iteration of a body."""
 
     def steps(self) -> None:
         """Operators one after the other; what those between two bodies gather comes before them."""
@@ -256,7 +99,7 @@ class _Forward:
                 if (layout := self.once.get(value.name)) is not None:
                     held = self.held[value.name]
                     conversion = self.program.steps(value, held.produced, layout)
-                    stored, place = held.tensors[held.produced], self.path + value.name
+                    stored, place = held.uncast or held.tensors[held.produced], self.path + value.name
                     gather = Gather(value, place, stored, held.produced, layout, conversion)
                     found.setdefault(conversion.ends_in_sum, []).append(gather)
         return list(found.values())
@@ -280,18 +123,22 @@ class _Forward:
 
     def _node(self, step: PlannedNode) -> None:
         node, typed = step.node, step.typed
-        arguments = [self.variable(v, layout) for v, layout in zip(node.arguments, typed.arguments, strict=True)]
+        dtype = arithmetic(node, step.native, self.program.operators.library)
+        reads = zip(node.arguments, typed.arguments, operand_types(node, dtype), strict=True)
+        arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
         backward = self.program.backward
         last = backward.is_last and any(node.gradients)
         results, named, record = self.program.operators.forward(step, arguments, self.path + node.name, last=last)
         self.name(result.storage for result in results)
         self.name(named)
-        for value, layout, tensor in zip(node.results, typed.results, results, strict=True):
-            self.add(value, tensor, layout)
         if record is not None:
             backward.record(self._regathering(record))
         if last:
             raise Complete
+        makes = zip(node.results, typed.results, result_types(node, dtype), results, strict=True)
+        for value, layout, made_in, tensor in makes:
+            cast = made_in != value.dtype
+            self.add(value, self._cast(tensor, value.name, made_in, value.dtype) if cast else tensor, layout)
 
     def _regathering(self, record: Recorded) -> Recorded:
         """The record of an operator without the gathered weights that are not kept: they are gathered again first."""
@@ -367,13 +214,13 @@ class _Forward:
     ) -> _Forward:
         """The function of an iteration, with what it stores and what it sees of the values around it."""
         segment, run = step.segment, step.runs[number]
-        given: dict[str, _Held] = {}
+        given: dict[str, Held] = {}
         for value, layout in zip(segment.captured, step.border.captured, strict=True):
             outside = self.held[value.name]
-            is_stored = outside.stored and layout == outside.produced
+            is_stored = outside.stored and outside.uncast is None and layout == outside.produced
             planned = run.body.values.get(value.name)
             sources = {made.layout: made.source for made in planned.materialised} if planned else {}
-            given[value.name] = _Held(value, layout, {layout: captured[value.name]}, sources, is_stored)
+            given[value.name] = Held(value, layout, {layout: captured[value.name]}, sources, is_stored)
         path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{iteration}.")
         return _Forward(self.program, run.body, path, given, stored)
 
@@ -389,7 +236,7 @@ class _Forward:
                 if known != layout:
                     tensor = self._changed(segment.results[place], known, layout, tensor)
             else:
-                tensor = self.variable(segment.initial[place], layout)
+                tensor = self.variable(segment.initial[place], layout, value.dtype)
             found.append((value, layout, tensor))
         return found
 
@@ -402,8 +249,8 @@ class _Forward:
             body.add(value, tensor, layout)
         try:
             body.steps()
-            leaving = zip(segment.exit, step.leaving(number, self.graph), strict=True)
-            left = [(value, layout, body.variable(value, layout)) for value, layout in leaving]
+            leaving = zip(segment.exit, step.leaving(number, self.graph), segment.entry, strict=True)
+            left = [(value, layout, body.variable(value, layout, entry.dtype)) for value, layout, entry in leaving]
             stacked = zip(segment.stacked, step.border.stacked, strict=True)
             made = [body.variable(series.part, layout) for series, layout in stacked]
             tasks.hold(tensor.storage for tensor in (*(tensor for _, _, tensor in left), *made))
@@ -437,7 +284,7 @@ class _Forward:
 
     def _changed(self, value: Value, source: Layout, target: Layout, tensor: Local) -> Local:
         """What one run leaves, in the layout in which the next takes it."""
-        held = _Held(value, source, {source: tensor}, {})
+        held = Held(value, source, {source: tensor}, {})
         before = self.held.get(value.name)
         self.held[value.name] = held
         found = self._converted(held, target)
