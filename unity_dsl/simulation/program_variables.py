@@ -1,6 +1,4 @@
-"""Variables of an emitted program on one device: the tensors that they hold, by layout and type, and the tasks that make
-them of each other.
-"""
+"""Variables of an emitted program on one device: the tensors that they hold, and the tasks that make them."""
 
 from __future__ import annotations
 
