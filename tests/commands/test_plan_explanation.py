@@ -47,6 +47,8 @@ def test_a_step_is_divided_among_its_parts(out: Path, capsys: pytest.CaptureFixt
     (product,) = (row for row in found["spent"] if row["name"] == "linear")
     assert product["place"].startswith("layer.*.") and product["tasks"] == 2 * 4 and product["backward"] > 0
     assert found["data_parallel"] > 0 and found["devices"] == 4
+    assert found["model_flops"] == 4 * 3 * 2 * 64 * 256 * 256  # 67 TFLOP a second in f32 is the peak of an H100
+    assert found["utilisation"] == pytest.approx(found["model_flops"] / 67e12 / 4 / found["seconds"])
 
 
 def test_one_tensor_with_its_layouts(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

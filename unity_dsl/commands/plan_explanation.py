@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..graph.model_flops import model_flops, seconds_at_peak
 from ..machine.byte_count import describe_bytes
 from .console import show_lines
-from .summary import duration
+from .summary import describe_flops, duration
 
 if TYPE_CHECKING:
     from ..graph.layout import Layout
@@ -39,6 +40,12 @@ class Explained:
     machine: Machine
     library: Library
     pins: Sequence[str]
+
+    @property
+    def utilisation(self) -> float:
+        """Model FLOPs utilisation of the simulated step."""
+        plan = self.plan
+        return seconds_at_peak(plan.model, self.machine.peak, plan.mesh.size) / self.timeline.seconds
 
 
 def explain_plan(out: Path, part: str | None, as_json: bool) -> None:
@@ -165,6 +172,8 @@ def summarise_explained(
         "strategy": found.plan.strategy,
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
+        "utilisation": found.utilisation,
+        "model_flops": sum(model_flops(found.plan.model).values()),
         "peak_memory_bytes": found.timeline.graph.peak().bytes,
         COMPARED: None if found.other is None else found.other.seconds,
         "layouts": layouts,
@@ -193,6 +202,7 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
             "simulated",
             f"{duration(timeline.seconds)} a {step}, {duration(timeline.exposed())} of it waiting for others",
         ),
+        ("utilisation", f"{found.utilisation:.1%} of the peak, {describe_flops(plan.model)} a {step}"),
         ("memory", f"at most {describe_bytes(peak.bytes)} a device{at_peak}"),
     ]
     if found.other is not None:
