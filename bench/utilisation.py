@@ -34,8 +34,8 @@ GRAND_TETON = "H100 of 96 GB, 2.4 TB/s and 500 W, where the machine file has the
 
 @dataclass(frozen=True)
 class Published:
-    """A published run. `tokens_per_second` are those of a device; `utilisation` is given where these are not. With what it
-    recomputes it executes `executed` times the model FLOPs, where that is known; `differs` says what else is not alike.
+    """A published run. `tokens_per_second` are those of a device; `utilisation` is given where these are not. With what
+    it recomputes it executes `executed` times the model FLOPs, where that is known; `differs` says what else differs.
     """
 
     source: str

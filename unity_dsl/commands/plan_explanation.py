@@ -14,8 +14,10 @@ from ..graph.model_flops import model_flops, seconds_at_peak
 from ..machine.byte_count import describe_bytes
 from .console import show_lines
 from .summary import describe_flops, duration
+from .what_if import WhatIf, show_what_if, what_if
 
 if TYPE_CHECKING:
+    from ..emit.plan_file import PlanFile
     from ..graph.layout import Layout
     from ..graph.plan import Plan, PlannedGraph, PlannedValue
     from ..index.library import Library
@@ -39,7 +41,7 @@ class Explained:
     other: Timeline | None
     machine: Machine
     library: Library
-    pins: Sequence[str]
+    record: PlanFile
 
     @property
     def utilisation(self) -> float:
@@ -48,20 +50,26 @@ class Explained:
         return seconds_at_peak(plan.model, self.machine.peak, plan.mesh.size) / self.timeline.seconds
 
 
-def explain_plan(out: Path, part: str | None, as_json: bool) -> None:
-    """Print what a step of the program in `out` is spent on; of one operator or value, if `part` names it.
+def explain_plan(out: Path, part: str | None, pins: Sequence[str], forbidden: Sequence[str], as_json: bool) -> None:
+    """Print what a step of the program in `out` is spent on; of one operator or value, if `part` names it. With pins or
+    layouts that are `forbidden`, what the best plan under these would be; of a plan that has pins, one without them.
 
-    Raises E403 to E405 for a folder without a sound plan, E031 where the plan has nothing of that name.
+    Raises E403 to E405 for a folder without a sound plan, E031 where the plan has nothing of that name, and what
+    `what_if` raises.
     """
     found = explained(out)
+    others = (
+        what_if(found.record, found.plan, found.machine, pins, forbidden) if part is None or pins or forbidden else []
+    )
     rows = found.spent if part is None else named(found, part)
     layouts = {} if part is None else layouts_of(found.plan.graph, part)
     next_best = next_best_of(found, part) if layouts and part is not None else None
     if as_json:
-        click.echo(json.dumps(summarise_explained(found, rows, layouts, next_best), indent=1))
+        click.echo(json.dumps(summarise_explained(found, rows, layouts, next_best, others), indent=1))
         return
     show_explained(found, layouts, next_best)
     show_table(rows, found.timeline.seconds)
+    show_what_if(others, found.plan, found.timeline.seconds)
 
 
 def explained(out: Path) -> Explained:
@@ -79,7 +87,7 @@ def explained(out: Path) -> Explained:
     if plan.mesh.size > 1 and record.strategy != COMPARED:
         beside, _ = plan_again(record, record.devices, None, COMPARED, ())
         other = simulate_step(beside, machine, library)
-    return Explained(plan, timeline, break_down(timeline), other, machine, library, record.pins)
+    return Explained(plan, timeline, break_down(timeline), other, machine, library, record)
 
 
 def named(found: Explained, part: str) -> list[Spent]:
@@ -117,7 +125,7 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
         return None
     excluded = {part.replace(".*.", "."): frozenset(made_in(plan.graph, part))}
     try:
-        pins = parse_pins(found.pins)
+        pins = parse_pins(found.record.pins)
         other = search(plan.model, plan.mesh, found.machine, found.library, pins=pins, excluded=excluded)
     except InputError:
         return None
@@ -162,7 +170,11 @@ def layouts_of(graph: PlannedGraph, part: str) -> dict[str, str]:
 
 
 def summarise_explained(
-    found: Explained, rows: Sequence[Spent], layouts: dict[str, str], next_best: NextBest | None
+    found: Explained,
+    rows: Sequence[Spent],
+    layouts: dict[str, str],
+    next_best: NextBest | None,
+    others: Sequence[WhatIf],
 ) -> dict[str, Any]:
     """As plain data: seconds, bytes."""
     return {
@@ -178,6 +190,9 @@ def summarise_explained(
         COMPARED: None if found.other is None else found.other.seconds,
         "layouts": layouts,
         "next_best": None if next_best is None else asdict(next_best),
+        "cost_seconds": found.plan.cost.seconds,
+        "memory_bytes": found.plan.cost.memory.total,
+        "what_if": [other.to_json() for other in others],
         "spent": [
             {name: value for name, value in asdict(row).items() if name != "first"} | {"seconds": row.seconds}
             for row in rows
