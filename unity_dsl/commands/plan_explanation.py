@@ -33,12 +33,13 @@ COMPARED = "data_parallel"
 
 @dataclass(frozen=True)
 class Explained:
-    """A simulated plan, and the same model's by data parallelism on as many devices."""
+    """A simulated plan, and the same model's by data parallelism on as many devices, or why that is `refused`."""
 
     plan: Plan
     timeline: Timeline
     spent: Sequence[Spent]
     other: Timeline | None
+    refused: str
     machine: Machine
     library: Library
     record: PlanFile
@@ -78,16 +79,20 @@ def explained(out: Path) -> Explained:
     from ..machine.machine import read_machine
     from ..simulation.breakdown import break_down
     from ..simulation.step_tasks import simulate_step
+    from ..syntax.diagnostic import InputError
 
     record = load_plan_file(out)
     machine = read_machine(record.sources.machine)
     plan, library = written_plan(record, out)
     timeline = simulate_step(plan, machine, library)
-    other = None
+    other, refused = None, ""
     if plan.mesh.size > 1 and record.strategy != COMPARED:
-        beside, _ = plan_again(record, record.devices, None, COMPARED, ())
-        other = simulate_step(beside, machine, library)
-    return Explained(plan, timeline, break_down(timeline), other, machine, library, record)
+        try:
+            beside, _ = plan_again(record, record.devices, None, COMPARED, ())
+            other = simulate_step(beside, machine, library)
+        except InputError as error:
+            refused = error.diagnostic.message
+    return Explained(plan, timeline, break_down(timeline), other, refused, machine, library, record)
 
 
 def named(found: Explained, part: str) -> list[Spent]:
@@ -188,6 +193,7 @@ def summarise_explained(
         "model_flops": sum(model_flops(found.plan.model).values()),
         "peak_memory_bytes": found.timeline.graph.peak().bytes,
         COMPARED: None if found.other is None else found.other.seconds,
+        f"{COMPARED}_refused": found.refused or None,
         "layouts": layouts,
         "next_best": None if next_best is None else asdict(next_best),
         "cost_seconds": found.plan.cost.seconds,
@@ -217,12 +223,14 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
             "simulated",
             f"{duration(timeline.seconds)} a {step}, {duration(timeline.exposed())} of it waiting for others",
         ),
-        ("utilisation", f"{found.utilisation:.1%} of the peak, {describe_flops(plan.model)} a {step}"),
+        ("utilisation", f"{100 * found.utilisation:.3g}% of the peak, {describe_flops(plan.model)} a {step}"),
         ("memory", f"at most {describe_bytes(peak.bytes)} a device{at_peak}"),
     ]
     if found.other is not None:
         ratio = found.other.seconds / timeline.seconds
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))
+    if found.refused:
+        lines.append((COMPARED, found.refused.removeprefix(f"{COMPARED} ")))
     lines += [("layout", f"{path}: {text}") for path, text in layouts.items()]
     if next_best is not None:
         lines.append(("next best", _next_best_text(next_best, plan, timeline)))
