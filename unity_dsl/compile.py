@@ -17,6 +17,7 @@ from .rules.forbidden import check_forbidden
 from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .search.layout_pins import parse_pins
 from .search.plan_search import meshes_for, search
+from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source
@@ -31,9 +32,10 @@ class Request:
     """What to compile, for what, and how to choose.
 
     `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None what
-    the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`.
-    `operators` are folders of the user's own `.uop` files, `rules` files of rules. `memory` are bytes that a device may
-    hold, if not all that it has. `shipped_rules` says whether the shipped fusions are used;
+    the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`, and so is
+    `recompute`, `layer,head.step`. `operators` are folders of the user's own `.uop` files, `rules` files of rules.
+    `memory` are bytes that a device may hold, if not all that it has. `shipped_rules` says whether the shipped fusions
+    are used;
     `forbidden` are names of rules that are not, shipped or of these files.
     """
 
@@ -47,6 +49,7 @@ class Request:
     strategy: str = "auto"
     pins: Sequence[str] = ()
     memory: int | None = None
+    recompute: str = AUTOMATIC
     operators: Sequence[Path] = ()
     rules: Sequence[Path] = ()
     shipped_rules: bool = True
@@ -82,7 +85,17 @@ def compile_model(request: Request) -> Compilation:
     pins = parse_pins(request.pins)
     applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]
     fusing = [accepted.rule for accepted in fusions]
-    plan = search(model, meshes, machine, library, request.strategy, pins, applied, fusions=fusing)
+    plan = search(
+        model,
+        meshes,
+        machine,
+        library,
+        request.strategy,
+        pins,
+        applied,
+        fusions=fusing,
+        recompute=parse_recompute(request.recompute, model),
+    )
     return Compilation(_with_assumed_facts(plan, (*rules, *fusions)), library, sources, rules)
 
 

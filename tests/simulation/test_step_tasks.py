@@ -27,8 +27,16 @@ PLANS = [
 ]
 
 
-def request(example: str, strategy: str, devices: int = 2, precision: str = "f32") -> Request:
-    return Request(EXAMPLES / f"{example}.udl", preset="small", precision=precision, devices=devices, strategy=strategy)
+RECOMPUTED = [
+    *(("llama3_8b", strategy) for strategy in ("data_parallel", "random:2")),
+    *(("gpt2", strategy) for strategy in ("data_parallel", "random:4")),
+    *(("lstm_lm", "random:3"), ("mixtral_8x7b", "random:3"), ("resnext50", "random:2")),
+]
+
+
+def request(example: str, strategy: str, devices: int = 2, precision: str = "f32", recompute: str = "none") -> Request:
+    path, chosen = EXAMPLES / f"{example}.udl", {"strategy": strategy, "recompute": recompute}
+    return Request(path, preset="small", precision=precision, devices=devices, **chosen)
 
 
 def tasks_of(compiled: Compilation) -> TaskGraph:
@@ -59,9 +67,21 @@ def test_tasks_are_what_the_program_does(
     example: str, strategy: str, precision: str, tmp_path: Path, pool: RankPool
 ) -> None:
     """The collectives that it runs, and within 10 % the storages that are alive at once, on the rank with the most."""
-    wanted = request(example, strategy, precision=precision)
+    compare(request(example, strategy, precision=precision), tmp_path / "out", pool)
+
+
+@pytest.mark.parametrize(
+    ("example", "strategy", "precision"), [(*case, "f32") for case in RECOMPUTED] + [("gpt2", "random:4", "bf16")]
+)
+def test_tasks_of_what_is_run_again_are_what_the_program_does(
+    example: str, strategy: str, precision: str, tmp_path: Path, pool: RankPool
+) -> None:
+    recompute = "layer,layer.cell.step" if example == "lstm_lm" else "all"
+    compare(request(example, strategy, precision=precision, recompute=recompute), tmp_path / "out", pool)
+
+
+def compare(wanted: Request, out: Path, pool: RankPool) -> None:
     compiled = compile_model(wanted)
-    out = tmp_path / "out"
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
     counted = pool.run(count_collectives, str(out), BUCKET_BYTES, False, True, ranks=2)[0]
     graph = tasks_of(compiled)
@@ -77,7 +97,11 @@ def test_tasks_are_what_the_program_does(
 @pytest.mark.parametrize("example", sorted(path.stem for path in EXAMPLES.glob("*.udl")))
 def test_what_a_step_takes_it_gives_back(example: str) -> None:
     """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones."""
-    graph = tasks_of(compile_model(request(example, "random:7", precision="bf16")))
+    gives_back(tasks_of(compile_model(request(example, "random:7", precision="bf16"))))
+    gives_back(tasks_of(compile_model(request(example, "random:7", precision="bf16", recompute="all"))))
+
+
+def gives_back(graph: TaskGraph) -> None:
     now = graph.held
     for number, task in enumerate(graph.tasks):
         assert all(0 <= other < number for other in task.after)

@@ -51,7 +51,7 @@ class Sources:
 
 class Choices(Protocol):
     """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `memory` are bytes on a device;
-    `forbidden` are names of rules.
+    `forbidden` are names of rules; `recompute` is as written too.
     """
 
     @property
@@ -69,6 +69,8 @@ class Choices(Protocol):
     @property
     def memory(self) -> int | None: ...
     @property
+    def recompute(self) -> str: ...
+    @property
     def forbidden(self) -> Sequence[str]: ...
 
 
@@ -76,7 +78,8 @@ class Choices(Protocol):
 class PlanFile:
     """What can be read back from a `plan.json`: enough to compile again, and to notice edited files.
 
-    `precision` is the float type of the model's arithmetic. `graph` is the description of the planned graph.
+    `precision` is the float type of the model's arithmetic. `graph` is the description of the planned graph;
+    `recomputed` are the paths of segments that its backward pass runs again.
     """
 
     sources: Sources
@@ -88,6 +91,8 @@ class PlanFile:
     strategy: str
     pins: tuple[str, ...]
     memory: int | None
+    recompute: str
+    recomputed: tuple[str, ...]
     forbidden: tuple[str, ...]
     degrees: tuple[int, ...]
     graph: Mapping[str, Any]
@@ -136,12 +141,14 @@ def render_plan_file(
             "strategy": choices.strategy,
             "pins": list(choices.pins),
             "memory": choices.memory,
+            "recompute": choices.recompute,
             "forbidden": list(choices.forbidden),
         },
         "cost": describe_cost(plan.cost),
         "notes": list(plan.notes),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,
+        "recomputed": sorted(plan.recomputed),
         "rules": list(map(_describe_applied, plan.rules)),
         "graph": _describe_graph(plan.graph),
         "theorems": list(theorems),
@@ -206,9 +213,11 @@ def load_plan_file(out: Path) -> PlanFile:
 
 
 def is_plan_of(record: PlanFile, plan: Plan) -> bool:
-    """Whether a plan is the one that was written: its mesh, layouts, conversions and native calls."""
+    """Whether a plan is the one that was written: its mesh, layouts, conversions, native calls, segments run again."""
     degrees = tuple(axis.degree for axis in plan.mesh.axes)
-    return degrees == record.degrees and json.loads(json.dumps(_describe_graph(plan.graph))) == record.graph
+    if degrees != record.degrees or plan.recomputed != frozenset(record.recomputed):
+        return False
+    return bool(json.loads(json.dumps(_describe_graph(plan.graph))) == record.graph)
 
 
 _COMPILE_AGAIN = "compile the model again"
@@ -332,6 +341,8 @@ def _read(document: object) -> PlanFile:
         strategy=_text(request.get("strategy"), "request.strategy"),
         pins=tuple(_text(pin, "request.pins") for pin in _list(request.get("pins"), "request.pins")),
         memory=None if memory is None else _count(memory, "request.memory"),
+        recompute=_text(request.get("recompute", "none"), "request.recompute"),
+        recomputed=tuple(_text(path, "recomputed") for path in _list(top.get("recomputed", []), "recomputed")),
         forbidden=tuple(
             _text(rule, "request.forbidden") for rule in _list(request.get("forbidden", []), "request.forbidden")
         ),

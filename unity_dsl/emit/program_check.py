@@ -24,6 +24,7 @@ from ..rules.rulebook import accept_rules
 from ..rules.shipped_fusions import fusions_for
 from ..search.layout_pins import excluded_layouts, parse_pin, parse_pins
 from ..search.plan_search import meshes_for, search
+from ..search.recomputed_segments import parse_recompute
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
 from .output_folder import edited_files, render_program, write_files
@@ -211,5 +212,6 @@ def plan_again(
     texts = () if strategy == "single" else record.sources.fusions
     fusions = [accepted.rule for accepted in fusions_for(model, texts, library, record.forbidden)]
     excluded = excluded_layouts(map(parse_pin, forbidden), model, meshes[0], library)
-    wanted = parse_pins(pins)
-    return search(model, meshes, machine, library, strategy, wanted, rules, fusions=fusions, excluded=excluded), library
+    recompute = parse_recompute(record.recompute, model)
+    given = model, meshes, machine, library, strategy, parse_pins(pins), rules
+    return search(*given, fusions=fusions, excluded=excluded, recompute=recompute), library

@@ -14,7 +14,7 @@ from typing import Any
 from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.local_lowering import declared_cut
-from ..graph.plan import Plan
+from ..graph.plan import Plan, updates_again
 from ..graph.precision import FULL, is_mixed
 from ..index.library import Library
 from ..index.lowering.division import global_positions
@@ -74,6 +74,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         random=program.random,
         gathered=program.gathered,
         freed=sorted(plan.gathered_again),
+        recomputed=bool(plan.recomputed),
+        updating=updates_again(plan.graph, plan.recomputed),
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
         sync=_has_sync(program),
@@ -88,12 +90,16 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
 def render_parallel(text: ProgramText) -> str:
     """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
     program = text.program
-    return render_collectives(text.plan.model.name, program.collectives, program.gathered, program.mixed)
+    return render_collectives(
+        text.plan.model.name, program.collectives, program.gathered, program.mixed, bool(text.plan.recomputed)
+    )
 
 
-def render_collectives(title: str, collectives: Collectives, gathered: bool = False, mixed: bool = False) -> str:
+def render_collectives(
+    title: str, collectives: Collectives, gathered: bool = False, mixed: bool = False, recomputed: bool = False
+) -> str:
     """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are,
-    `mixed` if conversions of parameters are to cast them.
+    `mixed` if conversions of parameters are to cast them, `recomputed` if bodies are run again in the backward pass.
     """
     mesh, steps = collectives.mesh, collectives.steps
     gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
@@ -136,6 +142,7 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
         parameters=bool(deferred),
         gathered=gathered,
         mixed=mixed,
+        recomputed=recomputed,
         gathers=gathered or bool(gathering),
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,
@@ -149,7 +156,8 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> Pr
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
     collectives = Collectives(mesh, library, plan.conversions)
-    program = Program(mesh, library, collectives, Names(("Block",)), sites, is_mixed(plan.model))
+    mixed = is_mixed(plan.model)
+    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, plan.recomputed)
     module = ModuleText("Model", "")
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}

@@ -201,7 +201,8 @@ class Plan:
     `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
     `conversions` chooses the steps from each layout to another, as they were priced.
     `warnings` are what the user should know before running it. `gathered_again` are the paths of weights, `layer.w`,
-    that no device keeps gathered for the backward pass, which gathers them anew.
+    that no device keeps gathered for the backward pass, which gathers them anew. `recomputed` are paths of segments,
+    `layer`: an iteration keeps only what enters it, and the backward pass runs it again for the rest.
     """
 
     model: Model
@@ -216,11 +217,25 @@ class Plan:
     considered: int = 1
     warnings: tuple[Diagnostic, ...] = ()
     gathered_again: frozenset[str] = frozenset()
+    recomputed: frozenset[str] = frozenset()
 
 
 def without_iterations(name: str) -> str:
     """The path of a weight from its full name: `layer.w` from `layer.3.w`."""
     return re.sub(r"\.\d+(?=\.)", "", name)
+
+
+def updates_again(graph: PlannedGraph, recomputed: frozenset[str], prefix: str = "", inside: bool = False) -> bool:
+    """Whether a body that is recomputed, or is inside one, updates buffers."""
+    if inside and graph.graph.updates:
+        return True
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            path = prefix + step.segment.name
+            again = inside or path in recomputed
+            if any(updates_again(run.body, recomputed, f"{path}.", again) for run in step.runs):
+                return True
+    return False
 
 
 def gathered_once(graph: PlannedGraph) -> dict[str, Layout]:

@@ -83,6 +83,14 @@ PLANS: dict[str, Code] = {
         "gradients and the optimizer in float32. `--precision` wins over the model's line `precision bf16`; without "
         "either every tensor has the type that it is declared with.",
     ),
+    "E315": Code(
+        "nothing to recompute",
+        "`--recompute` takes names of repeats, scans and conds, separated by commas: the backward pass runs each of "
+        "their iterations again instead of keeping what it computed. Within another one the name follows that of the "
+        "outer: `layer.step`. `all` stands for those that are in no other, `none` for no one; without the option, or "
+        "with `auto`, it is done where a plan fits the memory only so, or is cheaper than others that fit. A model "
+        "without a loss has no backward pass.",
+    ),
     "E401": Code(
         "out/ cannot be written",
         "The folder of the program could not be made or written to; the message repeats what the system said. Nothing "
