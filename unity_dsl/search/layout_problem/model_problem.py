@@ -58,9 +58,7 @@ def prices_on(
     proved: ProvedTable | None = None,
     gradient_bytes: float = inf,
 ) -> Prices:
-    """Prices, each found when first asked for. Those of several meshes may share what is `proved` of operators. Models
-    have so many bytes of gradients.
-    """
+    """Prices, found when first asked for, of models with so many gradients. Meshes may share what is `proved`."""
     options = OptionTable(mesh, machine, library, theorems, proved)
     return Prices(mesh, machine, options, ConversionModel(mesh, machine, library, gradient_bytes))
 
