@@ -8,7 +8,7 @@ that the program was compiled for, must be as good as the same model on one devi
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..machine.machine import read_machine
 from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules
 from ..rules.shipped_fusions import fusions_for
-from ..search.layout_pins import parse_pins
+from ..search.layout_pins import excluded_layouts, parse_pin, parse_pins
 from ..search.plan_search import meshes_for, search
 from ..search.recomputed_segments import parse_recompute
 from ..syntax.diagnostic import fail
@@ -192,10 +192,15 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
 
 
 def plan_again(
-    record: PlanFile, devices: int, shape: tuple[int, ...] | None, strategy: str, pins: tuple[str, ...]
+    record: PlanFile,
+    devices: int,
+    shape: tuple[int, ...] | None,
+    strategy: str,
+    pins: Sequence[str],
+    forbidden: Sequence[str] = (),
 ) -> tuple[Plan, Library]:
     """The stages from the texts of a plan to a plan, on a mesh of that shape or on any. Rules are proved again;
-    `single`, the reference, uses none.
+    `single`, the reference, uses none. Layouts that are `forbidden` are written as pins, and are of the given mesh.
     """
     machine = read_machine(record.sources.machine).holding(record.memory)
     library = library_of(record.sources.operators)
@@ -206,6 +211,7 @@ def plan_again(
     rules = [rule for rule in accepted if rule.name not in record.forbidden]
     texts = () if strategy == "single" else record.sources.fusions
     fusions = [accepted.rule for accepted in fusions_for(model, texts, library, record.forbidden)]
+    excluded = excluded_layouts(map(parse_pin, forbidden), model, meshes[0], library)
     recompute = parse_recompute(record.recompute, model)
     given = model, meshes, machine, library, strategy, parse_pins(pins), rules
-    return search(*given, fusions=fusions, recompute=recompute), library
+    return search(*given, fusions=fusions, excluded=excluded, recompute=recompute), library
