@@ -131,8 +131,8 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
     excluded = {part.replace(".*.", "."): frozenset(made_in(plan.graph, part))}
     try:
         pins = parse_pins(found.record.pins)
-        priced = found.machine.exposing(plan.exposed)
-        other = search(plan.model, plan.mesh, priced, found.library, pins=pins, excluded=excluded)
+        priced, again = found.machine.exposing(plan.exposed), plan.recomputed
+        other = search(plan.model, plan.mesh, priced, found.library, pins=pins, excluded=excluded, recompute=again)
     except InputError:
         return None
     timeline = simulate_step(other, found.machine, found.library)
@@ -188,6 +188,7 @@ def summarise_explained(
         "machine": found.plan.machine,
         "devices": found.plan.mesh.size,
         "strategy": found.plan.strategy,
+        "recomputed": sorted(found.plan.recomputed),
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,
@@ -227,6 +228,8 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
         ("utilisation", f"{100 * found.utilisation:.3g}% of the peak, {describe_flops(plan.model)} a {step}"),
         ("memory", f"at most {describe_bytes(peak.bytes)} a device{at_peak}"),
     ]
+    if plan.recomputed:
+        lines.append(("recomputed", f"{', '.join(sorted(plan.recomputed))}, in the backward pass"))
     if found.other is not None:
         ratio = found.other.seconds / timeline.seconds
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))

@@ -97,6 +97,8 @@ def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
         ("bound", f"no order of these tasks takes less than {duration(found['lower_bound']['seconds'])}"),
         ("memory", f"at most {describe_bytes(found['memory']['peak'])} a device{', in ' + at_peak if at_peak else ''}"),
     ]
+    if plan.recomputed:
+        lines.append(("recomputed", f"{', '.join(sorted(plan.recomputed))}, in the backward pass"))
     if found["sent"]:
         lines.append(("sent", ", ".join(f"{name} {describe_bytes(count)}" for name, count in found["sent"].items())))
     lines.append(("wrote", f"{output}: {found['tasks']} tasks, to be opened in {VIEWER}"))
