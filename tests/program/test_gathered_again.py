@@ -69,7 +69,7 @@ def run(rank: int, ranks: int, folder: str, freed: tuple[str, ...]) -> dict[str,
         held = sum(not weight.expired() for weight in made)
         loss.backward()
         model.synchronise()
-        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
         loss, _ = model(x, target)
         with torch.no_grad():
             model.layer[0].down.mul_(2)

@@ -125,11 +125,12 @@ class BruteForce:
             held = left
         if value.needs_gradient:
             held = local_fraction(target, self.mesh)
-            for step in found.backward:
+            for number, step in enumerate(found.backward, 1):
                 price, left = price_step(step, self.mesh, self.machine, held)
                 price += price_copies(step, self.machine, held, left)
                 at_once: float = value.bytes
-                if summed and step.kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER):
+                ends = number == len(found.backward)
+                if summed and ends and step.kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER):
                     at_once = max(at_once, min(25 * 2**20 / held, self.gradients))
                 seconds += price.seconds(at_once) * value.bytes / at_once
                 held = left

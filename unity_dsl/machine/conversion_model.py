@@ -68,11 +68,13 @@ class _Network:
         """Of single steps of a tensor of so many bytes. Shape [layouts, layouts]."""
         return self._seconds(np.full(len(self.rows), count))
 
-    def seconds_in_buckets(self, count: float, total: float, exposed: float) -> Table:
-        """The same where it is a part of `total` bytes: sums are of its part of a bucket, and `exposed` so much."""
+    def sums_in_buckets(self, count: float, total: float, exposed: float) -> Table:
+        """Of sums of a tensor that is a part of `total` bytes, its part of a bucket, of which so much is `exposed`;
+        infinite for other steps.
+        """
         buckets = np.array([bucket_of(count, held, total) for held in self.steps.local[self.rows].tolist()])
         summed = self._seconds(buckets) * (exposed * count / buckets)[:, None]
-        return np.where(self._sums, summed, self.seconds(count))
+        return np.where(self._sums, summed, np.inf)
 
     def _seconds(self, counts: Table) -> Table:
         """Of tensors of so many bytes by the layout that they begin in."""
@@ -89,10 +91,18 @@ class _Network:
 
 @dataclass(frozen=True)
 class _Paths:
-    """Seconds of the single steps between layouts of a tensor, and of the cheapest paths of them."""
+    """Seconds of the single steps between layouts of a tensor, and of the cheapest paths of them; `ending` are those of
+    paths of which a `last` sum may be in buckets.
+    """
 
     single: Table
     cheapest: Table
+    last: Table
+    ending: Table
+
+    def of(self, end: _End) -> Table:
+        """The paths that a conversion which enters the network's end takes: a sum is last if nothing is behind it."""
+        return self.ending if end.step is None else self.cheapest
 
 
 @dataclass(frozen=True)
@@ -128,8 +138,8 @@ class ConversionModel:
     Prices are closed: a conversion costs at most what any path of conversions costs (all pairs, Floyd and Warshall).
 
     Gradients of weights, `gradient_bytes` in all, are summed in buckets: a sum of `n` bytes on a device costs n / B of
-    that of a bucket of B. This leaves out that the last bucket of each group is smaller. Of the machine's `exposure`
-    the sums count here, the gathers of weights where these are told from other tensors.
+    that of a bucket of B, if it is the last step. This leaves out that the last bucket of each group is smaller. Of the
+    machine's `exposure` the sums count here, the gathers of weights where these are told from other tensors.
     """
 
     def __init__(self, mesh: Mesh, machine: Machine, library: Library, gradient_bytes: float = inf) -> None:
@@ -163,14 +173,15 @@ class ConversionModel:
 
     def seconds(self, located: Located, count: float, *, in_buckets: bool = False) -> Table:
         """One way between every ordered pair of layouts of a tensor of so many bytes. `TIE`s are included."""
-        cheapest, numbers = self._paths(located.shape, count, in_buckets).cheapest, located.numbers
+        paths, numbers = self._paths(located.shape, count, in_buckets), located.numbers
         others = np.flatnonzero(numbers < 0).tolist()
-        from_all = cheapest[numbers]
+        from_all, between = paths.ending[numbers], paths.cheapest[numbers]
         for i, ends in zip(others, located.leaving, strict=True):
-            from_all[i] = np.min([end.seconds(count) + cheapest[end.number] for end in ends], axis=0)
+            from_all[i] = np.min([end.seconds(count) + paths.ending[end.number] for end in ends], axis=0)
+            between[i] = np.min([end.seconds(count) + paths.cheapest[end.number] for end in ends], axis=0)
         found = from_all[:, numbers]
         for j, ends in zip(others, located.entering, strict=True):
-            found[:, j] = np.min([from_all[:, end.number] + end.seconds(count) for end in ends], axis=0)
+            found[:, j] = np.min([between[:, end.number] + end.seconds(count) for end in ends], axis=0)
         for i, row in zip(others, located.direct, strict=True):
             for j, direct in zip(others, row, strict=True):
                 if direct is not None:
@@ -203,25 +214,28 @@ class ConversionModel:
         source, target = source.without_copies, target.without_copies
         if source == target:
             return ()
-        cheapest = self._paths(shape, count, in_buckets).cheapest
+        paths = self._paths(shape, count, in_buckets)
         pairs = [(a, b) for a in self._ends_of(source, False, shape) for b in self._ends_of(target, True, shape)]
-        prices = [a.seconds(count) + cheapest[a.number, b.number] + b.seconds(count) for a, b in pairs]
+        prices = [a.seconds(count) + paths.of(b)[a.number, b.number] + b.seconds(count) for a, b in pairs]
         best = int(np.argmin(prices))
         direct = self._directly(source, target, shape)
         if direct is not None and direct.step is not None and direct.seconds(count) <= prices[best]:
             return (direct.step,)
         leave, enter = pairs[best]
-        path = (leave.step, *self._path(leave.number, enter.number, shape, count, in_buckets), enter.step)
+        ending = in_buckets and enter.step is None
+        path = (leave.step, *self._path(leave.number, enter.number, shape, count, ending), enter.step)
         return tuple(step for step in path if step is not None)
 
     def seconds_of(
         self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...], count: float, *, in_buckets: bool = False
     ) -> float:
-        """Of steps that begin in a layout of a tensor of so many bytes, without `TIE`s."""
+        """Of steps that begin in a layout of a tensor of so many bytes, without `TIE`s. The last one, if it is a sum,
+        may be `in_buckets`.
+        """
         held, seconds = local_fraction(start, self.mesh), 0.0
-        for step, (price, left) in zip(steps, self.prices(steps, start, shape), strict=True):
+        for number, (step, (price, left)) in enumerate(zip(steps, self.prices(steps, start, shape), strict=True), 1):
             price += price_copies(step, self.machine, held, left)
-            if in_buckets and step.kind in SUMS:
+            if in_buckets and number == len(steps) and step.kind in SUMS:
                 bucket = bucket_of(count, held, self.gradient_bytes)
                 seconds += self.machine.exposure.sums * price.seconds(bucket) * count / bucket
             else:
@@ -264,16 +278,24 @@ class ConversionModel:
         key = divisors(shape, self.mesh), count, in_buckets
         if key not in self._closed:
             network = self._network(shape)
+            single = network.seconds(count)
+            cheapest = _close(single)
+            last = np.full_like(single, np.inf)
+            ending = cheapest
             if in_buckets:
-                single = network.seconds_in_buckets(count, self.gradient_bytes, self.machine.exposure.sums)
-            else:
-                single = network.seconds(count)
-            self._closed[key] = _Paths(single, _close(single))
+                last = network.sums_in_buckets(count, self.gradient_bytes, self.machine.exposure.sums)
+                ending = _ended(cheapest, last)
+            self._closed[key] = _Paths(single, cheapest, last, ending)
         return self._closed[key]
 
     def _path(self, start: int, end: int, shape: tuple[int, ...], count: float, in_buckets: bool) -> list[Step]:
         """The single steps of the cheapest path between layouts of the network; of equal ones the first."""
         network, paths = self._network(shape), self._paths(shape, count, in_buckets)
+        if paths.ending[start, end] < paths.cheapest[start, end]:
+            before = int(np.argmin(paths.cheapest[start] + paths.last[:, end]))
+            summed = network.steps.step(int(network.rows[before]), int(network.rows[end]), network.dims)
+            assert summed is not None, "a sum is a step"
+            return [*self._path(start, before, shape, count, False), summed]
         found = []
         while start != end:
             onward = paths.single[start] + paths.cheapest[:, end]
@@ -347,6 +369,14 @@ def bucket_of(count: float, held: float, total: float) -> float:
 
 def _has_declared(*layouts: Layout) -> bool:
     return any(declared(kind) for layout in layouts for kind in layout.kinds)
+
+
+def _ended(cheapest: Table, last: Table) -> Table:
+    """The cheapest paths, of which one of these steps may be the last."""
+    found = cheapest.copy()
+    for middle in np.flatnonzero((last < np.inf).any(axis=1)):
+        np.minimum(found, cheapest[:, middle, None] + last[middle], out=found)
+    return found
 
 
 def _close(single: Table) -> Table:
