@@ -161,6 +161,12 @@ def unityc() -> None:
 @click.option("--no-rules", is_flag=True, help="Fuse no operators by the shipped rules.")
 @click.option("--forbid", multiple=True, metavar="RULE", help="A rule that the search must not use (repeatable).")
 @click.option("--memory", metavar="40GB", help="What a device may hold, if not all that it has.")
+@click.option(
+    "--micro-batches",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Parts of the batch that a step runs one after the other; by default as memory asks for.",
+)
 @click.option("--force", is_flag=True, help="Write a program that does not fit, or over one that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_command(
@@ -179,6 +185,7 @@ def compile_command(
     no_rules: bool,
     forbid: tuple[str, ...],
     memory: str | None,
+    micro_batches: int | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -213,6 +220,7 @@ def compile_command(
         strategy=strategy,
         pins=pins,
         memory=None if memory is None else parse_bytes(memory),
+        micro_batches=micro_batches,
         operators=ops,
         rules=rules,
         shipped_rules=not no_rules,

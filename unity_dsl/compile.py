@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .emit.plan_file import Sources
-from .graph.model_graph import build_model
-from .graph.plan import Plan
+from .graph.plan import Plan, in_micro_batches
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
 from .machine.machine import machine_source, read_machine
 from .rules.forbidden import check_forbidden
 from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .search.layout_pins import parse_pins
+from .search.micro_batches.batch_division import divided_model
 from .search.plan_search import meshes_for, search
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
@@ -33,6 +33,7 @@ class Request:
     `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None the types
     that its tensors are declared with. `pins` are as written, `w1=S0,I`. `operators` are folders of the user's own
     `.uop` files, `rules` files of rules. `memory` are bytes that a device may hold, if not all that it has.
+    `micro_batches` are so many, None where memory decides.
     `shipped_rules` says whether the shipped fusions are used;
     `forbidden` are names of rules that are not, shipped or of these files.
     """
@@ -47,6 +48,7 @@ class Request:
     strategy: str = "auto"
     pins: Sequence[str] = ()
     memory: int | None = None
+    micro_batches: int | None = None
     operators: Sequence[Path] = ()
     rules: Sequence[Path] = ()
     shipped_rules: bool = True
@@ -77,12 +79,16 @@ def compile_model(request: Request) -> Compilation:
     meshes = meshes_for(machine, request.devices, request.mesh, request.strategy)
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
-    model = build_model(parse_model(sources.model), library, request.settings, request.preset, request.precision)
+    file = parse_model(sources.model)
+    model, division = divided_model(
+        file, library, request.settings, request.preset, request.precision, request.micro_batches or 1
+    )
     fusions = fusions_for(model, sources.fusions, library, request.forbidden) if request.strategy != "single" else ()
     pins = parse_pins(request.pins)
     applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]
     fusing = [accepted.rule for accepted in fusions]
     plan = search(model, meshes, machine, library, request.strategy, pins, applied, fusions=fusing)
+    plan = in_micro_batches(plan, division)
     return Compilation(_with_assumed_facts(plan, (*rules, *fusions)), library, sources, rules)
 
 

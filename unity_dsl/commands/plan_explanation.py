@@ -70,7 +70,7 @@ def explained(out: Path) -> Explained:
     timeline = simulate_step(plan, machine, library)
     other = None
     if plan.mesh.size > 1 and record.strategy != COMPARED:
-        beside, _ = plan_again(record, record.devices, None, COMPARED, ())
+        beside, _ = plan_again(record, record.devices, None, COMPARED, (), 1)
         other = simulate_step(beside, machine, library)
     return Explained(plan, timeline, break_down(timeline), other, machine, library, record.pins)
 

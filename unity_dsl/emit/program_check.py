@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..graph.model_graph import build_model
-from ..graph.plan import Plan
+from ..graph.plan import Plan, in_micro_batches
 from ..graph.precision import FULL
 from ..index.declarations.loading import library_of
 from ..index.library import Library
@@ -23,6 +23,7 @@ from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules
 from ..rules.shipped_fusions import fusions_for
 from ..search.layout_pins import parse_pins
+from ..search.micro_batches.batch_division import divided_model
 from ..search.plan_search import meshes_for, search
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
@@ -176,14 +177,17 @@ def write_reference(record: PlanFile, out: Path) -> None:
 
 def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: tuple[str, ...]) -> None:
     """Compile the texts of a plan for another number of devices or with another strategy, into a new folder."""
-    plan, library = plan_again(record, devices, None, strategy, pins)
+    count = 1 if strategy == "single" else record.micro_batches
+    plan, library = plan_again(record, devices, None, strategy, pins, count)
     files = render_program(plan, library, record.sources, record)
     write_files({name: text for name, text in files.items() if name != NAME}, out)
 
 
 def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
     """The plan of the program in `out`, from the texts in its plan.json. Raises E405 where they make another now."""
-    plan, library = plan_again(record, record.devices, record.mesh, record.strategy, record.pins)
+    plan, library = plan_again(
+        record, record.devices, record.mesh, record.strategy, record.pins, record.micro_batches
+    )
     if not is_plan_of(record, plan):
         message = f"{out / NAME} is stale: this version of unityc makes another plan of the texts it holds"
         raise fail("E405", message, help="compile the model again")
@@ -191,18 +195,27 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
 
 
 def plan_again(
-    record: PlanFile, devices: int, shape: tuple[int, ...] | None, strategy: str, pins: tuple[str, ...]
+    record: PlanFile,
+    devices: int,
+    shape: tuple[int, ...] | None,
+    strategy: str,
+    pins: tuple[str, ...],
+    micro_batches: int,
 ) -> tuple[Plan, Library]:
-    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any. Rules are proved again;
-    `single`, the reference, uses none.
+    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any, for so many micro-batches. Rules
+    are proved again; `single`, the reference, uses none.
     """
     machine = read_machine(record.sources.machine).holding(record.memory)
     library = library_of(record.sources.operators)
-    model = build_model(parse_model(record.sources.model), library, record.settings, record.preset, record.precision)
+    file = parse_model(record.sources.model)
+    model, division = divided_model(
+        file, library, record.settings, record.preset, record.precision, micro_batches
+    )
     meshes = meshes_for(machine, devices, shape, strategy)
     texts = () if strategy == "single" else record.sources.rules
     accepted = (accepted.rule for source in texts for accepted in accept_rules(source, library))
     rules = [rule for rule in accepted if rule.name not in record.forbidden]
     texts = () if strategy == "single" else record.sources.fusions
     fusions = [accepted.rule for accepted in fusions_for(model, texts, library, record.forbidden)]
-    return search(model, meshes, machine, library, strategy, parse_pins(pins), rules, fusions=fusions), library
+    plan = search(model, meshes, machine, library, strategy, parse_pins(pins), rules, fusions=fusions)
+    return in_micro_batches(plan, division), library

@@ -81,6 +81,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         collisions=_collisions(text.module),
         signature="\n".join(text.signature),
         lines=text.module.lines,
+        division=plan.division,
+        joined=list(_joined(plan)),
         cuts=sorted(_cuts(text)),
     )
 
@@ -149,7 +151,8 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> Pr
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
     collectives = Collectives(mesh, library, plan.conversions)
-    program = Program(mesh, library, collectives, Names(("Block",)), sites, is_mixed(plan.model))
+    several = plan.division is not None
+    program = Program(mesh, library, collectives, Names(("Block",)), sites, is_mixed(plan.model), several)
     module = ModuleText("Model", "")
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
@@ -274,6 +277,9 @@ def _facts(plan: Plan) -> Iterator[str]:
         axes = ", ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes)
         yield f"On {mesh.size} devices, mesh {axes}; strategy {docstring_text(plan.strategy)}."
     what = "a step" if plan.model.loss is not None else "a call; without a loss it is for inference"
+    if plan.division is not None:
+        count, name = plan.division.count, docstring_text(plan.division.parameter)
+        yield f"A step runs {count} micro-batches, each of {name} = {plan.model.parameters[plan.division.parameter]}."
     yield (
         f"Predicted: {cost.seconds * 1e3:.3g} ms {what} (compute {cost.compute * 1e3:.3g}, communication "
         f"{cost.communication * 1e3:.3g},"
@@ -296,9 +302,9 @@ def _dtype(model: Model) -> str:
 
 
 def _hash(plan: Plan) -> str:
-    """Of the model at its parameters, the same for every number of devices."""
+    """Of the model at its parameters, the same for every number of devices and micro-batches."""
     shapes = [(name, weight.value.shape) for name, weight in plan.model.weights()]
-    described = repr((plan.model.name, sorted(plan.model.parameters.items()), shapes))
+    described = repr((plan.model.name, sorted(plan.parameters.items()), shapes))
     return sha256(described.encode()).hexdigest()[:16]
 
 
@@ -312,6 +318,14 @@ def _constants(text: ProgramText) -> Iterator[str]:
             own = list(_entries(module, trained))
             if own or module is text.module:
                 yield _dict(module.constants[not trained], own, "ParameterSpec")
+
+
+def _joined(plan: Plan) -> Iterator[str]:
+    """The entries of a dictionary of a batch's outputs, made of those of its micro-batches, `parts`."""
+    for name, part in zip(plan.model.output_names, plan.division.outputs if plan.division else (), strict=False):
+        given = f"[part[{json.dumps(name)}] for part in parts]"
+        whole = f"torch.cat({given}, {part.dim})" if part.dim is not None else f"sum({given}) / {part.divisor}"
+        yield from broken(f"{json.dumps(name)}: {whole},", "            ")
 
 
 def _dict(name: str, entries: Sequence[str], kind: str) -> str:

@@ -20,11 +20,17 @@ def render_train(plan: Plan) -> str:
     name = plan.model.name
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
     narrow = TORCH_TYPES[plan.model.precision or FULL]
+    several = plan.division is not None
+    names = ["BATCH as INPUTS", "LOSS_DIVISOR"] if several else ["INPUTS"]
     return template("train.py.j2").render(
         model=name,
         world=plan.mesh.size,
         stopped=STOPPED,
         description=json.dumps(description),
+        imported=", ".join([*names, "WORLD_SIZE", "Model", "build_mesh"]),
+        division=plan.division,
+        batch=plan.parameters[plan.division.parameter] if plan.division else None,
+        outputs=bool(plan.model.outputs),
         mixed=is_mixed(plan.model),
         scaled=is_scaled(plan.model),
         types=f"float32 and {narrow}" if is_mixed(plan.model) else "float32",

@@ -28,6 +28,11 @@ class Conversion:
         """Whether the last step back is a sum over devices: that of a parameter's gradient is done in buckets."""
         return bool(self.backward) and self.backward[-1].kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER)
 
+    @property
+    def ends_in_whole_sum(self) -> bool:
+        """Whether a device keeps all of what that step sums: several gradients may be added up before it."""
+        return bool(self.backward) and self.backward[-1].kind is StepKind.ALL_REDUCE
+
 
 class Conversions(Protocol):
     """What chooses the steps between two layouts."""

@@ -54,10 +54,10 @@ def _graph_cost(
         total = _sum(total, Cost(compute=price_stored_cast(stored.value, held, machine)))
         if stored.value.needs_gradient:
             total = _sum(total, Cost(update=price_update(stored.value.stored_bytes * held, machine)))
+    weights = {stored.value.name for stored in graph.graph.weights}
     for name, planned in graph.values.items():
         if name not in meaning.free:
-            seconds = _conversion_seconds(planned, reads.get(name, set()), prices)
-            total = _sum(total, Cost(communication=seconds))
+            total = _sum(total, _conversion_cost(planned, reads.get(name, set()), prices, stored=name in weights))
     return total
 
 
@@ -66,6 +66,7 @@ def _sum(first: Cost, second: Cost, executed: float = 1.0) -> Cost:
         first.compute + executed * second.compute,
         first.communication + executed * second.communication,
         first.update + executed * second.update,
+        synchronisation=first.synchronisation + executed * second.synchronisation,
     )
 
 
@@ -85,17 +86,20 @@ def conversion_seconds(planned: PlannedValue, layout: Layout, prices: Conversion
     return prices.price(found.forward, planned.produced, value.shape).seconds(value.bytes)
 
 
-def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: ConversionModel) -> float:
-    """Backward only where a reader is reached: what merely leaves the program has no cotangent."""
+def _conversion_cost(planned: PlannedValue, reads: set[Layout], prices: ConversionModel, *, stored: bool) -> Cost:
+    """`stored` says that it is a weight. Backward only where a reader is reached: what merely leaves the program has no cotangent."""
     value = planned.value
     reached = set(reads)
-    seconds = 0.0
+    seconds = once = 0.0
     for made in reversed(planned.materialised):
         found = prices.conversion(made.source, made.layout, value.shape, value.bytes, value.stored_bytes)
         seconds += prices.price(found.forward, made.source, value.shape).seconds(value.bytes)
         if value.needs_gradient and made.layout in reached:
             back = prices.price(found.backward, made.layout.transpose, value.shape)
             seconds += back.seconds(value.stored_bytes)
+            if stored and made.source == planned.produced and found.ends_in_whole_sum:
+                before = prices.price(found.backward[:-1], made.layout.transpose, value.shape)
+                once += back.seconds(value.stored_bytes) - before.seconds(value.stored_bytes)
         if made.layout in reached:
             reached.add(made.source)
-    return seconds
+    return Cost(communication=seconds, synchronisation=once)

@@ -82,6 +82,19 @@ PLANS: dict[str, Code] = {
         "The precision is the float type of a program's arithmetic: `f32`, or `bf16` or `f16` with weights, their "
         "gradients and the optimizer in float32. Without one every tensor has the type that it is declared with.",
     ),
+    "E315": Code(
+        "micro-batches that would change the model",
+        "A step runs as micro-batches where that is the same step: each operator treats the examples of a batch apart, "
+        "or adds up over them what enters the loss linearly, as a mean of the examples' losses does. That is proved as "
+        "for data parallelism: no operator may need a collective along the batch. Batch normalisation mixes the "
+        "examples, and running statistics would be updated for each micro-batch. The message names the first operator "
+        "for which it is not so.",
+    ),
+    "E316": Code(
+        "a batch that is not divided",
+        "Micro-batches are equal parts of the batch: of the parameter that is the first dimension of every input, "
+        "`input x: f32[b, d]`. Their number divides it. A model without a loss has none.",
+    ),
     "E401": Code(
         "out/ cannot be written",
         "The folder of the program could not be made or written to; the message repeats what the system said. Nothing "
