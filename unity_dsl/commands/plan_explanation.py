@@ -100,6 +100,7 @@ class NextBest:
 
 def next_best_of(found: Explained, part: str) -> NextBest | None:
     """What the value that `part` names would be in otherwise; None where there is no other plan: it may be pinned."""
+    from ..graph.plan import in_micro_batches
     from ..search.layout_pins import parse_pins
     from ..search.plan_search import STRATEGIES, search
     from ..simulation.step_tasks import simulate_step
@@ -112,6 +113,7 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
     try:
         pins = parse_pins(found.pins)
         other = search(plan.model, plan.mesh, found.machine, found.library, pins=pins, excluded=excluded)
+        other = in_micro_batches(other, plan.division)
     except InputError:
         return None
     timeline = simulate_step(other, found.machine, found.library)

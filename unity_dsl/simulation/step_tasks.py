@@ -33,31 +33,41 @@ from .timeline import Timeline
 
 
 def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
-    """The tasks of one training step; of a model without a loss, of one call."""
+    """The tasks of one training step, the passes of all its micro-batches; of a model without a loss, of one call."""
     tasks = TaskList()
     prices = ConversionModel(plan.mesh, machine, library)
     program = _Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library))
-    whole = _Forward(program, plan.graph, "", {})
-    model = plan.model
-    whole.steps()
-    loss = [] if model.loss is None else [whole.variable(model.loss, invariant(plan.mesh))]
-    tasks.hold(tensor.storage for tensor in loss)
-    whole.update()
-    whole.leave()
-    if loss and loss[0].moves:
-        tasks.phase = Phase.BACKWARD
-        gradients = program.backward.run(loss[0], program.trained)
-        tasks.drop([loss[0].storage])
+    for number in range(1, plan.micro_batches + 1):
+        _list_passes(program, last=number == plan.micro_batches)
+    if tasks.phase is Phase.BACKWARD:
+        gradients = program.backward.finish()
         tasks.phase = Phase.UPDATE
         if updated := program.trained_bytes:
             temporary = Storage(updated)
             tasks.kernel("optimizer", "", price_update(updated, machine), 1, [temporary])
             tasks.settle([temporary])
         tasks.drop(gradients)
-    held = sum(storage.bytes for storage in program.stored)
-    if model.loss is not None:
+    held = sum(tensor.storage.bytes for tensor in program.stored.values())
+    if plan.model.loss is not None:
         held += MOMENTS * program.trained_bytes
     return tasks.finished(held)
+
+
+def _list_passes(program: _Program, *, last: bool) -> None:
+    """The forward pass of a micro-batch and its backward pass, whose gradients are sent with those of the `last` one."""
+    tasks, plan = program.tasks, program.plan
+    tasks.phase = Phase.FORWARD
+    program.backward.buckets.accumulating = not last
+    whole = _Forward(program, plan.graph, "", {})
+    whole.steps()
+    loss = [] if plan.model.loss is None else [whole.variable(plan.model.loss, invariant(plan.mesh))]
+    tasks.hold(tensor.storage for tensor in loss)
+    whole.update()
+    whole.leave()
+    if loss and loss[0].moves:
+        tasks.phase = Phase.BACKWARD
+        program.backward.run(loss[0], program.trained)
+        tasks.drop([loss[0].storage])
 
 
 def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:
@@ -67,13 +77,13 @@ def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:
 
 @dataclass
 class _Program:
-    """What the functions of a program share. Of what is `stored`, the tensors `trained` have a gradient."""
+    """What the functions of a program share. Of what is `stored`, by name, the tensors `trained` have a gradient."""
 
     plan: Plan
     tasks: TaskList
     prices: ConversionModel
     operators: Operators
-    stored: list[Storage] = field(default_factory=list)
+    stored: dict[str, Local] = field(default_factory=dict)
     trained: set[Local] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -85,10 +95,12 @@ class _Program:
     def trained_bytes(self) -> int:
         return sum(tensor.bytes for tensor in self.trained)
 
-    def keep(self, tensor: Local) -> None:
-        """It is there before the step and after it."""
-        self.stored.append(tensor.storage)
-        self.tasks.hold([tensor.storage])
+    def keep(self, name: str, tensor: Local) -> Local:
+        """The tensor of that name, which is there before the step and after it: in every pass the same."""
+        if name not in self.stored:
+            self.stored[name] = tensor
+            self.tasks.hold([tensor.storage])
+        return self.stored[name]
 
     def steps(self, value: Value, source: Layout, target: Layout) -> Conversion:
         return self.prices.conversion(source, target, value.shape, value.bytes)
@@ -114,9 +126,7 @@ class _Forward:
         self.named: list[Storage] = []
         self.once = gathered_once(graph)
         for source in graph.graph.inputs:
-            tensor = made(source.value, graph.values[source.value.name].produced, self.mesh)
-            program.keep(tensor)
-            self.add(source.value, tensor)
+            self.add(source.value, program.keep(path + source.value.name, self._input(source.value)))
         for weight in graph.graph.weights:
             self._store(weight.value, trained=True)
         for buffer in graph.graph.buffers:
@@ -128,11 +138,18 @@ class _Forward:
 
     # ------------------------------------------------------------------------------------------ values
 
+    def _input(self, value: Value) -> Local:
+        """A device's part of an input. That of a micro-batch is a slice of the whole batch's, which is there."""
+        given, division = made(value, self.graph.values[value.name].produced, self.mesh), self.program.plan.division
+        if division is None or value.name not in division.inputs:
+            return given
+        return replace(given, storage=Storage(division.count * given.bytes))
+
     def _store(self, value: Value, *, trained: bool) -> None:
         layout = self.graph.values[value.name].produced
         count = round(value.stored_bytes * local_fraction(layout, self.mesh))
         tensor = Local(count, Storage(count), trained and value.needs_gradient)
-        self.program.keep(tensor)
+        tensor = self.program.keep(self.path + value.name, tensor)
         if tensor.moves:
             self.program.trained.add(tensor)
         self.add(value, tensor, layout, stored=tensor.moves)
