@@ -168,7 +168,13 @@ def describe_division(plan: Plan) -> dict[str, Any]:
     if plan.division is None:
         return {"count": 1}
     batch = plan.division
-    return {"count": batch.count, **plan.part_of_batch, "inputs": list(batch.inputs), "loss_divisor": batch.divisor}
+    return {
+        "count": batch.count,
+        "batch": batch.parameter,
+        "size": plan.model.parameters[batch.parameter],
+        "inputs": list(batch.inputs),
+        "loss_divisor": batch.divisor,
+    }
 
 
 def describe_cost(cost: Cost) -> dict[str, Any]:

@@ -205,7 +205,7 @@ class _Walk:
         typing = Typing(node.instance, self.mesh, self.library)
         typed = typing.type((role,))
         if isinstance(typed, str):
-            raise self.refused(node, typed)
+            raise self.refused(node, _misfit(node.arguments[summed[0]].name, arguments[summed[0]]) if summed else typed)
         if typed.inner:
             raise self.refused(node, f"it reduces over the examples of a batch, axis `{axis}`, on the way")
         if typed.local_sizes != dict(sizes):
