@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,18 @@ PLANS = [
     *(("gpt2", strategy) for strategy in ("data_parallel", "random:4")),
     *(("lstm_lm", "random:3"), ("mixtral_8x7b", "random:3"), ("resnext50", "random:2"), ("dlrm", "random:1")),
 ]
+SEVERAL = [
+    ("mlp", "data_parallel", 4),
+    ("mlp", "random:1", 2),
+    ("gpt2", "data_parallel", 2),
+    ("llama3_8b", "random:2", 2),
+]
+"""Plans that run a batch as several micro-batches."""
 
 
-def request(example: str, strategy: str, devices: int = 2) -> Request:
-    return Request(EXAMPLES / f"{example}.udl", preset="small", devices=devices, strategy=strategy)
+def request(example: str, strategy: str, devices: int = 2, micro_batches: int = 1) -> Request:
+    path = EXAMPLES / f"{example}.udl"
+    return Request(path, preset="small", devices=devices, strategy=strategy, micro_batches=micro_batches)
 
 
 def tasks_of(compiled: Compilation) -> TaskGraph:
@@ -52,10 +61,12 @@ def collectives(graph: TaskGraph, phase: Phase) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize(("example", "strategy"), PLANS)
-def test_tasks_are_what_the_program_does(example: str, strategy: str, tmp_path: Path, pool: RankPool) -> None:
+@pytest.mark.parametrize(("example", "strategy", "micro_batches"), [*((*plan, 1) for plan in PLANS), *SEVERAL])
+def test_tasks_are_what_the_program_does(
+    example: str, strategy: str, micro_batches: int, tmp_path: Path, pool: RankPool
+) -> None:
     """The collectives that it runs, and within 10 % the storages that are alive at once, on the rank with the most."""
-    wanted = request(example, strategy)
+    wanted = request(example, strategy, micro_batches=micro_batches)
     compiled = compile_model(wanted)
     out = tmp_path / "out"
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
@@ -81,6 +92,26 @@ def test_what_a_step_takes_it_gives_back(example: str) -> None:
         now += task.allocated - task.freed
         assert now >= graph.held - 1e-3
     assert now == pytest.approx(graph.held)
+
+
+def test_a_step_of_micro_batches_is_as_many_passes_and_one_update() -> None:
+    """Gradients that are whole on each device are summed once, those that are kept in slices for each."""
+    one, four = (compile_model(request("mlp", "data_parallel", micro_batches=count)) for count in (1, 4))
+    kernels = [
+        Counter(task.phase for task in tasks_of(compiled).tasks if task.channel == COMPUTE and task.name in ("linear",))
+        for compiled in (one, four)
+    ]
+    assert kernels[0] and kernels[1] == {phase: 4 * count for phase, count in kernels[0].items()}
+    assert collectives(tasks_of(four), Phase.BACKWARD)["all_reduce"] == 1
+    updates = [[task.name for task in tasks_of(c).tasks if task.phase is Phase.UPDATE] for c in (one, four)]
+    assert updates[0] == updates[1] == ["optimizer"]
+    sliced = ("w_in=S0", "w_out=S0", "hidden.w=S0")
+    found = [
+        tasks_of(compile_model(replace(request("mlp", "data_parallel", micro_batches=count), pins=sliced)))
+        for count in (1, 4)
+    ]
+    summed = [sum(task.sent for task in graph.tasks if task.name == "reduce_scatter") for graph in found]
+    assert summed[1] == pytest.approx(4 * summed[0]) and summed[0] > 0
 
 
 def test_kernels_of_operators_take_what_they_are_priced_at() -> None:

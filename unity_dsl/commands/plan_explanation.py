@@ -12,7 +12,7 @@ import click
 
 from ..machine.byte_count import describe_bytes
 from .console import show_lines
-from .summary import duration
+from .summary import batch_text, duration
 
 if TYPE_CHECKING:
     from ..graph.layout import Layout
@@ -165,6 +165,7 @@ def summarise_explained(
         "machine": found.plan.machine,
         "devices": found.plan.mesh.size,
         "strategy": found.plan.strategy,
+        "micro_batches": found.plan.micro_batches,
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "peak_memory_bytes": found.timeline.graph.peak().bytes,
@@ -197,6 +198,8 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
         ),
         ("memory", f"at most {describe_bytes(peak.bytes)} a device{at_peak}"),
     ]
+    if plan.division is not None:
+        lines.append(("batch", batch_text(plan)))
     if found.other is not None:
         ratio = found.other.seconds / timeline.seconds
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))

@@ -10,7 +10,7 @@ from ..compile import Compilation
 from ..emit.plan_file import describe_cost
 from ..emit.theorem_list import list_assumed, list_declared
 from ..graph.graph import Buffer, Weight
-from ..graph.plan import Memory, PlannedGraph, PlannedSegment
+from ..graph.plan import Memory, Plan, PlannedGraph, PlannedSegment
 from ..machine.byte_count import describe_bytes
 from ..syntax.diagnostic import first_of
 from .console import show_lines
@@ -24,12 +24,13 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
     plan = compilation.plan
     return {
         "model": plan.model.name,
-        "parameters": plan.model.parameters,
+        "parameters": plan.parameters,
         "precision": plan.model.precision,
         "machine": plan.machine,
         "devices": plan.mesh.size,
         "mesh": {axis.name: axis.degree for axis in plan.mesh.axes},
         "strategy": plan.strategy,
+        "micro_batches": plan.micro_batches,
         "cost": describe_cost(plan.cost),
         "layouts": stored_layouts(compilation),
         "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
@@ -83,6 +84,8 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
         ),
         ("memory", memory_text(cost.memory)),
     ]
+    if plan.division is not None:
+        lines.append(("batch", batch_text(plan)))
     by_layout: dict[str, list[str]] = {}
     for name, layout in stored_layouts(compilation).items():
         by_layout.setdefault(layout, []).append(name)
@@ -96,6 +99,12 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     lines += [("note", note) for note in plan.notes]
     lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
     show_lines(lines)
+
+
+def batch_text(plan: Plan) -> str:
+    """In how many micro-batches a step runs its batch."""
+    name, size = next(iter(plan.part_of_batch.items()))
+    return f"{plan.micro_batches} micro-batches of {name} = {size} a step of {name} = {plan.parameters[name]}"
 
 
 def memory_text(memory: Memory) -> str:

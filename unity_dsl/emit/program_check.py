@@ -185,9 +185,7 @@ def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: 
 
 def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
     """The plan of the program in `out`, from the texts in its plan.json. Raises E405 where they make another now."""
-    plan, library = plan_again(
-        record, record.devices, record.mesh, record.strategy, record.pins, record.micro_batches
-    )
+    plan, library = plan_again(record, record.devices, record.mesh, record.strategy, record.pins, record.micro_batches)
     if not is_plan_of(record, plan):
         message = f"{out / NAME} is stale: this version of unityc makes another plan of the texts it holds"
         raise fail("E405", message, help="compile the model again")
@@ -208,9 +206,7 @@ def plan_again(
     machine = read_machine(record.sources.machine).holding(record.memory)
     library = library_of(record.sources.operators)
     file = parse_model(record.sources.model)
-    model, division = divided_model(
-        file, library, record.settings, record.preset, record.precision, micro_batches
-    )
+    model, division = divided_model(file, library, record.settings, record.preset, record.precision, micro_batches)
     meshes = meshes_for(machine, devices, shape, strategy)
     texts = () if strategy == "single" else record.sources.rules
     accepted = (accepted.rule for source in texts for accepted in accept_rules(source, library))

@@ -268,7 +268,9 @@ class Plan:
     @property
     def part_of_batch(self) -> dict[str, int | float]:
         """The parameter that is the batch with the size of a micro-batch; empty where the batch is not divided."""
-        return {} if self.division is None else {self.division.parameter: self.model.parameters[self.division.parameter]}
+        return (
+            {} if self.division is None else {self.division.parameter: self.model.parameters[self.division.parameter]}
+        )
 
 
 def in_micro_batches(plan: Plan, division: BatchDivision | None) -> Plan:

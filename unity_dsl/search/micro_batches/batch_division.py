@@ -57,7 +57,7 @@ def divided_model(
     if count == 1:
         return whole, None
     parameter = batch_parameter(file, whole)
-    size = parts_of_batch(whole, parameter, count)
+    size = _size_of_part(file, whole, parameter, count)
     part = build_model(file, library, {**settings, parameter: size}, preset, precision)
     return part, divide_batch(whole, part, parameter, count, library, ShardingTheorems(library))
 
@@ -84,12 +84,13 @@ def batch_parameter(file: ModelFile, model: Model) -> str:
 _BATCH_FIRST = "a batch is divided where one parameter is the first dimension of every input: `input x: f32[b, d]`"
 
 
-def parts_of_batch(model: Model, parameter: str, count: int) -> int:
+def _size_of_part(file: ModelFile, model: Model, parameter: str, count: int) -> int:
     """The size of a micro-batch. Raises E316 where so many do not make up the batch."""
     batch = model.parameters[parameter]
     if not isinstance(batch, int) or batch % count:
+        span = next(declared.span for declared in file.model.parameters if declared.name == parameter)
         message = f"{count} micro-batches do not divide the batch, `{parameter} = {batch}`"
-        raise fail("E316", message, help=f"choose a divisor of {batch}, or another batch: `--set {parameter}=…`")
+        raise fail("E316", message, span, help=f"choose a divisor of {batch}, or another batch: `--set {parameter}=…`")
     return batch // count
 
 
@@ -249,9 +250,7 @@ class _Walk:
                 message = f"iterations of `{segment.name}` leave less or more of `{left.name}` than they were given"
                 raise _mixes(message, left.span or segment.span)
         results = {value.name: inner[entry.name] for value, entry in zip(segment.results, segment.entry, strict=True)}
-        return results | {
-            series.whole.name: _with(body[series.part.name], series.dim) for series in segment.stacked
-        }
+        return results | {series.whole.name: _with(body[series.part.name], series.dim) for series in segment.stacked}
 
 
 def _fits(wanted: Kind, found: _Held, *, constant: bool) -> bool:
@@ -266,7 +265,7 @@ def _fits(wanted: Kind, found: _Held, *, constant: bool) -> bool:
 
 def _misfit(name: str, found: _Held) -> str:
     if found.part == SUM:
-        return f"`{name}` is a sum over the examples of a batch"
+        return f"it is not linear in `{name}`, a sum over the examples of a batch"
     if found.part == WHOLE:
         return f"`{name}` is the same for all examples of a batch, and it takes parts of it"
     return f"`{name}` has the examples of a batch in dimension {found.part}"

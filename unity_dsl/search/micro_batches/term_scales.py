@@ -168,5 +168,3 @@ def _equal(scales: Iterable[Scale]) -> Scale:
 def _all_one(scales: Iterable[Scale]) -> None:
     if any(scale not in (None, ONE) for scale in scales):
         raise NoScale("it is not linear in a mean over the batch")
-
-
