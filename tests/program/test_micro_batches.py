@@ -1,4 +1,4 @@
-"""Programs that run a batch as micro-batches: they train as torch alone would on the whole batch, on any number of ranks,
+"""Programs that run a batch as micro-batches: they train as torch alone would on whole batches, on any number of ranks,
 and go on where a program with another number of micro-batches stopped.
 """
 

@@ -78,7 +78,8 @@ class Choices(Protocol):
 class PlanFile:
     """What can be read back from a `plan.json`: enough to compile again, and to notice edited files.
 
-    `precision` is the float type of the model's arithmetic, `micro_batches` their number in a step. `graph` is the description of the planned graph.
+    `precision` is the float type of the model's arithmetic, `micro_batches` their number in a step. `graph` is the
+    description of the planned graph.
     """
 
     sources: Sources

@@ -200,8 +200,8 @@ def plan_again(
     pins: tuple[str, ...],
     micro_batches: int,
 ) -> tuple[Plan, Library]:
-    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any, for so many micro-batches. Rules
-    are proved again; `single`, the reference, uses none.
+    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any, for so many micro-batches.
+    Rules are proved again; `single`, the reference, uses none.
     """
     machine = read_machine(record.sources.machine).holding(record.memory)
     library = library_of(record.sources.operators)

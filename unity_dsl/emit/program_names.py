@@ -24,7 +24,8 @@ STATE = frozenset({"training", "seed", "step", "micro_batch", "accumulating", "b
 
 ATTRIBUTES = STATE | frozenset({
     "groups", "sync", "counters", "gathered", "mesh", "device", "dtype", "full_dtype", "compute_dtype", "stored",
-    "micro_batches", "join", "initialise", "load_global", "global_tensors", "load_weights", "shard", "full", "gather", "gathers", "synchronise",
+    "micro_batches", "join",
+    "initialise", "load_global", "global_tensors", "load_weights", "shard", "full", "gather", "gathers", "synchronise",
     "grad_norm", "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children",
     "compile", "cpu", "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward", "get_buffer",
     "get_extra_state", "get_parameter", "get_submodule", "half", "ipu", "load_state_dict", "modules", "mtia",

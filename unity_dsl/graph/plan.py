@@ -218,8 +218,9 @@ class BatchDivision:
     """How a step runs as `count` micro-batches: one after the other, gradients accumulated, then one update.
 
     `parameter` of the model is the batch, of which the planned model has a part, `parameters` are those of the model at
-    the size of the batch. `inputs` are cut along their first dimension, the others are the same in each. The loss of the batch, and so its gradients, are the sum of those of the
-    micro-batches divided by `divisor`. `outputs` are in the order of the model's.
+    the size of the batch. `inputs` are cut along their first dimension, the others are the same in each. The loss of
+    the batch, and so its gradients, are the sum of those of the micro-batches divided by `divisor`. `outputs` are in
+    the order of the model's.
     """
 
     parameter: str

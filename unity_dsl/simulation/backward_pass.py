@@ -27,8 +27,8 @@ class BackwardPass:
         self._records.append(record)
 
     def run(self, loss: Local, parameters: Container[Local]) -> None:
-        """Lists the tasks of the backward pass from the loss. Gradients of parameters are added to those of earlier ones,
-        and held.
+        """Lists the tasks of the backward pass from the loss. Gradients of parameters are added to those of earlier
+        ones, and held.
         """
         first = Storage(loss.bytes)
         self.tasks.kernel("ones", "", 0.0, 1, [first])

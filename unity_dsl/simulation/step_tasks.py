@@ -54,7 +54,7 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
 
 
 def _list_passes(program: _Program, *, last: bool) -> None:
-    """The forward pass of a micro-batch and its backward pass, whose gradients are sent with those of the `last` one."""
+    """The forward pass of a micro-batch and its backward pass; gradients are sent with those of the `last` one."""
     tasks, plan = program.tasks, program.plan
     tasks.phase = Phase.FORWARD
     program.backward.buckets.accumulating = not last

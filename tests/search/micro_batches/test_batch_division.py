@@ -47,13 +47,15 @@ RIGHT = {
     "normalised rows": "loss mse(layer_norm(linear(x, w), gain, bias), target)",
     "transposed": "y = linear(x, w)\nz = y[b, d] -> [d, b]\nu = z * z\nloss reduce_sum(u[d, b] -> [])",
     "used twice": "y = linear(linear(x, w), w)\nloss mse(y, target)",
-    "repeat": "h = x\nrepeat 3 as l\n  weight v: f32[d, d] ~ normal(0.5)\n  h = h + relu(linear(h, v))\nloss mse(h, target)",
+    "repeat": "h = x\nrepeat 3 as l\n  weight v: f32[d, d] ~ normal(0.5)\n  h = h + tanh(linear(h, v))\n"
+    "loss mse(h, target)",
 }
 """Losses that are sums or means over the examples."""
 
 WRONG = {
     "batch norm": "y, m, v = batch_norm(linear(x, w), gain, bias, mean, variance)\nloss mse(y, target)",
-    "softmax over the batch": "y = linear(x, w)\ns = softmax(y[b, d] -> [d, b])\nt = s[d, b] -> [b, d]\nloss mse(t, target)",
+    "softmax over the batch": "y = linear(x, w)\ns = softmax(y[b, d] -> [d, b])\nt = s[d, b] -> [b, d]\n"
+    "loss mse(t, target)",
     "square of a mean": "y = linear(x, w)\ns = reduce_mean(y[b, d] -> [])\nloss s * s",
     "root of a sum": "y = linear(x, w)\nz = y * y\nloss sqrt(reduce_sum(z[b, d] -> []))",
     "mean and sum": "y = linear(x, w)\nloss mse(y, target) + reduce_sum(y[b, d] -> [])",

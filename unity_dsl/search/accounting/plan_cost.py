@@ -87,7 +87,9 @@ def conversion_seconds(planned: PlannedValue, layout: Layout, prices: Conversion
 
 
 def _conversion_cost(planned: PlannedValue, reads: set[Layout], prices: ConversionModel, *, stored: bool) -> Cost:
-    """`stored` says that it is a weight. Backward only where a reader is reached: what merely leaves the program has no cotangent."""
+    """Backward only where a reader is reached: what merely leaves the program has no cotangent. `stored` says that it
+    is a weight.
+    """
     value = planned.value
     reached = set(reads)
     seconds = once = 0.0

@@ -50,8 +50,8 @@ def divided_model(
     precision: str | None,
     count: int,
 ) -> tuple[Model, BatchDivision | None]:
-    """The model of a file at the size of one of `count` micro-batches, and how they make up a step. Raises E315, E316 and
-    as `build_model`.
+    """The model of a file at the size of one of `count` micro-batches, and how they make up a step. Raises E315, E316
+    and as `build_model`.
     """
     whole = build_model(file, library, settings, preset, precision)
     if count == 1:
