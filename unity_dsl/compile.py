@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .emit.plan_file import Sources
+from .graph.model_graph import build_model
 from .graph.plan import Plan, in_micro_batches
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
@@ -16,7 +17,9 @@ from .rules.forbidden import check_forbidden
 from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .search.layout_pins import parse_pins
 from .search.micro_batches.batch_division import divided_model
+from .search.micro_batches.division_choice import cheapest_division
 from .search.plan_search import meshes_for, search
+from .search.strategies import AUTO
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source
@@ -80,15 +83,22 @@ def compile_model(request: Request) -> Compilation:
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
     file = parse_model(sources.model)
-    model, division = divided_model(
-        file, library, request.settings, request.preset, request.precision, request.micro_batches or 1
-    )
+    model = build_model(file, library, request.settings, request.preset, request.precision)
     fusions = fusions_for(model, sources.fusions, library, request.forbidden) if request.strategy != "single" else ()
     pins = parse_pins(request.pins)
     applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]
     fusing = [accepted.rule for accepted in fusions]
-    plan = search(model, meshes, machine, library, request.strategy, pins, applied, fusions=fusing)
-    plan = in_micro_batches(plan, division)
+
+    def plan_of(count: int) -> Plan:
+        settings, preset = request.settings, request.preset
+        part, division = divided_model(model, file, library, settings, preset, count)
+        plan = search(part, meshes, machine, library, request.strategy, pins, applied, fusions=fusing)
+        return in_micro_batches(plan, division)
+
+    if request.micro_batches is None and request.strategy == AUTO:
+        plan = cheapest_division(plan_of, machine)
+    else:
+        plan = plan_of(request.micro_batches or 1)
     return Compilation(_with_assumed_facts(plan, (*rules, *fusions)), library, sources, rules)
 
 

@@ -206,7 +206,8 @@ def plan_again(
     machine = read_machine(record.sources.machine).holding(record.memory)
     library = library_of(record.sources.operators)
     file = parse_model(record.sources.model)
-    model, division = divided_model(file, library, record.settings, record.preset, record.precision, micro_batches)
+    whole = build_model(file, library, record.settings, record.preset, record.precision)
+    model, division = divided_model(whole, file, library, record.settings, record.preset, micro_batches)
     meshes = meshes_for(machine, devices, shape, strategy)
     texts = () if strategy == "single" else record.sources.rules
     accepted = (accepted.rule for source in texts for accepted in accept_rules(source, library))

@@ -239,7 +239,8 @@ class Plan:
     `conversions` chooses the steps from each layout to another, as they were priced.
     `warnings` are what the user should know before running it. `gathered_again` are the paths of weights, `layer.w`,
     that no device keeps gathered for the backward pass, which gathers them anew. With a `division` the plan is that of
-    a micro-batch, and `cost` that of a step over all of them.
+    a micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does not fit the memory,
+    its step would take `unlimited_seconds`.
     """
 
     model: Model
@@ -255,6 +256,7 @@ class Plan:
     warnings: tuple[Diagnostic, ...] = ()
     gathered_again: frozenset[str] = frozenset()
     division: BatchDivision | None = None
+    unlimited_seconds: float | None = None
 
     @property
     def micro_batches(self) -> int:
@@ -276,7 +278,11 @@ class Plan:
 
 def in_micro_batches(plan: Plan, division: BatchDivision | None) -> Plan:
     """The plan of a step that runs the batch so, from that of a step over one micro-batch."""
-    return plan if division is None else replace(plan, division=division, cost=plan.cost.with_passes(division.count))
+    if division is None:
+        return plan
+    unlimited = plan.unlimited_seconds
+    cost = plan.cost.with_passes(division.count)
+    return replace(plan, division=division, cost=cost, unlimited_seconds=unlimited and division.count * unlimited)
 
 
 def without_iterations(name: str) -> str:

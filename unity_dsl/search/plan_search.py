@@ -117,6 +117,7 @@ def search(
     found = within_memory(cheapest, machine, library)
     if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
         found = _within_limit(cheapest, found, every, wanted, search_at)
+        found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     return replace(found, mesh=named_axes(found.graph, found.mesh))
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import BatchDivision
 from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.resources import folder
@@ -74,7 +75,8 @@ def text_of(body: str) -> str:
 
 
 def divided(text: str, count: int) -> BatchDivision:
-    _, found = divided_model(parse_model(Source("m.udl", text)), LIBRARY, {}, None, None, count)
+    file = parse_model(Source("m.udl", text))
+    _, found = divided_model(build_model(file, LIBRARY), file, LIBRARY, {}, None, count)
     assert found is not None
     return found
 
@@ -211,13 +213,14 @@ MIXING = {
 @pytest.mark.parametrize("path", sorted(folder("examples").glob("*.udl")), ids=lambda path: path.stem)
 def test_examples_of_the_literature(path: Path) -> None:
     file = parse_model(read_source(path))
+    whole = build_model(file, LIBRARY, preset="small")
     if path.stem in MIXING:
         with pytest.raises(InputError) as caught:
-            divided_model(file, LIBRARY, {}, "small", None, 2)
+            divided_model(whole, file, LIBRARY, {}, "small", 2)
         told = caught.value.diagnostic
         assert told.code == "E315" and MIXING[path.stem] in told.message and told.span is not None
         return
-    part, division = divided_model(file, LIBRARY, {}, "small", None, 2)
+    part, division = divided_model(whole, file, LIBRARY, {}, "small", 2)
     assert division is not None and division.divisor == 2
     assert division.parameters["b"] == 2 * part.parameters["b"]
     assert set(division.inputs) == {given.value.name for given in part.graph.inputs}

@@ -43,22 +43,21 @@ class _Held:
 
 
 def divided_model(
+    whole: Model,
     file: ModelFile,
     library: Library,
     settings: Mapping[str, Setting],
     preset: str | None,
-    precision: str | None,
     count: int,
 ) -> tuple[Model, BatchDivision | None]:
-    """The model of a file at the size of one of `count` micro-batches, and how they make up a step. Raises E315, E316
-    and as `build_model`.
+    """The model of a file, `whole`, at the size of one of `count` micro-batches, and how they make up a step. Raises
+    E315, E316 and as `build_model`.
     """
-    whole = build_model(file, library, settings, preset, precision)
     if count == 1:
         return whole, None
     parameter = batch_parameter(file, whole)
     size = _size_of_part(file, whole, parameter, count)
-    part = build_model(file, library, {**settings, parameter: size}, preset, precision)
+    part = build_model(file, library, {**settings, parameter: size}, preset, whole.precision)
     return part, divide_batch(whole, part, parameter, count, library, ShardingTheorems(library))
 
 
