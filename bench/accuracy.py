@@ -111,6 +111,7 @@ def measured(case: Case, machine: Path, pool: RankPool, ranks: int, steps: int) 
     request = Request(
         ROOT / "examples" / f"{case.model}.udl",
         settings=settings,
+        precision="f32",
         machine=str(machine),
         devices=ranks,
         strategy=case.plan,

@@ -2,8 +2,8 @@
 
 Predicted is that of the tasks of a training step; counted are the storages that are alive at once in a training step of
 the emitted program with AdamW. Cases are all examples at their small presets, and some at sizes that fit, on one rank
-and on two, by data parallelism and by plans drawn by chance. A body that the data decides about (skipnet) is predicted
-as executed.
+and on two, by data parallelism and by plans drawn by chance, in float32; some of them in mixed precision as well. A
+body that the data decides about (skipnet) is predicted as executed.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ REDUCED: Mapping[str, Mapping[str, int]] = {
     "mixtral_8x7b": {"b": 2, "s": 128, "d": 256, "hidden": 512, "layers": 2, "vocabulary": 4000},
 }
 """Examples at sizes near their own that fit this machine."""
+MIXED = ("dlrm", "gpt2", "llama3_8b", "mixtral_8x7b", "resnext50")
+"""Examples whose small presets are measured in bf16 too."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +48,18 @@ class Case:
     ranks: int
     strategy: str
     settings: Mapping[str, int] = field(default_factory=dict)
+    precision: str = "f32"
 
     @property
     def key(self) -> str:
         size = "reduced" if self.settings else "small"
-        return f"{self.example} {size} {self.ranks} {self.strategy}"
+        types = "" if self.precision == "f32" else f" {self.precision}"
+        return f"{self.example} {size} {self.ranks} {self.strategy}{types}"
 
     def request(self) -> Request:
         path = ROOT / "examples" / f"{self.example}.udl"
         preset = None if self.settings else "small"
-        return Request(path, self.settings, preset, devices=self.ranks, strategy=self.strategy)
+        return Request(path, self.settings, preset, self.precision, devices=self.ranks, strategy=self.strategy)
 
 
 def cases() -> Iterator[Case]:
@@ -66,6 +70,11 @@ def cases() -> Iterator[Case]:
     for example, settings in REDUCED.items():
         for ranks in (1, 2):
             yield Case(example, ranks, "data_parallel", settings)
+            yield Case(example, ranks, "data_parallel", settings, "bf16")
+    for example in MIXED:
+        yield Case(example, 1, "data_parallel", precision="bf16")
+        for strategy in ("data_parallel", "random:1", "random:2"):
+            yield Case(example, 2, strategy, precision="bf16")
 
 
 def main() -> None:

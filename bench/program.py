@@ -149,7 +149,7 @@ BY_HAND: Mapping[str, Callable[[Weights, float], nn.Module]] = {"gpt2": Gpt2, "b
 def emitted(example: str, dropout: float, folder: Path, fused: bool) -> ModuleType:
     """The module `model.py` of an example at `SIZES`, compiled for one device."""
     settings = {**SIZES, "dropout": dropout}
-    request = Request(ROOT / "examples" / f"{example}.udl", settings=settings, shipped_rules=fused)
+    request = Request(ROOT / "examples" / f"{example}.udl", settings=settings, precision="f32", shipped_rules=fused)
     compilation = compile_model(request)
     write_program(compilation.plan, compilation.library, compilation.sources, request, folder)
     name = f"{folder.parent.name}_{folder.name}"

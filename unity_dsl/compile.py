@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 class Request:
     """What to compile, for what, and how to choose.
 
-    `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None the types
-    that its tensors are declared with. `pins` are as written, `w1=S0,I`. `operators` are folders of the user's own
-    `.uop` files, `rules` files of rules. `memory` are bytes that a device may hold, if not all that it has.
-    `micro_batches` are so many, None where memory decides.
-    `shipped_rules` says whether the shipped fusions are used;
+    `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None what
+    the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`.
+    `operators` are folders of the user's own `.uop` files, `rules` files of rules. `memory` are bytes that a device may
+    hold, if not all that it has. `micro_batches` are so many, None where memory decides. `shipped_rules` says whether
+    the shipped fusions are used;
     `forbidden` are names of rules that are not, shipped or of these files.
     """
 

@@ -25,7 +25,7 @@ def test_the_compiled_program_agrees_in_loss_outputs_and_every_gradient(name: st
     expected = run_reference(name, compiled.library)
 
     with load_program(out) as program:
-        model = program.Model(None).double()
+        model = program.Model(None, dtype=torch.float64)
         model.load_global(expected.stored)
         loss, outputs = model(**expected.inputs)
         loss.backward()

@@ -131,6 +131,27 @@ def test_float32_and_no_precision_are_the_same_of_a_model_in_float32() -> None:
     assert set(types(build(CONVOLUTIONAL.replace("f32", "bf16"), "f32")).values()) == {"f32"}
 
 
+SAYS = CONVOLUTIONAL.replace("  input x:", "  precision bf16\n  input x:")
+
+
+@pytest.mark.parametrize("asked", [None, "f32", "bf16", "f16"])
+def test_what_is_asked_for_wins_over_what_the_model_says(asked: str | None) -> None:
+    model, expected = build(SAYS, asked), build(CONVOLUTIONAL, asked or "bf16")
+    assert model.precision == expected.precision and types(model) == types(expected)
+
+
+def test_a_model_that_says_none_is_as_it_was() -> None:
+    assert build(CONVOLUTIONAL, None).precision is None
+
+
+def test_an_unknown_precision_of_a_model_is_told_where_it_stands() -> None:
+    for asked in (None, "f32"):
+        with pytest.raises(InputError) as caught:
+            build(SAYS.replace("bf16", "fp16"), asked)
+        found = caught.value.diagnostic
+        assert found.code == "E314" and found.span is not None and found.span.text == "precision fp16"
+
+
 def test_an_unknown_precision_is_told() -> None:
     with pytest.raises(InputError) as caught:
         build(CONVOLUTIONAL, "fp16")

@@ -11,7 +11,7 @@ from time import perf_counter
 from unity_dsl.compile import Request
 from unity_dsl.emit.output_folder import render_program, write_files
 from unity_dsl.emit.plan_file import Sources
-from unity_dsl.emit.program_check import CheckReport, compare
+from unity_dsl.emit.program_check import STARTS, CheckReport, MixedErrors, compare
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.model_graph import build_model
@@ -111,6 +111,7 @@ class Checker:
         self.machine = read_machine(self.machine_source)
         self._models: dict[str, Model] = {}
         self._references: dict[str, Path] = {}
+        self._mixed: dict[tuple[str, int], float] = {}
         self._written = 0
 
     def check(self, case: Case, steps: int = 3) -> Finding:
@@ -120,8 +121,11 @@ class Checker:
         try:
             program, plan = self.write(case)
             divided = divided_part(plan)
-            errors = compare(program, self.reference(case.example), case.ranks, steps, pool=self.pool)
-            report = CheckReport(**errors, ranks=case.ranks, recompiled=False, edited=())
+            errors = dict(compare(program, self.reference(case.example), case.ranks, steps, pool=self.pool))
+            mixed, err = None, errors.pop("mixed_err", None)
+            if err is not None:
+                mixed = MixedErrors(str(plan.model.precision), err, self.mixed_alone(case.example, steps))
+            report = CheckReport(**errors, mixed=mixed, ranks=case.ranks, recompiled=False, edited=())
         except InputError as error:
             fault = render(error.diagnostic)
         return Finding(case, report, fault, divided, perf_counter() - begun)
@@ -131,6 +135,14 @@ class Checker:
         if example not in self._references:
             self._references[example], _ = self.write(Case(example, (), 1, "single"))
         return self._references[example]
+
+    def mixed_alone(self, example: str, steps: int) -> float:
+        """The largest error of the program for one device in its own precision."""
+        if (example, steps) not in self._mixed:
+            reference = self.reference(example)
+            alone = compare(reference, reference, 1, steps, pool=self.pool, starts=STARTS)
+            self._mixed[example, steps] = alone["mixed_err"]
+        return self._mixed[example, steps]
 
     def write(self, case: Case) -> tuple[Path, Plan]:
         """The program of a case, as `unityc compile` writes it."""

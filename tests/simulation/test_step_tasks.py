@@ -35,9 +35,15 @@ SEVERAL = [
 """Plans that run a batch as several micro-batches."""
 
 
-def request(example: str, strategy: str, devices: int = 2, micro_batches: int = 1) -> Request:
-    path = EXAMPLES / f"{example}.udl"
-    return Request(path, preset="small", devices=devices, strategy=strategy, micro_batches=micro_batches)
+def request(example: str, strategy: str, devices: int = 2, precision: str = "f32", micro_batches: int = 1) -> Request:
+    return Request(
+        EXAMPLES / f"{example}.udl",
+        preset="small",
+        precision=precision,
+        devices=devices,
+        strategy=strategy,
+        micro_batches=micro_batches,
+    )
 
 
 def tasks_of(compiled: Compilation) -> TaskGraph:
@@ -61,12 +67,16 @@ def collectives(graph: TaskGraph, phase: Phase) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize(("example", "strategy", "micro_batches"), [*((*plan, 1) for plan in PLANS), *SEVERAL])
+@pytest.mark.parametrize(
+    ("example", "strategy", "precision", "micro_batches"),
+    [(*case, precision, 1) for precision in ("f32", "bf16") for case in PLANS]
+    + [(*case, precision, count) for precision in ("f32", "bf16") for *case, count in SEVERAL],
+)
 def test_tasks_are_what_the_program_does(
-    example: str, strategy: str, micro_batches: int, tmp_path: Path, pool: RankPool
+    example: str, strategy: str, precision: str, micro_batches: int, tmp_path: Path, pool: RankPool
 ) -> None:
     """The collectives that it runs, and within 10 % the storages that are alive at once, on the rank with the most."""
-    wanted = request(example, strategy, micro_batches=micro_batches)
+    wanted = request(example, strategy, precision=precision, micro_batches=micro_batches)
     compiled = compile_model(wanted)
     out = tmp_path / "out"
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
@@ -84,7 +94,7 @@ def test_tasks_are_what_the_program_does(
 @pytest.mark.parametrize("example", sorted(path.stem for path in EXAMPLES.glob("*.udl")))
 def test_what_a_step_takes_it_gives_back(example: str) -> None:
     """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones."""
-    graph = tasks_of(compile_model(request(example, "random:7")))
+    graph = tasks_of(compile_model(request(example, "random:7", precision="bf16")))
     now = graph.held
     for number, task in enumerate(graph.tasks):
         assert all(0 <= other < number for other in task.after)
@@ -97,11 +107,8 @@ def test_what_a_step_takes_it_gives_back(example: str) -> None:
 def test_a_step_of_micro_batches_is_as_many_passes_and_one_update() -> None:
     """Gradients that are whole on each device are summed once, those that are kept in slices for each."""
     one, four = (compile_model(request("mlp", "data_parallel", micro_batches=count)) for count in (1, 4))
-    kernels = [
-        Counter(task.phase for task in tasks_of(compiled).tasks if task.channel == COMPUTE and task.name in ("linear",))
-        for compiled in (one, four)
-    ]
-    assert kernels[0] and kernels[1] == {phase: 4 * count for phase, count in kernels[0].items()}
+    forward = [sum(task.phase is Phase.FORWARD for task in tasks_of(compiled).tasks) for compiled in (one, four)]
+    assert forward[1] == 4 * forward[0] > 0
     assert collectives(tasks_of(four), Phase.BACKWARD)["all_reduce"] == 1
     updates = [[task.name for task in tasks_of(c).tasks if task.phase is Phase.UPDATE] for c in (one, four)]
     assert updates[0] == updates[1] == ["optimizer"]
@@ -114,9 +121,12 @@ def test_a_step_of_micro_batches_is_as_many_passes_and_one_update() -> None:
     assert summed[1] == pytest.approx(4 * summed[0]) and summed[0] > 0
 
 
-def test_kernels_of_operators_take_what_they_are_priced_at() -> None:
-    """On one device, in a model of which every operator computes something in the backward pass as well."""
-    compiled = compile_model(request("mlp", "data_parallel", devices=1))
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_kernels_of_operators_take_what_they_are_priced_at(precision: str) -> None:
+    """On one device, in a model of which every operator computes something in the backward pass as well, and reads no
+    value that another one reads in the same type of its own.
+    """
+    compiled = compile_model(request("mlp", "data_parallel", devices=1, precision=precision))
     machine = load_machine("local")
     kernels = [task for task in tasks_of(compiled).tasks if task.phase is not Phase.UPDATE and task.name != "ones"]
     seconds = sum(task.seconds + task.launches * machine.launch_seconds for task in kernels)

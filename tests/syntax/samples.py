@@ -84,6 +84,7 @@ block ffn[hidden](x)
 ## With a doc of two lines.
 model mlp[b = 64, d = 1024, h = 4 * d, heads = 4, classes = 10]
   preset small: b = 8, d = 32, classes = 4
+  precision bf16
   input x: f32[b, d]
   input target: int<classes>[b]
   weight w1: f32[h, d] ~ normal(0.02)

@@ -12,7 +12,7 @@ from itertools import groupby
 from ..graph.graph import Graph, Segment, Value, computed_from
 from ..graph.layout import Layout, Mesh
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
-from ..graph.precision import FULL, arithmetic, operand_types
+from ..graph.precision import FULL, arithmetic, operand_types, result_types
 from ..index.library import Library
 from ..syntax.ast import Initialiser
 from .comment_words import layout_word, loop_words, roles, where
@@ -265,9 +265,9 @@ class ForwardText:
         arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
         results = [self.names.fresh(value.name) for value in node.results]
         made, casts = [*results], []
-        for number, value in enumerate(node.results):
-            if dtype != node.dtype == value.dtype:
-                made[number] = self.names.fresh(f"{value.name}_{dtype}")
+        for number, (value, own) in enumerate(zip(node.results, result_types(node, dtype), strict=True)):
+            if own != value.dtype:
+                made[number] = self.names.fresh(f"{value.name}_{own}")
                 casts.append(f"{results[number]} = {made[number]}.to({self.float_type(value.dtype)})")
         place = Place(
             self.names,

@@ -37,7 +37,7 @@ TOLERANCE = 1e-10
 TOLERANCE_FLOAT32 = 1e-5
 TOLERANCE_MIXED = {"bf16": 2.0**-6, "f16": 2.0**-9}
 """Four roundings of a number that is nearly the next power of 2."""
-_STARTS = 4
+STARTS = 4
 """Of the program on one device in mixed precision: weights that differ by a rounding."""
 FACTOR = 4.0
 """How much more than the program on one device a program may lose by rounding."""
@@ -122,7 +122,7 @@ def check(
             # In float32 the statements may round less than the calls: what counts is the same program on one device.
             single = Path(folder) / "single"
             write_again(record, single, 1, "single", ())
-            alone = compare(single, reference, 1, steps, seed, pool, _STARTS)
+            alone = compare(single, reference, 1, steps, seed, pool, STARTS)
             if _too_large(errors):
                 errors["float32_single_device_err"] = alone["float32_err"]
             if err is not None:

@@ -23,6 +23,7 @@ from ..syntax.ast import Number
 from .conversion_text import Collectives
 from .exchange_text import axis_tuple
 from .forward_text import ForwardText, Program
+from .micro_batch_text import joined_outputs
 from .module_text import ModuleText, Repeat, Stored
 from .program_names import STATE, TORCH_TYPES, Names, docstring_text, is_plain_attribute, path
 from .smaller_sizes import NONE, SmallerSizes
@@ -82,7 +83,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         signature="\n".join(text.signature),
         lines=text.module.lines,
         division=plan.division,
-        joined=list(_joined(plan)),
+        joined=list(joined_outputs(plan)),
         cuts=sorted(_cuts(text)),
     )
 
@@ -318,14 +319,6 @@ def _constants(text: ProgramText) -> Iterator[str]:
             own = list(_entries(module, trained))
             if own or module is text.module:
                 yield _dict(module.constants[not trained], own, "ParameterSpec")
-
-
-def _joined(plan: Plan) -> Iterator[str]:
-    """The entries of a dictionary of a batch's outputs, made of those of its micro-batches, `parts`."""
-    for name, part in zip(plan.model.output_names, plan.division.outputs if plan.division else (), strict=False):
-        given = f"[part[{json.dumps(name)}] for part in parts]"
-        whole = f"torch.cat({given}, {part.dim})" if part.dim is not None else f"sum({given}) / {part.divisor}"
-        yield from broken(f"{json.dumps(name)}: {whole},", "            ")
 
 
 def _dict(name: str, entries: Sequence[str], kind: str) -> str:

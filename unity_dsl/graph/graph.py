@@ -49,6 +49,11 @@ class Value:
         return self.cast_from or self.dtype
 
     @property
+    def as_stored(self) -> Value:
+        """A weight in the type in which it is stored, which is that of its gradient."""
+        return self if self.cast_from is None else replace(self, dtype=self.cast_from, cast_from=None)
+
+    @property
     def stored_bytes(self) -> int:
         """Of a weight as it is stored, and of its gradient."""
         return self.elements * DTYPE_BYTES[self.stored_dtype]

@@ -30,7 +30,7 @@ from .loop_segments import add_loop
 from .model_inputs import default_dtype, store
 from .model_parameters import Setting, model_parameters
 from .name_scope import Names, Scope
-from .precision import check_precision
+from .precision import chosen_precision
 
 
 def build_model(
@@ -43,11 +43,12 @@ def build_model(
     """The computation graph of a `.udl` file at chosen parameters.
 
     `settings` win over the preset, the preset over the defaults. `precision` is the float type of its arithmetic, None
-    for the types that its tensors are declared with. What neither the loss nor an output needs is left out. Raises
-    InputError: E2xx for the model's own faults, E1xx for operators that refuse their operands, E314 for a precision.
+    for what the model says, or else the types that its tensors are declared with. What neither the loss nor an output
+    needs is left out. Raises InputError: E2xx for the model's own faults, E1xx for operators that refuse their
+    operands, E314 for a precision.
     """
-    check_precision(precision)
     declared = file.model
+    precision = chosen_precision(declared.precision, precision)
     parameters = model_parameters(declared, settings or {}, preset)
     program = Program(
         library=library,

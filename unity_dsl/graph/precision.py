@@ -15,7 +15,9 @@ from typing import TypeVar
 from ..index.cost.lowering_class import LoweringClass, lowering_class
 from ..index.library import Library
 from ..index.lowering.accumulation import accumulates
+from ..syntax.ast import Precision
 from ..syntax.diagnostic import fail, suggest
+from ..syntax.span import Span
 from .graph import DTYPE_BYTES, Buffer, Graph, Input, Model, Node, Segment, Series, Value, Weight, computed_from
 
 PRECISIONS = ("f32", "bf16", "f16")
@@ -28,11 +30,20 @@ _TAIL = frozenset({LoweringClass.ELEMENTWISE, LoweringClass.ROW_REDUCTION, Lower
 _Stored = TypeVar("_Stored", Input, Weight, Buffer)
 
 
-def check_precision(precision: str | None) -> None:
-    """Raises E314 for one that there is not."""
-    if precision is not None and precision not in PRECISIONS:
+def chosen_precision(declared: Precision | None, asked: str | None) -> str | None:
+    """What is asked for, or else what the model says, if that says one. Raises E314 for one that there is not."""
+    if declared is not None:
+        _check(declared.name, declared.span)
+    if asked is not None:
+        _check(asked, None)
+        return asked
+    return None if declared is None else declared.name
+
+
+def _check(precision: str, span: Span | None) -> None:
+    if precision not in PRECISIONS:
         hint = suggest(precision, PRECISIONS) or f"there are {', '.join(PRECISIONS)}"
-        raise fail("E314", f"there is no precision called `{precision}`", help=hint)
+        raise fail("E314", f"there is no precision called `{precision}`", span, help=hint)
 
 
 def with_precision(model: Model) -> Model:
@@ -75,6 +86,11 @@ def operand_types(node: Node, dtype: str) -> tuple[str, ...]:
     return tuple(
         value.dtype if value.dtype == "int" or DTYPE_BYTES[value.dtype] > kept else dtype for value in node.arguments
     )
+
+
+def result_types(node: Node, dtype: str) -> tuple[str, ...]:
+    """The type in which an operator that runs in `dtype` makes each result: one of another type is cast."""
+    return tuple(dtype if dtype != node.dtype == value.dtype else value.dtype for value in node.results)
 
 
 # ---------------------------------------------------------------------------------------------- of a graph

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..graph.graph import DTYPE_BYTES, Node, Value
 from ..graph.layout_typing import TypedOperator
-from ..graph.precision import operand_types
+from ..graph.precision import operand_types, result_types
 from ..index.equations.instance import Operand
 from .machine import Machine
 from .operator_price import Seconds
@@ -51,8 +51,8 @@ def _casts(node: Node, dtype: str) -> Iterator[tuple[Operand, str, str]]:
                 yield operand, wanted, value.dtype
         if gradient and value.is_cast:
             yield operand, value.dtype, value.stored_dtype
-    for value, operand in zip(node.results, instance.outputs, strict=True):
-        if dtype != node.dtype == value.dtype:
-            yield operand, dtype, value.dtype
+    for value, made, operand in zip(node.results, result_types(node, dtype), instance.outputs, strict=True):
+        if made != value.dtype:
+            yield operand, made, value.dtype
             if value.needs_gradient:
-                yield operand, value.dtype, dtype
+                yield operand, value.dtype, made

@@ -11,6 +11,7 @@ from ..graph.layout import Layout
 from ..graph.layout_conversion import Conversion
 from ..graph.plan import without_iterations
 from ..index.lowering.local_tensor import Storage
+from .cast_tasks import as_read, settle_cast
 from .collective_tasks import Conversions
 from .local_tensors import Local
 from .task_list import TaskList
@@ -97,15 +98,27 @@ class Gathering:
                 together.setdefault(first.axes, []).append(gather)
         begun: dict[Local, tuple[Local, int]] = {}
         for some in together.values():
+            slices = [self._as_read(gather) for gather in some]
             arriving, task = self.conversions.start_together(
-                [(gather.conversion.forward[0], gather.stored, gather.value, gather.layout) for gather in some],
+                [
+                    (gather.conversion.forward[0], x, gather.value, gather.layout)
+                    for gather, x in zip(some, slices, strict=True)
+                ],
                 some[0].place,
             )
+            for gather, x in zip(some, slices, strict=True):
+                settle_cast(self.tasks, x, gather.stored)
             begun |= {gather.stored: (tensor, task) for gather, tensor in zip(some, arriving, strict=True)}
         return begun
 
     def _finish(self, gather: Gather, begun: tuple[Local, int] | None) -> Local:
         steps, value, place = gather.conversion.forward, gather.value, gather.place
         if begun is None:
-            return self.conversions.run(steps, gather.stored, value, gather.layout, place)
+            given = self._as_read(gather)
+            found = self.conversions.run(steps, given, value, gather.layout, place)
+            settle_cast(self.tasks, given, gather.stored, found)
+            return found
         return self.conversions.run_begun(steps, *begun, value, gather.layout, place)
+
+    def _as_read(self, gather: Gather) -> Local:
+        return as_read(self.tasks, gather.stored, gather.value, gather.place, self.conversions.prices.machine)

@@ -12,7 +12,7 @@ from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..graph.local_executions import LocalExecutions
 from ..graph.plan import PlannedNode
-from ..graph.precision import arithmetic
+from ..graph.precision import arithmetic, result_types
 from ..index.cost.work import cotangents_passed_on
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce
@@ -48,7 +48,9 @@ class Operators:
     def forward(
         self, planned: PlannedNode, arguments: Sequence[Local], place: str
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
-        """An operator's results, the storages that variables of the program name, and what the backward pass does."""
+        """An operator's results in the types in which it makes them, the storages that variables of the program name,
+        and what the backward pass does.
+        """
         node, typed = planned.node, replace(planned.typed, native=planned.native)
         run = self.executions.of(planned, tuple(argument.strides for argument in arguments))
         time = self._time(node, typed)
@@ -57,11 +59,10 @@ class Operators:
         own |= zip(run.built, built, strict=True)
         self.tasks.kernel(node.instance.name, place, time.forward, time.launches[0], built, time.limits[0])
         self._inner(node, typed, place, backward=False)
+        types = result_types(node, arithmetic(node, typed.native, self.library))
         results = tuple(
-            Local(
-                prod(tensor.shape) * DTYPE_BYTES[value.dtype], own[tensor.storage], value.needs_gradient, tensor.strides
-            )
-            for value, tensor in zip(node.results, run.outputs, strict=True)
+            Local(prod(tensor.shape) * DTYPE_BYTES[made], own[tensor.storage], value.needs_gradient, tensor.strides)
+            for value, made, tensor in zip(node.results, types, run.outputs, strict=True)
         )
         named = tuple(own[storage] for storage in run.named if storage in own)
         saved = tuple(own[storage] for storage in run.saved)

@@ -14,6 +14,7 @@ from ..graph.graph import Series, Value
 from ..graph.layout import Layout, Mesh, invariant
 from ..graph.layout_conversion import Conversion
 from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, gathered_once
+from ..graph.precision import arithmetic, operand_types, result_types
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
 from ..machine.collective_price import local_fraction
@@ -21,6 +22,7 @@ from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.operator_price import MOMENTS, price_update
 from .backward_pass import BackwardPass
+from .cast_tasks import add_cast, as_read, settle_cast
 from .collective_tasks import Conversions, add_copy
 from .event_loop import simulate
 from .gathering_tasks import Gather, Gathering
@@ -103,18 +105,23 @@ class _Program:
         return self.stored[name]
 
     def steps(self, value: Value, source: Layout, target: Layout) -> Conversion:
-        return self.prices.conversion(source, target, value.shape, value.bytes)
+        return self.prices.conversion(source, target, value.shape, value.bytes, value.stored_bytes)
 
 
 @dataclass
 class _Held:
-    """A value with the tensors that variables hold of it, by layout."""
+    """A value with the tensors that variables hold of it, by layout.
+
+    Of a weight that is cast these are casts, of the tensor `uncast`. `casts` are those to the type of an operator.
+    """
 
     value: Value
     produced: Layout
     tensors: dict[Layout, Local]
     sources: dict[Layout, Layout]
     stored: bool = False
+    uncast: Local | None = None
+    casts: dict[tuple[Local, str], Local] = field(default_factory=dict)
 
 
 class _Forward:
@@ -160,7 +167,8 @@ class _Forward:
             assert planned is not None
             layout = planned.produced
         sources = {made.layout: made.source for made in planned.materialised} if planned else {}
-        self.held[value.name] = _Held(value, layout, {layout: tensor}, sources, stored)
+        tensors, uncast = ({}, tensor) if value.is_cast else ({layout: tensor}, None)
+        self.held[value.name] = _Held(value, layout, tensors, sources, stored, uncast)
 
     def name(self, tensors: Iterable[Storage]) -> None:
         """Variables hold these until the function returns. Takes over holds."""
@@ -171,8 +179,35 @@ class _Forward:
         self.program.tasks.drop(self.named)
         self.named = []
 
-    def variable(self, value: Value, layout: Layout) -> Local:
-        """The tensor of a value in a layout; the conversion runs where there is none yet."""
+    def variable(self, value: Value, layout: Layout, dtype: str | None = None) -> Local:
+        """The tensor of a value in a layout, in a float type of its own if `dtype` says so; conversion and cast run
+        where there is none yet.
+        """
+        held, given = self.held[value.name], self._in_layout(value, layout)
+        if dtype is None or dtype in ("int", value.dtype):
+            return given
+        if (given, dtype) not in held.casts:
+            held.casts[given, dtype] = self._cast(given, value.name, value.dtype, dtype)
+        return held.casts[given, dtype]
+
+    def _cast(self, given: Local, name: str, source: str, target: str) -> Local:
+        """A variable for a tensor in another float type, with its way back recorded."""
+        tasks, machine, place = self.program.tasks, self.program.prices.machine, self.path + name
+        result = add_cast(tasks, given, source, target, place, machine)
+        tasks.hold([result.storage])
+        self.name([result.storage])
+        if given.moves:
+
+            def back(outgoing: Cotangents) -> Cotangents:
+                (arrived,) = outgoing
+                assert arrived is not None
+                gradient = Local(result.bytes, arrived, False)
+                return [add_cast(tasks, gradient, target, source, place, machine).storage]
+
+            self.program.backward.record(Recorded((given,), (result,), (), back))
+        return result
+
+    def _in_layout(self, value: Value, layout: Layout) -> Local:
         held = self.held[value.name]
         if not value.needs_gradient:
             layout = layout.without_copies
@@ -186,11 +221,18 @@ class _Forward:
         return held.tensors[layout]
 
     def _converted(self, held: _Held, layout: Layout) -> Local:
-        source = held.sources.get(layout, held.produced)
-        given = self.variable(held.value, source)
-        conversion = self.program.steps(held.value, source, layout)
-        place = self.path + held.value.name
-        found = self.program.conversions.run(conversion.forward, given, held.value, source, place)
+        program, value = self.program, held.value
+        source, place = held.sources.get(layout, held.produced), self.path + value.name
+        uncast = held.uncast if source == held.produced else None
+        if uncast is not None and layout == source:
+            return self._cast(uncast, value.name, value.stored_dtype, value.dtype)
+        conversion = program.steps(value, source, layout)
+        given = self._in_layout(value, source) if uncast is None else uncast
+        if not (conversion.forward or (given.moves and conversion.backward)):
+            return self._in_layout(value, source)
+        start = given if uncast is None else as_read(program.tasks, given, value, place, program.prices.machine)
+        found = program.conversions.run(conversion.forward, start, value, source, place)
+        settle_cast(program.tasks, start, given, found)
         return self._recorded(held, conversion, given, found, source, layout)
 
     def _recorded(
@@ -198,10 +240,8 @@ class _Forward:
     ) -> Local:
         """The converted tensor as a variable holds it, with its way back recorded."""
         program, value = self.program, held.value
-        if not (conversion.forward or (given.moves and conversion.backward)):
-            return given
-        result = Local(found.bytes, found.storage, given.moves)
-        program.tasks.hold([result.storage])
+        tasks, result = program.tasks, Local(found.bytes, found.storage, given.moves)
+        tasks.hold([result.storage])
         self.name([result.storage])
         if not given.moves:
             return result
@@ -214,11 +254,16 @@ class _Forward:
             (arrived,) = outgoing
             assert arrived is not None
             gradient = Local(result.bytes, arrived, False)
-            left = program.conversions.run(rest, gradient, value, layout.transpose, place).storage
+            start, wide = gradient, value
+            if given is held.uncast:
+                wide = value.as_stored
+                start = add_cast(tasks, gradient, value.dtype, wide.dtype, place, program.prices.machine)
+            left = program.conversions.run(rest, start, wide, layout.transpose, place)
+            settle_cast(tasks, start, gradient, left)
             if last is None:
-                return [left]
-            program.tasks.hold([left])
-            program.backward.buckets.add(value, last, left, place)
+                return [left.storage]
+            tasks.hold([left.storage])
+            program.backward.buckets.add(wide, last, left.storage, place)
             return [None]
 
         program.backward.record(Recorded((given,), (result,), (), back))
@@ -252,7 +297,7 @@ class _Forward:
                 if (layout := self.once.get(value.name)) is not None:
                     held = self.held[value.name]
                     conversion = self.program.steps(value, held.produced, layout)
-                    stored, place = held.tensors[held.produced], self.path + value.name
+                    stored, place = held.uncast or held.tensors[held.produced], self.path + value.name
                     gather = Gather(value, place, stored, held.produced, layout, conversion)
                     found.setdefault(conversion.ends_in_sum, []).append(gather)
         return list(found.values())
@@ -276,14 +321,18 @@ class _Forward:
 
     def _node(self, step: PlannedNode) -> None:
         node, typed = step.node, step.typed
-        arguments = [self.variable(v, layout) for v, layout in zip(node.arguments, typed.arguments, strict=True)]
+        dtype = arithmetic(node, step.native, self.program.operators.library)
+        reads = zip(node.arguments, typed.arguments, operand_types(node, dtype), strict=True)
+        arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
         results, named, record = self.program.operators.forward(step, arguments, self.path + node.name)
         self.name(result.storage for result in results)
         self.name(named)
-        for value, layout, tensor in zip(node.results, typed.results, results, strict=True):
-            self.add(value, tensor, layout)
         if record is not None:
             self.program.backward.record(self._regathering(record))
+        makes = zip(node.results, typed.results, result_types(node, dtype), results, strict=True)
+        for value, layout, made_in, tensor in makes:
+            cast = made_in != value.dtype
+            self.add(value, self._cast(tensor, value.name, made_in, value.dtype) if cast else tensor, layout)
 
     def _regathering(self, record: Recorded) -> Recorded:
         """The record of an operator without the gathered weights that are not kept: they are gathered again first."""
@@ -343,7 +392,7 @@ class _Forward:
         given: dict[str, _Held] = {}
         for value, layout in zip(segment.captured, step.border.captured, strict=True):
             outside = self.held[value.name]
-            stored = outside.stored and layout == outside.produced
+            stored = outside.stored and outside.uncast is None and layout == outside.produced
             planned = run.body.values.get(value.name)
             sources = {made.layout: made.source for made in planned.materialised} if planned else {}
             given[value.name] = _Held(value, layout, {layout: captured[value.name]}, sources, stored)
@@ -371,7 +420,7 @@ class _Forward:
                 if known != layout:
                     tensor = self._changed(segment.results[place], known, layout, tensor)
             else:
-                tensor = self.variable(segment.initial[place], layout)
+                tensor = self.variable(segment.initial[place], layout, value.dtype)
             entries.append((value, layout, tensor))
         for value, layout, tensor in entries:
             body.add(value, tensor, layout)
@@ -380,7 +429,8 @@ class _Forward:
         body.steps()
         leaving = step.leaving(number, self.graph)
         left = [
-            (value, layout, body.variable(value, layout)) for value, layout in zip(segment.exit, leaving, strict=True)
+            (value, layout, body.variable(value, layout, entry.dtype))
+            for value, layout, entry in zip(segment.exit, leaving, segment.entry, strict=True)
         ]
         for series, layout, stack in zip(segment.stacked, border.stacked, stacks, strict=True):
             tensor = body.variable(series.part, layout)

@@ -12,6 +12,7 @@ from .ast import (
     Expr,
     Initialiser,
     Loss,
+    ModelChoice,
     ModelDecl,
     ModelExpr,
     ModelFile,
@@ -22,6 +23,7 @@ from .ast import (
     Parameter,
     Pattern,
     PatternFactor,
+    Precision,
     Preset,
     Repeat,
     Return,
@@ -51,7 +53,7 @@ INITIALISERS = {
 }
 # Which statements a body may hold, by the rule that the body belongs to. Any body may hold the others.
 ALLOWED = {
-    "model": frozenset({"preset", "storage", "loss", "output"}),
+    "model": frozenset({"preset", "precision", "storage", "loss", "output"}),
     "block": frozenset({"storage", "return_"}),
     "repeat": frozenset({"storage"}),
     "scan": frozenset({"storage", "collect"}),
@@ -96,7 +98,8 @@ class _ModelBuilder(Builder):
             str(token_at(node, 1)),
             parameters,
             presets,
-            tuple(statement for statement in statements if not isinstance(statement, Preset)),
+            tuple(statement for statement in statements if not isinstance(statement, ModelChoice)),
+            self._only_precision([statement for statement in statements if isinstance(statement, Precision)]),
             doc=self.doc(node),
             span=self.span(node),
         )
@@ -115,14 +118,14 @@ class _ModelBuilder(Builder):
             str(token_at(node, 1)),
             self.parameters(tree_of(node, "parameters")),
             () if names is None else self.names(names),
-            tuple(statement for statement in statements if not isinstance(statement, Preset)),
+            tuple(statement for statement in statements if not isinstance(statement, ModelChoice)),
             doc=self.doc(node),
             span=self.span(node),
         )
 
-    def body(self, node: Node, owner: str) -> list[ModelStatement | Preset]:
+    def body(self, node: Node, owner: str) -> list[ModelStatement | ModelChoice]:
         """The statements of a block of lines. Raises E022 for one that does not belong there."""
-        for child in trees_of(node, "preset", "storage", "collect", "return_", "loss", "output"):
+        for child in trees_of(node, "preset", "precision", "storage", "collect", "return_", "loss", "output"):
             if child.data not in ALLOWED[owner]:
                 word = token_at(child, 0)
                 places = " or ".join(f"a {place}" for place, kinds in ALLOWED.items() if child.data in kinds)
@@ -150,6 +153,16 @@ class _ModelBuilder(Builder):
 
     def preset(self, node: Node) -> Preset:
         return Preset(str(token_at(node, 1)), self._settings(node), span=self.span(node))
+
+    def precision(self, node: Node) -> Precision:
+        return Precision(str(token_at(node, 1)), span=self.span(node))
+
+    def _only_precision(self, found: list[Precision]) -> Precision | None:
+        if len(found) > 1:
+            assert found[0].span is not None
+            note = Label(found[0].span, "first here")
+            raise fail("E024", "the precision is given twice", found[1].span, notes=[note])
+        return found[0] if found else None
 
     def _settings(self, node: Node | None) -> tuple[tuple[str, Expr], ...]:
         settings = [] if node is None else trees_of(node, "setting")
@@ -211,9 +224,9 @@ class _ModelBuilder(Builder):
         return Repeat(self.build(tree_at(node, 1)), str(token_at(node, 3)), body, span=self.span(node))
 
     def _inner(self, node: Node, owner: str) -> tuple[ModelStatement, ...]:
-        """The body of a statement, which holds no presets."""
+        """The body of a statement, which holds no choices."""
         statements = self.body(node, owner)
-        return tuple(statement for statement in statements if not isinstance(statement, Preset))
+        return tuple(statement for statement in statements if not isinstance(statement, ModelChoice))
 
     def scan(self, node: Node) -> Scan:
         parts = trees_of(node, "slices")

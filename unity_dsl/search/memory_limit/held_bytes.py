@@ -129,10 +129,13 @@ class HeldBytes:
         copies = HELD_TRAINED if value.needs_gradient else 1
         return copies * value.stored_bytes * np.array([local_fraction(layout, mesh) for layout in layouts])
 
-    def of_copies(self, value: Value, space: Space) -> Table:
-        """Bytes of a copy of a value in layout j that is made of layout i. Shape [layouts, layouts]."""
+    def of_copies(self, value: Value, space: Space, *, alone: bool = False) -> Table:
+        """Bytes of a copy of a value in layout j that is made of layout i. Shape [layouts, layouts].
+
+        Of a weight that is cast and that one operator `alone` reads, the cast is a copy where a view of it is read too.
+        """
         held = value.bytes * np.array([local_fraction(layout, space.prices.mesh) for layout in space.layouts])
-        return np.where(space.views, 0.0, held[None, :])
+        return np.where(space.views, held[:, None] if alone and value.is_cast else 0.0, held[None, :])
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 
@@ -40,13 +41,13 @@ class MemoryPrice:
         """Prices of conversions with those of copies that are kept. Shape [layouts, layouts]."""
         if prefix + value.name not in self.held.kept.read:
             return seconds
-        return self._table(seconds, value, space, gathers=False)
+        return self._table(seconds, value, space, alone=False)
 
     def with_gathers(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
         """The same of a weight that one operator reads: a gathered copy is kept or gathered again, which is cheaper."""
         if prefix + value.name not in self.held.kept.read:
             return seconds
-        return self._table(seconds, value, space, gathers=value.needs_gradient)
+        return self._table(seconds, value, space, alone=True)
 
     def of_plan(self, graph: PlannedGraph, conversions: ConversionModel, prefix: str = "") -> float:
         """What is added to the seconds of a plan."""
@@ -62,21 +63,32 @@ class MemoryPrice:
         for value in stored_values(graph.graph):
             stored = value.stored_bytes * local_fraction(graph.values[value.name].produced, mesh)
             total += self.of_stored(value) * stored
+        alone = _read_alone(graph)
         for name, planned in graph.values.items():
-            for made in planned.materialised if prefix + name in read else ():
-                space = Space(planned.value.shape, conversions, (made.source, made.layout))
-                count = float(self.held.of_copies(planned.value, space)[0, 1])
-                again = conversion_seconds(planned, made.layout, conversions) if name in once else inf
+            if prefix + name not in read:
+                continue
+            pairs = [(made.source, made.layout) for made in planned.materialised]
+            for source, layout in pairs or [(planned.produced, planned.produced)] * (name in alone):
+                space = Space(planned.value.shape, conversions, tuple(dict.fromkeys((source, layout))))
+                count = float(self.held.of_copies(planned.value, space, alone=name in alone)[0, -1])
+                again = conversion_seconds(planned, layout, conversions) if name in once else inf
                 total += min(self.seconds_per_byte * count, again)
         return total
 
-    def _table(self, seconds: Table, value: Value, space: Space, gathers: bool) -> Table:
-        key = value.shape, value.bytes, value.needs_gradient, gathers, id(seconds)
+    def _table(self, seconds: Table, value: Value, space: Space, alone: bool) -> Table:
+        key = value.shape, value.bytes, value.needs_gradient, value.is_cast, alone, id(seconds)
         if key not in self.tables:
-            copies = self.seconds_per_byte * self.held.of_copies(value, space)
-            if gathers:
+            copies = self.seconds_per_byte * self.held.of_copies(value, space, alone=alone)
+            if alone and value.needs_gradient:
                 cut = np.array([len(layout.where(Shard)) for layout in space.layouts])
                 again = np.where(cut[:, None] > cut[None, :], space.forward_seconds(value.bytes), np.inf)
                 copies = np.minimum(copies, again)
             self.tables[key] = seconds + copies
         return self.tables[key]
+
+
+def _read_alone(graph: PlannedGraph) -> set[str]:
+    """The weights and buffers of a graph that one operator alone reads."""
+    reads = Counter(value.name for step in graph.graph.steps for value in step.reads)
+    of_nodes = {value.name for node in graph.steps if isinstance(node, PlannedNode) for value in node.node.arguments}
+    return {value.name for value in stored_values(graph.graph) if reads[value.name] == 1 and value.name in of_nodes}

@@ -30,6 +30,14 @@ class Preset:
 
 
 @dataclass(frozen=True)
+class Precision:
+    """`precision bf16`: the float type of the model's arithmetic."""
+
+    name: str
+    span: Span | None = span_field()
+
+
+@dataclass(frozen=True)
 class TypeExpr:
     """`f32[b, d]` or `int<v>[b, s]`; `dtype` is `f64 f32 bf16 f16` or `int`."""
 
@@ -213,6 +221,8 @@ class Output:
 
 Nested = Repeat | Scan | Cond
 """Statements with a body."""
+ModelChoice = Preset | Precision
+"""What a model says of the choices that a compile has: lines of the model itself, which make no tensor."""
 ModelStatement = StorageDecl | Assign | UpdateStatement | Repeat | Scan | Collect | Cond | Return | Loss | Output
 
 
@@ -230,12 +240,13 @@ class BlockDecl:
 
 @dataclass(frozen=True)
 class ModelDecl:
-    """`model mlp[b = 64, d = 1024]`: the parameters with their presets, and the statements."""
+    """`model mlp[b = 64, d = 1024]`: its parameters, its presets, the precision if it says one, its statements."""
 
     name: str
     parameters: tuple[Parameter, ...]
     presets: tuple[Preset, ...]
     body: tuple[ModelStatement, ...]
+    precision: Precision | None = None
     doc: str = ""
     span: Span | None = span_field()
 

@@ -60,8 +60,9 @@ READING: dict[str, Code] = {
         "a keyword used as a name",
         "Some words are reserved by the language and cannot name a tensor, an axis or a parameter: choose another "
         "name. In `.uop`: op, extern, parallel, fn, where, eval, axes, derivative, fact, torch, numpy, sum, prod, "
-        "max, min, select, uniform, else, inf, int. In `.udl`: model, block, preset, input, weight, buffer, update, "
-        "repeat, scan, in, along, collect, cond, expect, as, return, loss, output, int. In `.rules`: rule, where, int.",
+        "max, min, select, uniform, else, inf, int. In `.udl`: model, block, preset, precision, input, weight, buffer, "
+        "update, repeat, scan, in, along, collect, cond, expect, as, return, loss, output, int. In `.rules`: rule, "
+        "where, int.",
     ),
     "E013": Code(
         "a declaration without a body",
@@ -104,9 +105,9 @@ READING: dict[str, Code] = {
     ),
     "E022": Code(
         "a statement in the wrong place",
-        "Presets, inputs, the loss and the outputs belong to the model itself, `return` to a block itself; weights, "
-        "buffers, assignments, updates, `repeat`, `scan` and `cond` may stand in both and inside one another. "
-        "`collect` belongs to a `scan` itself.",
+        "Presets, the precision, inputs, the loss and the outputs belong to the model itself, `return` to a block "
+        "itself; weights, buffers, assignments, updates, `repeat`, `scan` and `cond` may stand in both and inside one "
+        "another. `collect` belongs to a `scan` itself.",
     ),
     "E023": Code(
         "a block without return",

@@ -81,6 +81,14 @@ UDL = (
         "expected `~`",
         "write `weight w: f32[h, d] ~ normal(0.02)`",
     ),
+    Mistake(
+        "E010",
+        "a precision is one word",
+        (_model("precision: bf16"), _model("precision = bf16"), _model("precision")),
+        "expected a float type",
+        "write `precision bf16`",
+        any_token=True,
+    ),
     # ---------------------------------------------------------------- statements
     Mistake(
         "E029",

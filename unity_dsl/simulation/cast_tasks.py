@@ -1,0 +1,30 @@
+"""The tasks of casts between float types: of stored weights for who reads them, and around operators."""
+
+from __future__ import annotations
+
+from ..graph.graph import DTYPE_BYTES, Value
+from ..index.lowering.local_tensor import Storage
+from ..machine.machine import Machine
+from .local_tensors import Local
+from .task_list import TaskList
+
+
+def add_cast(tasks: TaskList, x: Local, source: str, target: str, place: str, machine: Machine) -> Local:
+    """A tensor in another float type, contiguous. Nobody holds it yet."""
+    count = x.bytes * DTYPE_BYTES[target] // DTYPE_BYTES[source]
+    made = Storage(count)
+    tasks.kernel("cast", place, machine.traffic_seconds(x.bytes + count), 1, [made])
+    return Local(count, made, x.moves)
+
+
+def as_read(tasks: TaskList, stored: Local, value: Value, place: str, machine: Machine) -> Local:
+    """A weight as it is read: the stored tensor itself, or a cast that nobody holds yet."""
+    if not value.is_cast:
+        return stored
+    return add_cast(tasks, stored, value.stored_dtype, value.dtype, place, machine)
+
+
+def settle_cast(tasks: TaskList, cast: Local, *used: Local) -> None:
+    """Frees a cast unless it is the same storage as one of those that are used on."""
+    if all(cast.storage is not other.storage for other in used):
+        tasks.settle([cast.storage])
