@@ -144,7 +144,9 @@ def _remedy(memory: Memory, limit: float) -> str:
             "them, and a dtype of two bytes takes half"
         )
     part = f"1/{ceil(memory.activations / room)}"
-    return f"activations would fit with {part} of the batch (`--micro-batches` accumulates gradients), or on more devices"
+    return (
+        f"activations would fit with {part} of the batch (`--micro-batches` accumulates gradients), or on more devices"
+    )
 
 
 class Activations:

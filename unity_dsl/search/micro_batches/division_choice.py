@@ -62,13 +62,15 @@ def _least_stored(plan: Plan) -> float:
 
 
 def _describe(tried: Sequence[Plan], why: str) -> str:
+    if len(tried) == 1:
+        return f"micro-batches were not tried: {why or 'a whole batch takes next to nothing longer within the memory'}"
+    fits = not all(plan.warnings for plan in tried)
     told = [
         f"{plan.micro_batches} {'does not fit' if plan.warnings else f'takes {plan.cost.seconds * 1e3:.3g} ms'}"
         for plan in tried
     ]
-    if len(tried) == 1:
-        return f"micro-batches were not tried: {why}" if why else "one pass over the batch fits nearly as well"
-    return f"memory asks for micro-batches; of those tried {', '.join(told)}" + (f"; {why}" if why else "")
+    found = "memory asks for micro-batches; of those tried" if fits else "no number of micro-batches was found to fit:"
+    return f"{found} {', '.join(told)}" + (f"; {why}" if why else "")
 
 
 def _noted(plan: Plan, note: str) -> Plan:

@@ -73,9 +73,9 @@ PLANS: dict[str, Code] = {
         "Counted are, on each device, parameters and buffers as they are stored, a gradient of every parameter, the "
         "two moments that AdamW keeps, and what the forward pass keeps for the backward one. The strategy `auto` has "
         "looked for the cheapest plan that fits and found none; other strategies do not look. More devices hold "
-        "smaller slices of the weights; a smaller batch keeps fewer activations, and gradients may be accumulated over "
-        "several; a dtype of two bytes halves most of it. `--force` writes the program all the same, with the warning "
-        "W301.",
+        "smaller slices of the weights; a smaller batch keeps fewer activations, and `auto` has tried micro-batches, "
+        "whose gradients are accumulated (`--micro-batches N` fixes their number); a dtype of two bytes halves most of "
+        "it. `--force` writes the program all the same, with the warning W301.",
     ),
     "E314": Code(
         "no such precision",
