@@ -167,6 +167,12 @@ def unityc() -> None:
     metavar="N",
     help="Parts of the batch that a step runs one after the other; by default as memory asks for.",
 )
+@click.option(
+    "--recompute",
+    default="auto",
+    metavar="NAME,…|all|none",
+    help="Repeats that the backward pass runs again, to save memory; by default where it is short.",
+)
 @click.option("--force", is_flag=True, help="Write a program that does not fit, or over one that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_command(
@@ -186,6 +192,7 @@ def compile_command(
     forbid: tuple[str, ...],
     memory: str | None,
     micro_batches: int | None,
+    recompute: str,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -221,6 +228,7 @@ def compile_command(
         pins=pins,
         memory=None if memory is None else parse_bytes(memory),
         micro_batches=micro_batches,
+        recompute=recompute,
         operators=ops,
         rules=rules,
         shipped_rules=not no_rules,

@@ -19,6 +19,7 @@ from .search.layout_pins import parse_pins
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import cheapest_division
 from .search.plan_search import meshes_for, search
+from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.strategies import AUTO
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
@@ -34,10 +35,10 @@ class Request:
     """What to compile, for what, and how to choose.
 
     `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None what
-    the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`.
-    `operators` are folders of the user's own `.uop` files, `rules` files of rules. `memory` are bytes that a device may
-    hold, if not all that it has. `micro_batches` are so many, None where memory decides. `shipped_rules` says whether
-    the shipped fusions are used;
+    the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`, and so is
+    `recompute`, `layer,head.step`. `operators` are folders of the user's own `.uop` files, `rules` files of rules.
+    `memory` are bytes that a device may hold, if not all that it has. `micro_batches` are so many, None where memory
+    decides. `shipped_rules` says whether the shipped fusions are used;
     `forbidden` are names of rules that are not, shipped or of these files.
     """
 
@@ -52,6 +53,7 @@ class Request:
     pins: Sequence[str] = ()
     memory: int | None = None
     micro_batches: int | None = None
+    recompute: str = AUTOMATIC
     operators: Sequence[Path] = ()
     rules: Sequence[Path] = ()
     shipped_rules: bool = True
@@ -92,8 +94,9 @@ def compile_model(request: Request) -> Compilation:
     def plan_of(count: int) -> Plan:
         settings, preset = request.settings, request.preset
         part, division = divided_model(model, file, library, settings, preset, count)
-        plan = search(part, meshes, machine, library, request.strategy, pins, applied, fusions=fusing)
-        return in_micro_batches(plan, division)
+        recompute = parse_recompute(request.recompute, part)
+        given = part, meshes, machine, library, request.strategy, pins, applied
+        return in_micro_batches(search(*given, fusions=fusing, recompute=recompute), division)
 
     if request.micro_batches is None and request.strategy == AUTO:
         plan = cheapest_division(plan_of, machine)

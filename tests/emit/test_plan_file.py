@@ -38,6 +38,7 @@ class Asked:
     pins: tuple[str, ...] = ("w=S0,I",)
     memory: int | None = 40_000_000_000
     micro_batches: int | None = None
+    recompute: str = "layer,head.step"
     forbidden: tuple[str, ...] = ("linear_with_bias",)
 
 
@@ -47,7 +48,17 @@ def text_of_plan(sources: Sources = SOURCES, files: dict[str, str] | None = None
     mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 2)))
     graph = PlannedGraph(model.graph, {}, ())
     conversions = conversions_on(mesh, load_library())
-    plan = Plan(model, mesh, "local", "auto", graph, Cost(1.0, 2.0, 0.5, Memory(100.0)), conversions, ("a note",))
+    plan = Plan(
+        model,
+        mesh,
+        "local",
+        "auto",
+        graph,
+        Cost(1.0, 2.0, 0.5, Memory(100.0)),
+        conversions,
+        ("a note",),
+        recomputed=frozenset({"layer"}),
+    )
     return render_plan_file(
         plan, sources, Asked({"d": 8, "rate": "0.1"}), files or {"model.py": "x = 1\n"}, [], [], "0.1.0"
     )
@@ -65,6 +76,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert plan.world_size == 4 and plan.degrees == (2, 2) and plan.mesh == (2, 2)
     assert plan.settings == {"d": 8, "rate": "0.1"} and plan.preset == "small" and plan.pins == ("w=S0,I",)
     assert plan.forbidden == ("linear_with_bias",) and plan.memory == 40_000_000_000
+    assert plan.recompute == "layer,head.step" and plan.recomputed == ("layer",)
     assert plan.sources.hash == SOURCES.hash
     assert [source.text for source in plan.sources.operators] == ["op one\n", "op two\n"]
     assert [source.text for source in plan.sources.rules] == ["# one\n", "# two\n"]

@@ -26,22 +26,36 @@ PLANS = [
     *(("gpt2", strategy) for strategy in ("data_parallel", "random:4")),
     *(("lstm_lm", "random:3"), ("mixtral_8x7b", "random:3"), ("resnext50", "random:2"), ("dlrm", "random:1")),
 ]
+
+
+RECOMPUTED = [
+    *(("llama3_8b", strategy) for strategy in ("data_parallel", "random:2")),
+    *(("gpt2", strategy) for strategy in ("data_parallel", "random:4")),
+    *(("lstm_lm", "random:3"), ("mixtral_8x7b", "random:3"), ("resnext50", "random:2")),
+]
+
+
 SEVERAL = [
-    ("mlp", "data_parallel", 4),
-    ("mlp", "random:1", 2),
-    ("gpt2", "data_parallel", 2),
-    ("llama3_8b", "random:2", 2),
+    *(("mlp", "data_parallel", 4), ("mlp", "random:1", 2), ("gpt2", "data_parallel", 2), ("llama3_8b", "random:2", 2)),
 ]
 """Plans that run a batch as several micro-batches."""
 
 
-def request(example: str, strategy: str, devices: int = 2, precision: str = "f32", micro_batches: int = 1) -> Request:
+def request(
+    example: str,
+    strategy: str,
+    devices: int = 2,
+    precision: str = "f32",
+    recompute: str = "none",
+    micro_batches: int = 1,
+) -> Request:
     return Request(
         EXAMPLES / f"{example}.udl",
         preset="small",
         precision=precision,
         devices=devices,
         strategy=strategy,
+        recompute=recompute,
         micro_batches=micro_batches,
     )
 
@@ -68,17 +82,38 @@ def collectives(graph: TaskGraph, phase: Phase) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    ("example", "strategy", "precision", "micro_batches"),
-    [(*case, precision, 1) for precision in ("f32", "bf16") for case in PLANS]
-    + [(*case, precision, count) for precision in ("f32", "bf16") for *case, count in SEVERAL],
+    ("example", "strategy", "precision"), [(*case, "f32") for case in PLANS] + [(*case, "bf16") for case in PLANS]
 )
 def test_tasks_are_what_the_program_does(
-    example: str, strategy: str, precision: str, micro_batches: int, tmp_path: Path, pool: RankPool
+    example: str, strategy: str, precision: str, tmp_path: Path, pool: RankPool
 ) -> None:
     """The collectives that it runs, and within 10 % the storages that are alive at once, on the rank with the most."""
+    compare(request(example, strategy, precision=precision), tmp_path / "out", pool)
+
+
+@pytest.mark.parametrize(
+    ("example", "strategy", "precision"), [(*case, "f32") for case in RECOMPUTED] + [("gpt2", "random:4", "bf16")]
+)
+def test_tasks_of_what_is_run_again_are_what_the_program_does(
+    example: str, strategy: str, precision: str, tmp_path: Path, pool: RankPool
+) -> None:
+    recompute = "layer,layer.cell.step" if example == "lstm_lm" else "all"
+    compare(request(example, strategy, precision=precision, recompute=recompute), tmp_path / "out", pool)
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize(("example", "strategy", "micro_batches"), SEVERAL)
+def test_tasks_of_micro_batches_are_what_the_program_does(
+    example: str, strategy: str, micro_batches: int, precision: str, tmp_path: Path, pool: RankPool
+) -> None:
     wanted = request(example, strategy, precision=precision, micro_batches=micro_batches)
+    compare(wanted, tmp_path / "out", pool)
+    if example != "mlp":
+        compare(replace(wanted, recompute="all"), tmp_path / "again", pool)
+
+
+def compare(wanted: Request, out: Path, pool: RankPool) -> None:
     compiled = compile_model(wanted)
-    out = tmp_path / "out"
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
     counted = pool.run(count_collectives, str(out), BUCKET_BYTES, False, True, ranks=2)[0]
     graph = tasks_of(compiled)
@@ -94,7 +129,11 @@ def test_tasks_are_what_the_program_does(
 @pytest.mark.parametrize("example", sorted(path.stem for path in EXAMPLES.glob("*.udl")))
 def test_what_a_step_takes_it_gives_back(example: str) -> None:
     """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones."""
-    graph = tasks_of(compile_model(request(example, "random:7", precision="bf16")))
+    gives_back(tasks_of(compile_model(request(example, "random:7", precision="bf16"))))
+    gives_back(tasks_of(compile_model(request(example, "random:7", precision="bf16", recompute="all"))))
+
+
+def gives_back(graph: TaskGraph) -> None:
     now = graph.held
     for number, task in enumerate(graph.tasks):
         assert all(0 <= other < number for other in task.after)

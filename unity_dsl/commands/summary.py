@@ -36,6 +36,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
         "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
         "declared": list_declared(plan),
         "assumed": list_assumed(plan, compilation.library),
+        "recomputed": sorted(plan.recomputed),
         "notes": list(plan.notes),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "files": [str(path) for path in files],

@@ -45,6 +45,7 @@ class Program:
     """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have.
 
     `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
+    `recomputed` are paths of segments.
     """
 
     mesh: Mesh
@@ -54,13 +55,16 @@ class Program:
     random_sites: int
     mixed: bool = False
     micro_batches: bool = False
+    recomputed: frozenset[str] = frozenset()
     modules: list[ModuleText] = field(default_factory=list)
     random: bool = False
     gathered: bool = False
 
 
 class ForwardText:
-    """Writes the body of one forward method. `state` is what holds groups, seed and the like: `self` or `model`."""
+    """Writes the body of one forward method. `state` is what holds groups, seed and the like: `self` or `model`.
+    `prefix` stands before the paths of its segments.
+    """
 
     def __init__(
         self,
@@ -70,12 +74,14 @@ class ForwardText:
         names: Names,
         outside: dict[str, Copies],
         state: str,
+        prefix: str = "",
     ) -> None:
         self.program = program
         self.planned = planned
         self.module = module
         self.names = names
         self.state = state
+        self.prefix = prefix
         self.detached = False
         self.written: set[int] = set()
         self.announced: dict[str, str] = {}
@@ -371,7 +377,7 @@ class ForwardText:
         index = "0" if self.state == "self" else self.index
         called = path("self", segment.name, "_modules") if module.stores else module.name
         given = [*carried, *captured, self.state, *([index] if module.sites and not module.stores else [])]
-        self.module.lines += statement(f"{targets}{called}({', '.join(given)})", indent="    ")
+        self.module.lines += statement(f"{targets}{self.call(segment, called, given)}", indent="    ")
         for value, name, layout in zip(segment.results, carried, border.carried, strict=True):
             self.add(value, name, layout)
 
@@ -403,7 +409,7 @@ class ForwardText:
             outside[value.name] = Copies(value, layout, {layout: name}, {}, parameter)
             module.parameters.append(name)
         module.parameters[:0] = [*parameters, *parts]
-        body = ForwardText(program, run.body, module, names, outside, "model")
+        body = ForwardText(program, run.body, module, names, outside, "model", f"{self.prefix}{segment.name}.")
         for value, name in zip(segment.entry, parameters, strict=True):
             body.add(value, name, run.body.values[value.name].produced)
         for series, name, layout in zip(segment.sliced, parts, step.border.sliced, strict=True):
@@ -428,6 +434,12 @@ class ForwardText:
         while self.names.fresh(name) != name:
             name = classes.fresh(f"{word}_body")
         return name
+
+    def call(self, segment: Segment, body: str, given: Sequence[str]) -> str:
+        """The text of one execution of a body."""
+        if self.prefix + segment.name in self.program.recomputed:
+            return f"{self.state}.recomputed({', '.join([body, *given])})"
+        return f"{body}({', '.join(given)})"
 
     def iterate(self, step: PlannedSegment, run: Run, module: ModuleText, passed: Passed) -> None:
         """The iterations of a run, or of several that are one loop: the only one, or a loop."""
@@ -454,7 +466,7 @@ class ForwardText:
             given.append(variable if self.state == "self" else f"{segment.count} * {self.index} + {variable}")
         made = [self.names.fresh(stack.replace("_parts", "_part")) for stack in passed.stacks]
         targets = ", ".join([*passed.carried, *made])
-        call = f"{targets} = {called}({', '.join(given)})" if targets else f"{called}({', '.join(given)})"
+        call = f"{targets} = " * bool(targets) + self.call(segment, called, given)
         indent = "" if once else "    "
         lines += statement(call, words if once else "", indent=indent)
         for stack, part in zip(passed.stacks, made, strict=True):

@@ -51,7 +51,7 @@ class Sources:
 
 class Choices(Protocol):
     """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `memory` are bytes on a device;
-    `micro_batches` None where memory decides; `forbidden` are names of rules.
+    `micro_batches` None where memory decides; `forbidden` are names of rules; `recompute` is as written too.
     """
 
     @property
@@ -71,6 +71,8 @@ class Choices(Protocol):
     @property
     def micro_batches(self) -> int | None: ...
     @property
+    def recompute(self) -> str: ...
+    @property
     def forbidden(self) -> Sequence[str]: ...
 
 
@@ -79,7 +81,7 @@ class PlanFile:
     """What can be read back from a `plan.json`: enough to compile again, and to notice edited files.
 
     `precision` is the float type of the model's arithmetic, `micro_batches` their number in a step. `graph` is the
-    description of the planned graph.
+    description of the planned graph; `recomputed` are the paths of segments that its backward pass runs again.
     """
 
     sources: Sources
@@ -92,6 +94,8 @@ class PlanFile:
     pins: tuple[str, ...]
     memory: int | None
     micro_batches: int
+    recompute: str
+    recomputed: tuple[str, ...]
     forbidden: tuple[str, ...]
     degrees: tuple[int, ...]
     graph: Mapping[str, Any]
@@ -142,12 +146,14 @@ def render_plan_file(
             "pins": list(choices.pins),
             "memory": choices.memory,
             "micro_batches": choices.micro_batches,
+            "recompute": choices.recompute,
             "forbidden": list(choices.forbidden),
         },
         "cost": describe_cost(plan.cost),
         "notes": list(plan.notes),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,
+        "recomputed": sorted(plan.recomputed),
         "rules": list(map(_describe_applied, plan.rules)),
         "graph": _describe_graph(plan.graph),
         "theorems": list(theorems),
@@ -226,9 +232,11 @@ def load_plan_file(out: Path) -> PlanFile:
 
 
 def is_plan_of(record: PlanFile, plan: Plan) -> bool:
-    """Whether a plan is the one that was written: its mesh, layouts, conversions and native calls."""
+    """Whether a plan is the one that was written: its mesh, layouts, conversions, native calls, segments run again."""
     degrees = tuple(axis.degree for axis in plan.mesh.axes)
-    return degrees == record.degrees and json.loads(json.dumps(_describe_graph(plan.graph))) == record.graph
+    if degrees != record.degrees or plan.recomputed != frozenset(record.recomputed):
+        return False
+    return bool(json.loads(json.dumps(_describe_graph(plan.graph))) == record.graph)
 
 
 _COMPILE_AGAIN = "compile the model again"
@@ -354,6 +362,8 @@ def _read(document: object) -> PlanFile:
         pins=tuple(_text(pin, "request.pins") for pin in _list(request.get("pins"), "request.pins")),
         memory=None if memory is None else _count(memory, "request.memory"),
         micro_batches=_count(division.get("count"), "micro_batches.count"),
+        recompute=_text(request.get("recompute", "none"), "request.recompute"),
+        recomputed=tuple(_text(path, "recomputed") for path in _list(top.get("recomputed", []), "recomputed")),
         forbidden=tuple(
             _text(rule, "request.forbidden") for rule in _list(request.get("forbidden", []), "request.forbidden")
         ),

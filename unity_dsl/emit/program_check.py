@@ -25,6 +25,7 @@ from ..rules.shipped_fusions import fusions_for
 from ..search.layout_pins import parse_pins
 from ..search.micro_batches.batch_division import divided_model
 from ..search.plan_search import meshes_for, search
+from ..search.recomputed_segments import parse_recompute
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
 from .output_folder import edited_files, render_program, write_files
@@ -214,5 +215,6 @@ def plan_again(
     rules = [rule for rule in accepted if rule.name not in record.forbidden]
     texts = () if strategy == "single" else record.sources.fusions
     fusions = [accepted.rule for accepted in fusions_for(model, texts, library, record.forbidden)]
-    plan = search(model, meshes, machine, library, strategy, parse_pins(pins), rules, fusions=fusions)
-    return in_micro_batches(plan, division), library
+    recompute = parse_recompute(record.recompute, model)
+    given = model, meshes, machine, library, strategy, parse_pins(pins), rules
+    return in_micro_batches(search(*given, fusions=fusions, recompute=recompute), division), library

@@ -12,6 +12,7 @@ PROGRAM_NAMES = frozenset({
     "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
     "COMPUTE_DTYPE", "MICRO_BATCHES", "DIVIDED", "LOSS_DIVISOR", "BATCH", "Iterator",
     "uniform", "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
+    "RunAgain", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
     "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
 })  # fmt: skip
 """What the module itself uses: no variable or class of a model may hide one of these."""
@@ -26,6 +27,7 @@ ATTRIBUTES = STATE | frozenset({
     "groups", "sync", "counters", "gathered", "mesh", "device", "dtype", "full_dtype", "compute_dtype", "stored",
     "micro_batches", "join",
     "initialise", "load_global", "global_tensors", "load_weights", "shard", "full", "gather", "gathers", "synchronise",
+    "recomputed",
     "grad_norm", "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children",
     "compile", "cpu", "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward", "get_buffer",
     "get_extra_state", "get_parameter", "get_submodule", "half", "ipu", "load_state_dict", "modules", "mtia",

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
-from textwrap import wrap
 from typing import Any
 
 from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.local_lowering import declared_cut
-from ..graph.plan import Plan
+from ..graph.plan import Plan, updates_again
 from ..graph.precision import FULL, is_mixed
 from ..index.library import Library
 from ..index.lowering.division import global_positions
@@ -25,6 +24,7 @@ from .exchange_text import axis_tuple
 from .forward_text import ForwardText, Program
 from .micro_batch_text import joined_outputs
 from .module_text import ModuleText, Repeat, Stored
+from .program_facts import program_facts
 from .program_names import STATE, TORCH_TYPES, Names, docstring_text, is_plain_attribute, path
 from .smaller_sizes import NONE, SmallerSizes
 from .source_lines import broken, statement
@@ -58,7 +58,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
     return template("model.py.j2").render(
         title=docstring_text(plan.model.name),
         machine=docstring_text(plan.machine),
-        facts=list(_facts(plan)),
+        facts=list(program_facts(plan)),
         imports=imports,
         world=mesh.size,
         mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
@@ -75,6 +75,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         random=program.random,
         gathered=program.gathered,
         freed=sorted(plan.gathered_again),
+        recomputed=bool(plan.recomputed),
+        updating=updates_again(plan.graph, plan.recomputed),
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
         sync=_has_sync(program),
@@ -91,12 +93,16 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
 def render_parallel(text: ProgramText) -> str:
     """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
     program = text.program
-    return render_collectives(text.plan.model.name, program.collectives, program.gathered, program.mixed)
+    return render_collectives(
+        text.plan.model.name, program.collectives, program.gathered, program.mixed, bool(text.plan.recomputed)
+    )
 
 
-def render_collectives(title: str, collectives: Collectives, gathered: bool = False, mixed: bool = False) -> str:
+def render_collectives(
+    title: str, collectives: Collectives, gathered: bool = False, mixed: bool = False, recomputed: bool = False
+) -> str:
     """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are,
-    `mixed` if conversions of parameters are to cast them.
+    `mixed` if conversions of parameters are to cast them, `recomputed` if bodies are run again in the backward pass.
     """
     mesh, steps = collectives.mesh, collectives.steps
     gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
@@ -139,6 +145,7 @@ def render_collectives(title: str, collectives: Collectives, gathered: bool = Fa
         parameters=bool(deferred),
         gathered=gathered,
         mixed=mixed,
+        recomputed=recomputed,
         gathers=gathered or bool(gathering),
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,
@@ -152,8 +159,8 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> Pr
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
     collectives = Collectives(mesh, library, plan.conversions)
-    several = plan.division is not None
-    program = Program(mesh, library, collectives, Names(("Block",)), sites, is_mixed(plan.model), several)
+    mixed, several = is_mixed(plan.model), plan.division is not None
+    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.recomputed)
     module = ModuleText("Model", "")
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
@@ -267,31 +274,6 @@ def _has_sync(program: Program) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------- constants
-
-
-def _facts(plan: Plan) -> Iterator[str]:
-    """What the module's docstring says about the plan."""
-    cost, mesh = plan.cost, plan.mesh
-    if mesh.size == 1:
-        yield "On one device."
-    else:
-        axes = ", ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes)
-        yield f"On {mesh.size} devices, mesh {axes}; strategy {docstring_text(plan.strategy)}."
-    what = "a step" if plan.model.loss is not None else "a call; without a loss it is for inference"
-    if plan.division is not None:
-        count, name = plan.division.count, docstring_text(plan.division.parameter)
-        yield f"A step runs {count} micro-batches, each of {name} = {plan.model.parameters[plan.division.parameter]}."
-    yield (
-        f"Predicted: {cost.seconds * 1e3:.3g} ms {what} (compute {cost.compute * 1e3:.3g}, communication "
-        f"{cost.communication * 1e3:.3g},"
-    )
-    yield f"update {cost.update * 1e3:.3g}), {cost.memory.total / 2**20:.3g} MiB a device."
-    if plan.model.loss is not None:
-        yield "Run: python train.py" if mesh.size == 1 else f"Run: torchrun --nproc-per-node {mesh.size} train.py"
-    for note in plan.notes:
-        yield from wrap(docstring_text(note), 118, break_long_words=False, break_on_hyphens=False)
-    yield ""
-    yield "Comments name the line of the model, the operator, and along which mesh axis which of its axes is divided."
 
 
 def _dtype(model: Model) -> str:

@@ -238,9 +238,10 @@ class Plan:
     `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
     `conversions` chooses the steps from each layout to another, as they were priced.
     `warnings` are what the user should know before running it. `gathered_again` are the paths of weights, `layer.w`,
-    that no device keeps gathered for the backward pass, which gathers them anew. With a `division` the plan is that of
-    a micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does not fit the memory,
-    its step would take `unlimited_seconds`.
+    that no device keeps gathered for the backward pass, which gathers them anew. `recomputed` are paths of segments,
+    `layer`: an iteration keeps only what enters it, and the backward pass runs it again for the rest. With a `division`
+    the plan is that of a micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does
+    not fit the memory, its step would take `unlimited_seconds`.
     """
 
     model: Model
@@ -255,6 +256,7 @@ class Plan:
     considered: int = 1
     warnings: tuple[Diagnostic, ...] = ()
     gathered_again: frozenset[str] = frozenset()
+    recomputed: frozenset[str] = frozenset()
     division: BatchDivision | None = None
     unlimited_seconds: float | None = None
 
@@ -288,6 +290,19 @@ def in_micro_batches(plan: Plan, division: BatchDivision | None) -> Plan:
 def without_iterations(name: str) -> str:
     """The path of a weight from its full name: `layer.w` from `layer.3.w`."""
     return re.sub(r"\.\d+(?=\.)", "", name)
+
+
+def updates_again(graph: PlannedGraph, recomputed: frozenset[str], prefix: str = "", inside: bool = False) -> bool:
+    """Whether a body that is recomputed, or is inside one, updates buffers."""
+    if inside and graph.graph.updates:
+        return True
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            path = prefix + step.segment.name
+            again = inside or path in recomputed
+            if any(updates_again(run.body, recomputed, f"{path}.", again) for run in step.runs):
+                return True
+    return False
 
 
 def gathered_once(graph: PlannedGraph) -> dict[str, Layout]:

@@ -28,22 +28,25 @@ def price_stored_cast(value: Value, held: float, machine: Machine) -> float:
     return price_cast(value.elements * held, value.stored_dtype, value.dtype, machine)
 
 
-def price_operand_casts(node: Node, typed: Sequence[TypedOperator], dtype: str, machine: Machine) -> Seconds:
-    """Seconds of the casts around an operator that runs in `dtype`, forward and backward, those of its weights'
-    gradients included. Shape [configurations].
+def price_operand_casts(
+    node: Node, typed: Sequence[TypedOperator], dtype: str, machine: Machine, *, backward: bool = True
+) -> Seconds:
+    """Seconds of the casts around an operator that runs in `dtype`, forward and, if wanted, `backward`, those of its
+    weights' gradients included. Shape [configurations].
     """
     seconds = np.zeros(len(typed))
-    for operand, source, target in _casts(node, dtype):
+    for operand, source, target in _casts(node, dtype, backward):
         for row, found in enumerate(typed):
             elements = prod(found.local_sizes[axis] for axis in operand.axes)
             seconds[row] += price_cast(elements, source, target, machine)
     return seconds
 
 
-def _casts(node: Node, dtype: str) -> Iterator[tuple[Operand, str, str]]:
-    """Every cast in a step: of which tensor, from which type to which."""
+def _casts(node: Node, dtype: str, backward: bool) -> Iterator[tuple[Operand, str, str]]:
+    """Every cast in a step, or in its forward alone: of which tensor, from which type to which."""
     instance = node.instance
-    pairs = zip(node.arguments, operand_types(node, dtype), instance.inputs, node.gradients, strict=True)
+    gradients = [backward and gradient for gradient in node.gradients]
+    pairs = zip(node.arguments, operand_types(node, dtype), instance.inputs, gradients, strict=True)
     for value, wanted, operand, gradient in pairs:
         if value.dtype != wanted:
             yield operand, value.dtype, wanted
@@ -54,5 +57,5 @@ def _casts(node: Node, dtype: str) -> Iterator[tuple[Operand, str, str]]:
     for value, made, operand in zip(node.results, result_types(node, dtype), instance.outputs, strict=True):
         if made != value.dtype:
             yield operand, made, value.dtype
-            if value.needs_gradient:
+            if backward and value.needs_gradient:
                 yield operand, value.dtype, made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -24,8 +24,9 @@ from ..rules.sharding_theorems import ShardingTheorems
 from ..syntax.diagnostic import InputError, fail, suggest
 from ..syntax.parse_rules import RuleDecl
 from .accounting.plan_cost import plan_cost
+from .accounting.recomputation import outermost
 from .accounting.undivided_sizes import describe_refusals
-from .accounting.weighed_plan import counted, least_held, within_memory
+from .accounting.weighed_plan import counted, least_held, recomputing, within_memory
 from .choices.operator_options import ProvedTable
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
@@ -79,6 +80,7 @@ def search(
     theorems: Theorems | None = None,
     fusions: Sequence[RuleDecl] = (),
     excluded: Mapping[str, frozenset[Layout]] = {},
+    recompute: Collection[str] | None = (),
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
 
@@ -89,6 +91,8 @@ def search(
     then applied wherever that costs less in the layouts of this plan. `single` is what programs are compared with, and
     uses no rules; `random:SEED` draws a plan, of a model drawn from those that rules and fusions make.
     Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
+    The backward pass runs the segments `recompute` again, by their paths; if None, those for which the plan fits the
+    memory, or fits it in fewer seconds.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
@@ -103,9 +107,11 @@ def search(
     every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine))
     wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins, excluded)
+    segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
-        drawn = within_memory(counted(replace(drawn, notes=(*notes, *drawn.notes)), library), machine, library)
+        drawn = counted(replace(drawn, notes=(*notes, *drawn.notes)), library)
+        drawn = within_memory(recomputing(drawn, recompute or (), machine, library), machine, library, segments)
         return replace(drawn, mesh=named_axes(drawn.graph, drawn.mesh))
     substitutions = _Substitutions(() if strategy == "single" else rules, () if strategy == "single" else fusions)
 
@@ -113,8 +119,8 @@ def search(
         best = _best(model, meshes, priced, substitutions)
         return replace(best, notes=(*best.notes, *notes))
 
-    cheapest = counted(search_at(every, wanted), library)
-    found = within_memory(cheapest, machine, library)
+    cheapest = recomputing(counted(search_at(every, wanted), library), recompute or (), machine, library)
+    found = within_memory(cheapest, machine, library, segments)
     if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
         found = _within_limit(cheapest, found, every, wanted, search_at)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)

@@ -4,7 +4,10 @@ more than once.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
 from ..graph.layout import Mesh
 from ..index.lowering.local_tensor import Storage
@@ -12,6 +15,10 @@ from ..machine.machine import Machine
 from .gradient_buckets import GradientBuckets
 from .local_tensors import Local, Recorded
 from .task_list import TaskList
+
+
+class Complete(Exception):
+    """All that the backward pass needs of what is run again is there."""
 
 
 class BackwardPass:
@@ -22,9 +29,55 @@ class BackwardPass:
         self.buckets = GradientBuckets(tasks, mesh, machine)
         self._records: list[Recorded] = []
         self._arrived: dict[Local, Storage] = {}
+        self._last: int | None = None
 
     def record(self, record: Recorded) -> None:
         self._records.append(record)
+
+    @property
+    def recorded(self) -> int:
+        """The number of records so far."""
+        return len(self._records)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether of what is run again nothing is needed behind the next record."""
+        return self._last == len(self._records)
+
+    def recompute(self, first: int, entering: Sequence[Storage], forward: Callable[[], None]) -> None:
+        """Of what was recorded from number `first` on only `entering` is held. When gradients come to the latest record
+        that saved something, `forward` makes those up to it anew; Complete ends it there.
+        """
+        saving = [number for number in range(first, len(self._records)) if self._is_kept(self._records[number])]
+        if not saving:
+            return
+        made: list[Recorded] = []
+
+        def again(number: int, reached: bool) -> Recorded | None:
+            if reached and not made:
+                made.extend(self._run_again(saving[-1] - first, forward))
+            return made[number - first] if made else None
+
+        self.tasks.hold(entering)
+        for number in saving:
+            self.tasks.drop(self._records[number].saved)
+            kept = tuple(entering) if number == saving[0] else ()
+            self._records[number] = replace(self._records[number], saved=kept, again=partial(again, number))
+
+    @staticmethod
+    def _is_kept(record: Recorded) -> bool:
+        return bool(record.saved) or record.again is not None
+
+    def _run_again(self, last: int, forward: Callable[[], None]) -> list[Recorded]:
+        """The records of a forward, up to number `last` of them."""
+        first, outer = len(self._records), self._last
+        self._last = first + last
+        with suppress(Complete):
+            forward()
+        self._last = outer
+        made = self._records[first:]
+        del self._records[first:]
+        return made
 
     def run(self, loss: Local, parameters: Container[Local]) -> None:
         """Lists the tasks of the backward pass from the loss. Gradients of parameters are added to those of earlier
@@ -37,13 +90,17 @@ class BackwardPass:
             record = self._records.pop()
             outgoing = [self._arrived.pop(tensor, None) for tensor in record.outputs]
             given = [storage for storage in outgoing if storage is not None]
+            saved, used = [*record.saved], record
+            while used.again is not None and (made := used.again(bool(given))) is not None:
+                used = made
+                saved += used.saved
             if given:
-                found = record.run(outgoing)
+                found = used.run(outgoing)
                 for tensor, storage in zip(record.inputs, found, strict=True):
                     if storage is not None:
                         self._give(tensor, storage)
             self.tasks.drop(given)
-            self.tasks.drop(record.saved)
+            self.tasks.drop(saved)
         others = [tensor for tensor in self._arrived if tensor not in parameters]
         self.tasks.drop([self._arrived.pop(tensor) for tensor in others])
 

@@ -31,12 +31,16 @@ Cotangents = Sequence[Storage | None]
 class Recorded:
     """What the forward pass leaves to the backward pass: given the gradients of `outputs`, `run` lists the tasks that
     make those of `inputs`, which nobody holds yet. `saved` is held until then.
+
+    Of what is run again before, `again` returns the record to use instead, which is made then if gradients arrive; None
+    where it is not.
     """
 
     inputs: tuple[Local, ...]
     outputs: tuple[Local, ...]
     saved: tuple[Storage, ...]
     run: Callable[[Cotangents], Cotangents]
+    again: Callable[[bool], Recorded | None] | None = None
 
 
 def made(value: Value, layout: Layout, mesh: Mesh) -> Local:

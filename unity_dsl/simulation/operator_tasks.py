@@ -46,19 +46,22 @@ class Operators:
         self._times: dict[object, OperatorTime] = {}
 
     def forward(
-        self, planned: PlannedNode, arguments: Sequence[Local], place: str
+        self, planned: PlannedNode, arguments: Sequence[Local], place: str, *, last: bool = False
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
         """An operator's results in the types in which it makes them, the storages that variables of the program name,
-        and what the backward pass does.
+        and what the backward pass does. Of the `last` one that is run again for what it saves, nothing runs where it
+        saves only what it is given.
         """
         node, typed = planned.node, replace(planned.typed, native=planned.native)
         run = self.executions.of(planned, tuple(argument.strides for argument in arguments))
         time = self._time(node, typed)
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
-        built = [Storage(storage.bytes) for storage in run.built]
+        runs = not last or not set(run.built).isdisjoint(run.saved)
+        built = [Storage(storage.bytes if runs else 0) for storage in run.built]
         own |= zip(run.built, built, strict=True)
-        self.tasks.kernel(node.instance.name, place, time.forward, time.launches[0], built, time.limits[0])
-        self._inner(node, typed, place, backward=False)
+        if runs:
+            self.tasks.kernel(node.instance.name, place, time.forward, time.launches[0], built, time.limits[0])
+            self._inner(node, typed, place, backward=False)
         types = result_types(node, arithmetic(node, typed.native, self.library))
         results = tuple(
             Local(prod(tensor.shape) * DTYPE_BYTES[made], own[tensor.storage], value.needs_gradient, tensor.strides)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,17 @@ ONE = Mesh(())
 MACHINE = load_machine("dgx-a100")
 
 
-def held(build: Build, library: Library, text: str, mesh: Mesh, strategy: str = "data_parallel", *pins: str) -> Memory:
-    return search(build(text), mesh, MACHINE, library, strategy, dict(map(parse_pin, pins))).cost.memory
+def held(
+    build: Build,
+    library: Library,
+    text: str,
+    mesh: Mesh,
+    strategy: str = "data_parallel",
+    *pins: str,
+    recompute: Collection[str] = (),
+) -> Memory:
+    pinned = dict(map(parse_pin, pins))
+    return search(build(text), mesh, MACHINE, library, strategy, pinned, recompute=recompute).cost.memory
 
 
 MODEL = """
@@ -52,6 +62,29 @@ def test_state_is_counted_as_it_is_stored(build: Build, library: Library) -> Non
         found = held(build, library, MODEL, mesh, "data_parallel" if not pins else "auto", *pins)
         assert (found.parameters, found.gradients) == (WEIGHTS / part, WEIGHTS / part), (mesh, pins)
         assert found.optimizer == 2 * WEIGHTS / part and found.buffers == 0
+
+
+DEEP = """
+model m[b = 8, classes = 4]
+  input x: f32[b, 16]
+  input target: f32[b, 16]
+  repeat 5 as layer
+    weight up: f32[64, 16] ~ normal(0.1)
+    weight down: f32[16, 64] ~ normal(0.1)
+    x = x + linear(relu(linear(x, up)), down)
+  x = exp(x)
+  loss mse(x, target)
+"""
+
+
+def test_what_is_run_again_keeps_what_enters_it_and_one_iteration(build: Build, library: Library) -> None:
+    """relu's result is four tensors of every layer; exp's and the target are freed when the last layer is run again."""
+    for mesh, part in ((ONE, 1), (TWO, 2), (FOUR, 4)):
+        kept = held(build, library, DEEP, mesh).activations
+        again = held(build, library, DEEP, mesh, recompute=["layer"]).activations
+        end = TENSOR // part + TENSOR  # exp's result, and the target whole: its slice is a view of it
+        assert kept == (5 + 5 * 4) * TENSOR // part + end
+        assert again == TENSOR + (4 + 4) * TENSOR // part  # the first x, an input, enters whole
 
 
 def test_activations_are_what_the_backward_pass_reads(build: Build, library: Library) -> None:

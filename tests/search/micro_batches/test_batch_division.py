@@ -139,7 +139,7 @@ def test_other_models_are_refused_where_their_gradients_do_not_add_up(name: str,
     with pytest.raises(InputError) as caught:
         divided(text, 4)
     told = caught.value.diagnostic
-    assert told.code == "E315" and told.help and told.span is not None and told.span.text in WRONG[name]
+    assert told.code == "E316" and told.help and told.span is not None and told.span.text in WRONG[name]
     expected, found = both_ways(text, 4, tmp_path)
     assert min(differs(expected, found, divisor) for divisor in (1, 4)) > 1e-6
 
@@ -188,7 +188,7 @@ def test_random_models_that_are_accepted_are_right(tmp_path: Path) -> None:
         try:
             division = divided(text, 2)
         except InputError as error:
-            assert error.diagnostic.code == "E315", text
+            assert error.diagnostic.code == "E316", text
             continue
         accepted += 1
         place = tmp_path / str(seed)
@@ -218,7 +218,7 @@ def test_examples_of_the_literature(path: Path) -> None:
         with pytest.raises(InputError) as caught:
             divided_model(whole, file, LIBRARY, {}, "small", 2)
         told = caught.value.diagnostic
-        assert told.code == "E315" and MIXING[path.stem] in told.message and told.span is not None
+        assert told.code == "E316" and MIXING[path.stem] in told.message and told.span is not None
         return
     part, division = divided_model(whole, file, LIBRARY, {}, "small", 2)
     assert division is not None and division.divisor == 2
@@ -237,7 +237,7 @@ def test_which_dimension_is_the_batch(kind: str, told: str) -> None:
     text = text_of("y = linear(x, w)\nz = linear(target, w[d, e] -> [e, d])\nloss mse(y, y) + mse(z, z)")
     with pytest.raises(InputError) as caught:
         divided(text.replace("input target: f32[b, d]", f"input target: {kind}").replace("d = 4", "d = 8"), 2)
-    assert caught.value.diagnostic.code == "E316" and told in caught.value.diagnostic.message
+    assert caught.value.diagnostic.code == "E317" and told in caught.value.diagnostic.message
 
 
 def test_a_model_without_a_batch_or_a_loss() -> None:
@@ -247,10 +247,10 @@ def test_a_model_without_a_batch_or_a_loss() -> None:
     ):
         with pytest.raises(InputError) as caught:
             divided(text, 2)
-        assert caught.value.diagnostic.code == "E316" and told in caught.value.diagnostic.message
+        assert caught.value.diagnostic.code == "E317" and told in caught.value.diagnostic.message
 
 
 def test_the_number_divides_the_batch() -> None:
     with pytest.raises(InputError) as caught:
         divided(text_of(RIGHT["mean"]), 3)
-    assert caught.value.diagnostic.code == "E316" and "`b = 8`" in caught.value.diagnostic.message
+    assert caught.value.diagnostic.code == "E317" and "`b = 8`" in caught.value.diagnostic.message

@@ -2,23 +2,24 @@
 
 Counted: parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
 the optimizer of the written train.py, and what the forward pass keeps for the backward one: every storage that a run
-of the lowerings keeps (a view keeps what it is a view of), once for each iteration of a repeat. Kernels are those of a
-GPU: a CPU keeps more of `F.rms_norm`, and of attention over values of another length than the keys'. Not counted: what
-lives only while an operator runs, buffers of collectives, what the allocator cannot use, and that less is held at other
-times. Outputs of a training step are held where the backward pass needs them alone; a model without a loss returns them
-whole.
+of the lowerings keeps (a view keeps what it is a view of), once for each iteration of a repeat. Of a body that is
+recomputed an iteration keeps what enters it; one is held as a whole while it is run again, which counts where it makes
+the most. Kernels are those of a GPU: a CPU keeps more of `F.rms_norm`, and of attention over values of another length
+than the keys'. Not counted: what lives only while an operator runs, buffers of collectives, what the allocator cannot
+use, and that less is held at other times. Outputs of a training step are held where the backward pass needs them alone;
+a model without a loss returns them whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
 from ...graph.graph import Model, Value
 from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Replicate, Shard, invariant
 from ...graph.local_executions import LocalExecutions
-from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, gathered_once
+from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run, gathered_once
 from ...graph.precision import arithmetic, operand_types
 from ...index.library import Library
 from ...index.lowering.local_tensor import Shape, Storage, contiguous
@@ -55,17 +56,38 @@ class Made:
 Held = dict[Place, Made]
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a graph keeps until its backward pass: bytes `inside` of repeats, and what is kept of its own values. While
+    it runs an iteration again, that pass holds at most so many bytes more, `again`, than at its start.
+    """
+
+    inside: float
+    own: Saved
+    again: float = 0.0
+
+    @property
+    def bytes(self) -> float:
+        return self.inside + sum(self.own.values())
+
+
 def predict_memory(
-    model: Model, graph: PlannedGraph, mesh: Mesh, library: Library, *, gathered_again: Collection[str] = ()
+    model: Model,
+    graph: PlannedGraph,
+    mesh: Mesh,
+    library: Library,
+    *,
+    gathered_again: Collection[str] = (),
+    recomputed: Collection[str] = (),
 ) -> Memory:
     """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss.
-    `gathered_again` are paths of weights that are not kept gathered.
+    `gathered_again` are paths of weights that are not kept gathered, `recomputed` of segments that are run again.
     """
     held = _stored(graph, mesh)
-    inside, kept = Activations(mesh, library, gathered_again).of(graph, "", frozenset())
+    kept = Activations(mesh, library, gathered_again, recomputed).of(graph, "", frozenset())
     if model.loss is None:
-        kept |= {(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs}
-    return replace(held, activations=inside + sum(kept.values()))
+        kept.own.update({(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs})
+    return replace(held, activations=kept.bytes + kept.again)
 
 
 def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
@@ -152,41 +174,55 @@ def _remedy(memory: Memory, limit: float) -> str:
 class Activations:
     """Walks a plan; what equal operators keep is found once."""
 
-    def __init__(self, mesh: Mesh, library: Library, gathered_again: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        library: Library,
+        gathered_again: Collection[str] = (),
+        recomputed: Collection[str] = (),
+    ) -> None:
         self.mesh, self.library, self.gathered_again = mesh, library, gathered_again
+        self.recomputed = recomputed
         self.executions = LocalExecutions(mesh, library)
 
-    def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> tuple[float, Saved]:
-        """Bytes kept in repeats, and what is kept of this graph's own values. `stored` are names of parameters that are
-        read as they are stored.
-        """
+    def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> Kept:
+        """What is kept of a graph. `stored` are names of parameters that are read as they are stored."""
         stored |= {value.name for value in stored_values(graph.graph) if not value.is_cast}
-        kept: Saved = {}
-        held: Held = {}
-        inside = 0.0
-        for step in graph.steps:
-            if isinstance(step, PlannedNode):
-                kept |= self.node(step, graph, held)
-                continue
-            more, own = self.segment(step, prefix, stored)
-            inside += more
-            kept |= own
         freed = gathered_once(graph) if self.gathered_again else {}
         gone: set[Place] = {
             (name, layout.without_copies) for name, layout in freed.items() if prefix + name in self.gathered_again
         }
-        gone |= {key for key in kept if key[0] in stored and self.is_whole(key, graph)}
-        return inside, {key: count for key, count in kept.items() if key not in gone}
+        kept: Saved = {}
+        held: Held = {}
+        inside = most = 0.0
+        for step in graph.steps:
+            found = (
+                Kept(0.0, self.node(step, graph, held))
+                if isinstance(step, PlannedNode)
+                else self.segment(step, prefix, stored)
+            )
+            inside += found.inside
+            is_parameter = {key for key in found.own if key[0] in stored and self.is_whole(key, graph)}
+            kept |= {key: count for key, count in found.own.items() if key not in gone and key not in is_parameter}
+            if found.again:
+                most = max(most, inside + sum(kept.values()) + found.again)
+        return Kept(inside, kept, max(0.0, most - inside - sum(kept.values())))
 
-    def segment(self, planned: PlannedSegment, prefix: str, stored: frozenset[str]) -> tuple[float, Saved]:
+    def segment(self, planned: PlannedSegment, prefix: str, stored: frozenset[str]) -> Kept:
         """Bytes kept inside, and what is kept of values from outside. What an iteration leaves the next one enters."""
         segment = planned.segment
+        path = prefix + segment.name
         outside = {value.name for value in segment.captured}
         borders = {0: [value.name for value in segment.initial], segment.count: [v.name for v in segment.results]}
-        inside = 0.0
+        inside = again = 0.0
         shared: Saved = {}
         for run in planned.runs:
-            more, own = self.of(run.body, f"{prefix}{segment.name}.", stored & outside)
+            found = self.of(run.body, f"{path}.", stored & outside)
+            if path in self.recomputed:
+                found, captured = self.recomputed_iteration(planned, run, found)
+                shared |= captured
+            more, own = found.inside, found.own
+            again = max(again, found.again)
             last = run.first + run.count
             begin, end = (
                 borders.get(place) or [f"{segment.name}.{place}.{n}" for n in range(len(segment.entry))]
@@ -204,7 +240,29 @@ class Activations:
             whole = {key for key in own if key[0] in outside and self.is_whole(key, run.body)}
             shared |= {key: own.pop(key) for key in whole}
             inside += run.count * (more + sum(own.values()))
-        return inside, shared
+        return Kept(inside, shared, again)
+
+    def recomputed_iteration(self, planned: PlannedSegment, run: Run, body: Kept) -> tuple[Kept, Saved]:
+        """What an iteration keeps if it is run again, and what all of them capture: what enters it, where it would keep
+        `body` otherwise.
+        """
+        segment, border = planned.segment, planned.border
+        carried = [(value, run.body.values[value.name].produced) for value in segment.entry]
+        if segment.predicate is not None:
+            carried = [*zip(segment.entry, border.carried, strict=True)]
+        sliced = zip((series.part for series in segment.sliced), border.sliced, strict=True)
+        captured = zip(segment.captured, border.captured, strict=True)
+        entering, shared = self.places((*carried, *sliced)), self.places(captured)
+        crossing = {value.name for value in (*segment.entry, *segment.exit)}
+        others = [key for key in body.own if key[0] not in crossing and key not in entering and key not in shared]
+        return Kept(0.0, entering, body.inside + sum(body.own[key] for key in others) + body.again), shared
+
+    def places(self, values: Iterable[tuple[Value, Layout]]) -> Saved:
+        """What values in layouts take."""
+        return {
+            (value.name, layout.without_copies): value.bytes * local_fraction(layout, self.mesh)
+            for value, layout in values
+        }
 
     @staticmethod
     def is_whole(key: tuple[str, Layout | str], graph: PlannedGraph) -> bool:

@@ -171,6 +171,13 @@ def price_node(
     return seconds
 
 
+def price_forward(node: Node, typed: TypedOperator, mesh: Mesh, machine: Machine, library: Library) -> float:
+    """Seconds of an operator's forward alone, casts included."""
+    dtype, needs = arithmetic(node, typed.native, library), (False,) * len(node.gradients)
+    seconds = price_operators(node.instance, [typed], dtype, mesh, machine, needs, library)
+    return float((seconds + price_operand_casts(node, [typed], dtype, machine, backward=False))[0])
+
+
 def all_invariant(typed: TypedOperator) -> bool:
     return all(role == Uniformly(Invariant()) for role in typed.configuration)
 

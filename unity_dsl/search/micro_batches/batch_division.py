@@ -51,7 +51,7 @@ def divided_model(
     count: int,
 ) -> tuple[Model, BatchDivision | None]:
     """The model of a file, `whole`, at the size of one of `count` micro-batches, and how they make up a step. Raises
-    E315, E316 and as `build_model`.
+    E316, E317 and as `build_model`.
     """
     if count == 1:
         return whole, None
@@ -62,21 +62,21 @@ def divided_model(
 
 
 def batch_parameter(file: ModelFile, model: Model) -> str:
-    """The parameter that is the first dimension of every input. Raises E316 where there is none, or several."""
+    """The parameter that is the first dimension of every input. Raises E317 where there is none, or several."""
     first: dict[str, Span | None] = {}
     for statement in file.model.body:
         if isinstance(statement, StorageDecl) and statement.storage is Storage.INPUT and statement.type.dims:
             dim = statement.type.dims[0]
             if not isinstance(dim, Name) or dim.name not in model.parameters:
                 message = f"the first dimension of input `{statement.name}` is no parameter of the model"
-                raise fail("E316", message, statement.span, help=_BATCH_FIRST)
+                raise fail("E317", message, statement.span, help=_BATCH_FIRST)
             first.setdefault(dim.name, statement.span)
     if not first:
-        raise fail("E316", f"no input of model `{model.name}` has a batch", file.model.span, help=_BATCH_FIRST)
+        raise fail("E317", f"no input of model `{model.name}` has a batch", file.model.span, help=_BATCH_FIRST)
     if len(first) > 1:
         names = " and ".join(f"`{name}`" for name in first)
         message = f"{names} are first dimensions of inputs: which is the batch is not known"
-        raise fail("E316", message, list(first.values())[1], help=_BATCH_FIRST)
+        raise fail("E317", message, list(first.values())[1], help=_BATCH_FIRST)
     return next(iter(first))
 
 
@@ -84,12 +84,12 @@ _BATCH_FIRST = "a batch is divided where one parameter is the first dimension of
 
 
 def _size_of_part(file: ModelFile, model: Model, parameter: str, count: int) -> int:
-    """The size of a micro-batch. Raises E316 where so many do not make up the batch."""
+    """The size of a micro-batch. Raises E317 where so many do not make up the batch."""
     batch = model.parameters[parameter]
     if not isinstance(batch, int) or batch % count:
         span = next(declared.span for declared in file.model.parameters if declared.name == parameter)
         message = f"{count} micro-batches do not divide the batch, `{parameter} = {batch}`"
-        raise fail("E316", message, span, help=f"choose a divisor of {batch}, or another batch: `--set {parameter}=…`")
+        raise fail("E317", message, span, help=f"choose a divisor of {batch}, or another batch: `--set {parameter}=…`")
     return batch // count
 
 
@@ -98,12 +98,12 @@ def divide_batch(
 ) -> BatchDivision:
     """How steps of `part`, the model at the size of a micro-batch, make up one of `whole`.
 
-    Raises E315 at the first operator by which a step over the batch is not the sum of `count` of them.
+    Raises E316 at the first operator by which a step over the batch is not the sum of `count` of them.
     """
     walk = _Walk(count, library, theorems)
     values = walk.graph(whole.graph, part.graph, {})
     if whole.loss is None:
-        raise fail("E316", f"model `{whole.name}` has no loss: there is nothing to accumulate", whole.span)
+        raise fail("E317", f"model `{whole.name}` has no loss: there is nothing to accumulate", whole.span)
     loss = values[whole.loss.name]
     if loss.part != SUM or loss.scale is None:
         raise _mixes("the loss is no sum over the examples of a batch", whole.loss.span)
@@ -129,7 +129,7 @@ def _number(scale: Fraction) -> int | float:
 
 def _mixes(message: str, span: Span | None, label: str = "") -> InputError:
     help = "micro-batches are for models that treat the examples of a batch apart and add up or average their losses"
-    return fail("E315", message, span, label=label, help=help)
+    return fail("E316", message, span, label=label, help=help)
 
 
 class _Walk:

@@ -84,6 +84,14 @@ PLANS: dict[str, Code] = {
         "either every tensor has the type that it is declared with.",
     ),
     "E315": Code(
+        "nothing to recompute",
+        "`--recompute` takes names of repeats, scans and conds, separated by commas: the backward pass runs each of "
+        "their iterations again instead of keeping what it computed. Within another one the name follows that of the "
+        "outer: `layer.step`. `all` stands for those that are in no other, `none` for no one; without the option, or "
+        "with `auto`, it is done where a plan fits the memory only so, or is cheaper than others that fit. A model "
+        "without a loss has no backward pass.",
+    ),
+    "E316": Code(
         "micro-batches that would change the model",
         "A step runs as micro-batches where that is the same step: each operator treats the examples of a batch apart, "
         "or adds up over them what enters the loss linearly, as a mean of the examples' losses does. That is proved as "
@@ -91,7 +99,7 @@ PLANS: dict[str, Code] = {
         "examples, and running statistics would be updated for each micro-batch. The message names the first operator "
         "for which it is not so.",
     ),
-    "E316": Code(
+    "E317": Code(
         "a batch that is not divided",
         "Micro-batches are equal parts of the batch: of the parameter that is the first dimension of every input, "
         "`input x: f32[b, d]`. Their number divides it. A model without a loss has none.",

@@ -1,0 +1,115 @@
+"""Which segments of a plan the backward pass runs again, and what that takes.
+
+An iteration of such a segment keeps what enters it; its forward is run once more before its backward (T. Chen et al.,
+"Training deep nets with sublinear memory cost", 2016), up to the last operator that saves something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...graph.graph import Graph, Segment, Value
+from ...graph.layout import Layout
+from ...graph.local_executions import LocalExecutions
+from ...graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment
+from ...graph.precision import arithmetic
+from ...machine.cast_price import price_stored_cast
+from ...machine.collective_price import local_fraction
+from ...machine.conversion_model import ConversionModel
+from ...machine.operator_price import price_inner
+from ..choices.operator_options import price_forward
+
+Steps = Sequence[PlannedNode | PlannedSegment]
+
+
+def segments(graph: Graph, prefix: str = "") -> Iterator[tuple[str, Segment]]:
+    """The segments of a graph by their paths, those around others first."""
+    for step in graph.steps:
+        if isinstance(step, Segment):
+            yield prefix + step.name, step
+            yield from segments(step.body, f"{prefix}{step.name}.")
+
+
+def outermost(graph: Graph) -> tuple[str, ...]:
+    """The paths of the segments that are in no other."""
+    return tuple(step.name for step in graph.steps if isinstance(step, Segment))
+
+
+@dataclass(frozen=True)
+class ForwardPrice:
+    """Prices the forward of bodies in a plan: seconds of operators, and of communication."""
+
+    prices: ConversionModel
+    executions: LocalExecutions
+
+    def of_segments(self, graph: PlannedGraph, prefix: str = "", times: float = 1.0) -> Iterator[tuple[str, Cost]]:
+        """The paths of a graph's segments, and what it takes to run all their iterations once more in a step."""
+        for step in graph.steps:
+            if isinstance(step, PlannedSegment):
+                segment, path = step.segment, prefix + step.segment.name
+                total = Cost()
+                for run in step.runs:
+                    executed = times * run.count * segment.probability
+                    steps, last = self._steps_again(run.body)
+                    total = added(total, self._forward(run.body, steps, last), executed)
+                    yield from self.of_segments(run.body, f"{path}.", executed)
+                yield path, total
+
+    def _steps_again(self, body: PlannedGraph) -> tuple[Steps, PlannedNode | None]:
+        """The steps up to what is saved last, and the one behind them of which only operands are."""
+        for number in range(len(body.steps), 0, -1):
+            step = body.steps[number - 1]
+            if isinstance(step, PlannedSegment):
+                return body.steps[:number], None
+            run = self.executions.of(step, (None,) * len(step.node.arguments))
+            if run.saved and any(step.node.gradients):
+                is_run = not set(run.built).isdisjoint(run.saved)
+                return (body.steps[:number], None) if is_run else (body.steps[: number - 1], step)
+        return (), None
+
+    def _forward(self, graph: PlannedGraph, steps: Steps, last: PlannedNode | None = None) -> Cost:
+        """Of these steps, and of the conversions to the layouts that they and the `last` one read."""
+        prices, total = self.prices, Cost()
+        mesh, machine, library = prices.mesh, prices.machine, prices.library
+        reads: dict[str, set[Layout]] = {}
+        for step in steps:
+            if isinstance(step, PlannedNode):
+                node, typed = step.node, step.typed
+                seconds = price_forward(node, typed, mesh, machine, library)
+                inner = price_inner(node.instance, typed, arithmetic(node, typed.native, library), mesh, machine, False)
+                total = added(total, Cost(compute=seconds - inner, communication=inner))
+            else:
+                for run in step.runs:
+                    found = self._forward(run.body, run.body.steps)
+                    total = added(total, found, step.segment.probability * run.count)
+        for step in (*steps, *(() if last is None else (last,))):
+            for value, layout in _reads(step):
+                reads.setdefault(value.name, set()).add(layout)
+        for weight in graph.graph.weights:
+            held = local_fraction(graph.values[weight.value.name].produced, mesh)
+            total = added(total, Cost(compute=price_stored_cast(weight.value, held, machine)))
+        return added(total, Cost(communication=self._conversions(graph, reads)))
+
+    def _conversions(self, graph: PlannedGraph, reads: Mapping[str, set[Layout]]) -> float:
+        seconds, prices = 0.0, self.prices
+        for name, planned in graph.values.items():
+            value, reached = planned.value, set(reads.get(name, ()))
+            for made in reversed(planned.materialised):
+                if made.layout in reached:
+                    found = prices.conversion(made.source, made.layout, value.shape, value.bytes, value.stored_bytes)
+                    seconds += prices.price(found.forward, made.source, value.shape).seconds(value.bytes)
+                    reached.add(made.source)
+        return seconds
+
+
+def added(first: Cost, second: Cost, times: float = 1.0) -> Cost:
+    """Seconds of one and, so many times, of another; what is held stays that of the first."""
+    compute, communication = first.compute + times * second.compute, first.communication + times * second.communication
+    return replace(first, compute=compute, communication=communication)
+
+
+def _reads(step: PlannedNode | PlannedSegment) -> Iterable[tuple[Value, Layout]]:
+    if isinstance(step, PlannedNode):
+        return zip(step.node.arguments, step.typed.arguments, strict=True)
+    return step.border.reads(step.segment)

@@ -1,0 +1,230 @@
+"""Variables of an emitted program on one device: the tensors that they hold, and the tasks that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..graph.graph import Value
+from ..graph.layout import Layout, Mesh
+from ..graph.layout_conversion import Conversion
+from ..graph.plan import Plan, PlannedGraph, gathered_once
+from ..index.lowering.local_tensor import Storage
+from ..machine.collective_price import local_fraction
+from ..machine.conversion_model import ConversionModel
+from .backward_pass import BackwardPass
+from .cast_tasks import add_cast, as_read, settle_cast
+from .collective_tasks import Conversions
+from .gathering_tasks import Gathering
+from .local_tensors import Cotangents, Local, Recorded, made
+from .operator_tasks import Operators
+from .task_list import TaskList
+
+
+@dataclass
+class Program:
+    """What the functions of a program share. Of what is `stored`, by name, the tensors `trained` have a gradient."""
+
+    plan: Plan
+    tasks: TaskList
+    prices: ConversionModel
+    operators: Operators
+    stored: dict[str, Local] = field(default_factory=dict)
+    trained: set[Local] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.conversions = Conversions(self.tasks, self.prices)
+        self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
+        self.backward = BackwardPass(self.tasks, self.prices.mesh, self.prices.machine)
+
+    @property
+    def recomputed(self) -> frozenset[str]:
+        """What stands before the names in segments whose iterations are run again in the backward pass."""
+        return frozenset(f"{path}." for path in self.plan.recomputed)
+
+    @property
+    def trained_bytes(self) -> int:
+        return sum(tensor.bytes for tensor in self.trained)
+
+    def keep(self, name: str, tensor: Local) -> Local:
+        """The tensor of that name, which is there before the step and after it: in every pass the same."""
+        if name not in self.stored:
+            self.stored[name] = tensor
+            self.tasks.hold([tensor.storage])
+        return self.stored[name]
+
+    def steps(self, value: Value, source: Layout, target: Layout) -> Conversion:
+        return self.prices.conversion(source, target, value.shape, value.bytes, value.stored_bytes)
+
+
+@dataclass
+class Held:
+    """A value with the tensors that variables hold of it, by layout.
+
+    Of a weight that is cast these are casts, of the tensor `uncast`. `casts` are those to the type of an operator.
+    """
+
+    value: Value
+    produced: Layout
+    tensors: dict[Layout, Local]
+    sources: dict[Layout, Layout]
+    stored: bool = False
+    uncast: Local | None = None
+    casts: dict[tuple[Local, str], Local] = field(default_factory=dict)
+
+
+class Variables:
+    """The variables of a forward function, with the conversions and casts that make them. `path` stands before their
+    names, and `stored` is what the function stores, if that is there already.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        graph: PlannedGraph,
+        path: str,
+        given: Mapping[str, Held],
+        stored: Mapping[str, Local] = {},
+    ) -> None:
+        self.program, self.graph, self.path = program, graph, path
+        self.held = dict(given)
+        self.stored = dict(stored)
+        self.named: list[Storage] = []
+        self.once = gathered_once(graph)
+        for source in graph.graph.inputs:
+            self.add(source.value, program.keep(path + source.value.name, self._input(source.value)))
+        for weight in graph.graph.weights:
+            self._store(weight.value, trained=True)
+        for buffer in graph.graph.buffers:
+            self._store(buffer.value, trained=False)
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.program.plan.mesh
+
+    # ------------------------------------------------------------------------------------------ values
+
+    def _input(self, value: Value) -> Local:
+        """A device's part of an input. That of a micro-batch is a slice of the whole batch's, which is there."""
+        given, division = made(value, self.graph.values[value.name].produced, self.mesh), self.program.plan.division
+        if division is None or value.name not in division.inputs:
+            return given
+        return replace(given, storage=Storage(division.count * given.bytes))
+
+    def _store(self, value: Value, *, trained: bool) -> None:
+        layout = self.graph.values[value.name].produced
+        if value.name not in self.stored:
+            count = round(value.stored_bytes * local_fraction(layout, self.mesh))
+            tensor = Local(count, Storage(count), trained and value.needs_gradient)
+            tensor = self.stored[value.name] = self.program.keep(self.path + value.name, tensor)
+            if tensor.moves:
+                self.program.trained.add(tensor)
+        self.add(value, self.stored[value.name], layout, stored=self.stored[value.name].moves)
+
+    def add(self, value: Value, tensor: Local, layout: Layout | None = None, *, stored: bool = False) -> None:
+        planned = self.graph.values.get(value.name)
+        if layout is None:
+            assert planned is not None
+            layout = planned.produced
+        sources = {made.layout: made.source for made in planned.materialised} if planned else {}
+        tensors, uncast = ({}, tensor) if value.is_cast else ({layout: tensor}, None)
+        self.held[value.name] = Held(value, layout, tensors, sources, stored, uncast)
+
+    def name(self, tensors: Iterable[Storage]) -> None:
+        """Variables hold these until the function returns. Takes over holds."""
+        self.named += tensors
+
+    def leave(self) -> None:
+        """The function returns."""
+        self.program.tasks.drop(self.named)
+        self.named = []
+
+    def variable(self, value: Value, layout: Layout, dtype: str | None = None) -> Local:
+        """The tensor of a value in a layout, in a float type of its own if `dtype` says so; conversion and cast run
+        where there is none yet.
+        """
+        held, given = self.held[value.name], self._in_layout(value, layout)
+        if dtype is None or dtype in ("int", value.dtype):
+            return given
+        if (given, dtype) not in held.casts:
+            held.casts[given, dtype] = self._cast(given, value.name, value.dtype, dtype)
+        return held.casts[given, dtype]
+
+    def _cast(self, given: Local, name: str, source: str, target: str) -> Local:
+        """A variable for a tensor in another float type, with its way back recorded."""
+        tasks, machine, place = self.program.tasks, self.program.prices.machine, self.path + name
+        result = add_cast(tasks, given, source, target, place, machine)
+        tasks.hold([result.storage])
+        self.name([result.storage])
+        if given.moves:
+
+            def back(outgoing: Cotangents) -> Cotangents:
+                (arrived,) = outgoing
+                assert arrived is not None
+                gradient = Local(result.bytes, arrived, False)
+                return [add_cast(tasks, gradient, target, source, place, machine).storage]
+
+            self.program.backward.record(Recorded((given,), (result,), (), back))
+        return result
+
+    def _in_layout(self, value: Value, layout: Layout) -> Local:
+        held = self.held[value.name]
+        if not value.needs_gradient:
+            layout = layout.without_copies
+            held.tensors = {found.without_copies: tensor for found, tensor in held.tensors.items()}
+            sources: dict[Layout, Layout] = {}
+            for target, source in held.sources.items():
+                sources.setdefault(target.without_copies, source.without_copies)
+            held.sources, held.produced = sources, held.produced.without_copies
+        if layout not in held.tensors:
+            held.tensors[layout] = self._converted(held, layout)
+        return held.tensors[layout]
+
+    def _converted(self, held: Held, layout: Layout) -> Local:
+        program, value = self.program, held.value
+        source, place = held.sources.get(layout, held.produced), self.path + value.name
+        uncast = held.uncast if source == held.produced else None
+        if uncast is not None and layout == source:
+            return self._cast(uncast, value.name, value.stored_dtype, value.dtype)
+        conversion = program.steps(value, source, layout)
+        given = self._in_layout(value, source) if uncast is None else uncast
+        if not (conversion.forward or (given.moves and conversion.backward)):
+            return self._in_layout(value, source)
+        start = given if uncast is None else as_read(program.tasks, given, value, place, program.prices.machine)
+        found = program.conversions.run(conversion.forward, start, value, source, place)
+        settle_cast(program.tasks, start, given, found)
+        return self._recorded(held, conversion, given, found, source, layout)
+
+    def _recorded(
+        self, held: Held, conversion: Conversion, given: Local, found: Local, source: Layout, layout: Layout
+    ) -> Local:
+        """The converted tensor as a variable holds it, with its way back recorded."""
+        program, value = self.program, held.value
+        tasks, result = program.tasks, Local(found.bytes, found.storage, given.moves)
+        tasks.hold([result.storage])
+        self.name([result.storage])
+        if not given.moves:
+            return result
+        steps, place = conversion.backward, self.path + value.name
+        parameter = held.stored and source == held.produced and conversion.ends_in_sum
+        last = steps[-1] if parameter else None
+        rest = steps[:-1] if parameter else steps
+
+        def back(outgoing: Cotangents) -> Cotangents:
+            (arrived,) = outgoing
+            assert arrived is not None
+            gradient = Local(result.bytes, arrived, False)
+            start, wide = gradient, value
+            if given is held.uncast:
+                wide = value.as_stored
+                start = add_cast(tasks, gradient, value.dtype, wide.dtype, place, program.prices.machine)
+            left = program.conversions.run(rest, start, wide, layout.transpose, place)
+            settle_cast(tasks, start, gradient, left)
+            if last is None:
+                return [left.storage]
+            tasks.hold([left.storage])
+            program.backward.buckets.add(wide, last, left.storage, place)
+            return [None]
+
+        program.backward.record(Recorded((given,), (result,), (), back))
+        return result
