@@ -47,6 +47,8 @@ RIGHT = {
     "softmax of a row": "y = softmax(linear(x, w)) * target\nloss reduce_mean(y[b, d] -> [])",
     "normalised rows": "loss mse(layer_norm(linear(x, w), gain, bias), target)",
     "transposed": "y = linear(x, w)\nz = y[b, d] -> [d, b]\nu = z * z\nloss reduce_sum(u[d, b] -> [])",
+    "decay of weights": "z = w * w\nloss mse(linear(x, w), target) + 0.1 * reduce_sum(z[d, e] -> [])",
+    "decay times a mean": "z = w * w\nu = reduce_sum(z[d, e] -> [])\nloss mse(linear(x, w), target) * (1 + u) + u",
     "used twice": "y = linear(linear(x, w), w)\nloss mse(y, target)",
     "repeat": "h = x\nrepeat 3 as l\n  weight v: f32[d, d] ~ normal(0.5)\n  h = h + tanh(linear(h, v))\n"
     "loss mse(h, target)",
@@ -60,7 +62,7 @@ WRONG = {
     "square of a mean": "y = linear(x, w)\ns = reduce_mean(y[b, d] -> [])\nloss s * s",
     "root of a sum": "y = linear(x, w)\nz = y * y\nloss sqrt(reduce_sum(z[b, d] -> []))",
     "mean and sum": "y = linear(x, w)\nloss mse(y, target) + reduce_sum(y[b, d] -> [])",
-    "decay of weights": "z = w * w\nloss mse(linear(x, w), target) + 0.1 * reduce_sum(z[d, e] -> [])",
+    "decay beside a sum": "y = linear(x, w)\nz = w * w\nloss reduce_sum(y[b, d] -> []) + 0.1 * reduce_sum(z[d, e] -> [])",
     "pairs of examples": "y = linear(x, w)\np = softmax(linear(y, x))\nq = p * p\nloss reduce_sum(q[b, c] -> [])",
     "times the batch": "y = tanh(linear(x, w) * b)\nloss mse(y, target)",
 }

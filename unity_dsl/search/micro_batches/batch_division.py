@@ -183,6 +183,7 @@ class _Walk:
         if len(shorter) > 1:
             raise self.refused(node, "it pairs the examples of a batch")
         axis = shorter[0] if shorter else None
+        arguments = self.as_terms(node, arguments) if axis is None else arguments
         parts = self.parts(node, arguments, axis, smaller.sizes)
         operands = {o.name: found.scale for o, found in zip(given.inputs, arguments, strict=True)}
         try:
@@ -193,6 +194,22 @@ class _Walk:
             value.name: _Held(part, scales[output.name])
             for value, output, part in zip(node.results, given.outputs, parts, strict=True)
         }
+
+    def as_terms(self, node: Node, arguments: list[_Held]) -> list[_Held]:
+        """What an operator reads, where it reads sums: what is whole may be one of as many equal terms, which each
+        micro-batch has that many times.
+        """
+        summed = {number for number, found in enumerate(arguments) if found.part == SUM}
+        if not summed:
+            return arguments
+        for operands in Typing(node.instance, self.mesh, self.library).linear:
+            if summed <= set(operands):
+                more = [found.scale and found.scale * self.count for found in arguments]
+                return [
+                    _Held(SUM, more[number]) if number in operands and number not in summed else found
+                    for number, found in enumerate(arguments)
+                ]
+        return arguments
 
     def parts(
         self, node: Node, arguments: Sequence[_Held], axis: str | None, sizes: Mapping[str, int]
