@@ -62,7 +62,7 @@ WRONG = {
     "square of a mean": "y = linear(x, w)\ns = reduce_mean(y[b, d] -> [])\nloss s * s",
     "root of a sum": "y = linear(x, w)\nz = y * y\nloss sqrt(reduce_sum(z[b, d] -> []))",
     "mean and sum": "y = linear(x, w)\nloss mse(y, target) + reduce_sum(y[b, d] -> [])",
-    "decay beside a sum": "y = linear(x, w)\nz = w * w\nloss reduce_sum(y[b, d] -> []) + 0.1 * reduce_sum(z[d, e] -> [])",
+    "decay beside a sum": "y = linear(x, w)\nz = w * w\nloss reduce_sum(y[b, d] -> []) + reduce_sum(z[d, e] -> [])",
     "pairs of examples": "y = linear(x, w)\np = softmax(linear(y, x))\nq = p * p\nloss reduce_sum(q[b, c] -> [])",
     "times the batch": "y = tanh(linear(x, w) * b)\nloss mse(y, target)",
 }
