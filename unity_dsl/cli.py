@@ -321,26 +321,41 @@ def show_report(report: CheckReport) -> None:
 @click.option(
     "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
 )
+@click.option("--pin", "pins", multiple=True, metavar="NAME=LAYOUT", help="What if this was pinned (repeatable)?")
+@click.option(
+    "--forbid", "forbidden", multiple=True, metavar="NAME=LAYOUT", help="What if this was not allowed (repeatable)?"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what is said of a plan as JSON.")
-def explain_command(name: str, part: str | None, ops: tuple[Path, ...], as_json: bool) -> None:
+def explain_command(
+    name: str,
+    part: str | None,
+    ops: tuple[Path, ...],
+    pins: tuple[str, ...],
+    forbidden: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Say what a step of the program in the folder OUT is spent on, what is derived from the declaration NAME, or what
     the error CODE means.
 
     A plan's step is simulated on the machine it was compiled for: seconds by operator and collective, those of all
     iterations together, what bounds them, and what data parallelism would take. TENSOR or OP, as plan.json or the table
-    names it, tells of that alone, with its layouts.
+    names it, tells of that alone, with its layouts. --pin and --forbid ask for the best plan on the same mesh with
+    these layouts, or without them: what it costs and holds, and which other layouts it has.
 
     \b
     unityc explain out/
     unityc explain out/ 'layer.*.attn.qkv'
+    unityc explain out/ --pin 'layer.attn.qkv=S0'
     unityc explain softmax
     unityc explain E012
     """
     if Path(name).is_dir():
         from .commands.plan_explanation import explain_plan
 
-        explain_plan(Path(name), part, as_json)
+        explain_plan(Path(name), part, pins, forbidden, as_json)
         return
+    if pins or forbidden:
+        raise click.UsageError(f"there is no folder {name} with a program, whose plan could be another one")
     if part is not None:
         raise click.UsageError(f"there is no folder {name} with a program, of which {part} could be told")
     from .syntax.codes import CODES

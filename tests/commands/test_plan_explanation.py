@@ -47,6 +47,22 @@ def test_a_step_is_divided_among_its_parts(out: Path, capsys: pytest.CaptureFixt
     (product,) = (row for row in found["spent"] if row["name"] == "linear")
     assert product["place"].startswith("layer.*.") and product["tasks"] == 2 * 4 and product["backward"] > 0
     assert found["data_parallel"] > 0 and found["devices"] == 4
+    assert found["model_flops"] == 4 * 3 * 2 * 64 * 256 * 256  # 67 TFLOP a second in f32 is the peak of an H100
+    assert found["utilisation"] == pytest.approx(found["model_flops"] / 67e12 / 4 / found["seconds"])
+
+
+def test_a_batch_that_data_parallelism_does_not_divide_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.udl").write_text(MODEL.replace("b = 64", "b = 6"))
+    assert run(["model.udl", "-o", "out", "--machine", "dgx-h100", "--devices", "4"]) == 0
+    capsys.readouterr()
+    found = explained(capsys, "out")
+    assert found["data_parallel"] is None and "4 devices do not divide" in found["data_parallel_refused"]
+    assert run(["explain", "out"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("data_parallel"))
+    assert line.split(maxsplit=1)[1] == "does not fit this model: 4 devices do not divide axis `b0` of 6"
 
 
 def test_one_tensor_with_its_layouts(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..graph.model_flops import model_flops, seconds_at_peak
 from ..machine.byte_count import describe_bytes
 from .console import show_lines
-from .summary import batch_text, duration
+from .summary import batch_text, describe_flops, duration
+from .what_if import WhatIf, show_what_if, what_if
 
 if TYPE_CHECKING:
+    from ..emit.plan_file import PlanFile
     from ..graph.layout import Layout
     from ..graph.plan import Plan, PlannedGraph, PlannedValue
     from ..index.library import Library
@@ -30,31 +33,45 @@ COMPARED = "data_parallel"
 
 @dataclass(frozen=True)
 class Explained:
-    """A simulated plan, and the same model's by data parallelism on as many devices."""
+    """A simulated plan, and the same model's by data parallelism on as many devices, or why that is `refused`."""
 
     plan: Plan
     timeline: Timeline
     spent: Sequence[Spent]
     other: Timeline | None
+    refused: str
     machine: Machine
     library: Library
-    pins: Sequence[str]
+    record: PlanFile
+
+    @property
+    def utilisation(self) -> float:
+        """Model FLOPs utilisation of the simulated step."""
+        plan = self.plan
+        least = seconds_at_peak(plan.model, self.machine.peak, plan.mesh.size)
+        return plan.micro_batches * least / self.timeline.seconds
 
 
-def explain_plan(out: Path, part: str | None, as_json: bool) -> None:
-    """Print what a step of the program in `out` is spent on; of one operator or value, if `part` names it.
+def explain_plan(out: Path, part: str | None, pins: Sequence[str], forbidden: Sequence[str], as_json: bool) -> None:
+    """Print what a step of the program in `out` is spent on; of one operator or value, if `part` names it. With pins or
+    layouts that are `forbidden`, what the best plan under these would be; of a plan that has pins, one without them.
 
-    Raises E403 to E405 for a folder without a sound plan, E031 where the plan has nothing of that name.
+    Raises E403 to E405 for a folder without a sound plan, E031 where the plan has nothing of that name, and what
+    `what_if` raises.
     """
     found = explained(out)
+    others = (
+        what_if(found.record, found.plan, found.machine, pins, forbidden) if part is None or pins or forbidden else []
+    )
     rows = found.spent if part is None else named(found, part)
     layouts = {} if part is None else layouts_of(found.plan.graph, part)
     next_best = next_best_of(found, part) if layouts and part is not None else None
     if as_json:
-        click.echo(json.dumps(summarise_explained(found, rows, layouts, next_best), indent=1))
+        click.echo(json.dumps(summarise_explained(found, rows, layouts, next_best, others), indent=1))
         return
     show_explained(found, layouts, next_best)
     show_table(rows, found.timeline.seconds)
+    show_what_if(others, found.plan, found.timeline.seconds)
 
 
 def explained(out: Path) -> Explained:
@@ -63,16 +80,20 @@ def explained(out: Path) -> Explained:
     from ..machine.machine import read_machine
     from ..simulation.breakdown import break_down
     from ..simulation.step_tasks import simulate_step
+    from ..syntax.diagnostic import InputError
 
     record = load_plan_file(out)
     machine = read_machine(record.sources.machine)
     plan, library = written_plan(record, out)
     timeline = simulate_step(plan, machine, library)
-    other = None
+    other, refused = None, ""
     if plan.mesh.size > 1 and record.strategy != COMPARED:
-        beside, _ = plan_again(record, record.devices, None, COMPARED, (), 1)
-        other = simulate_step(beside, machine, library)
-    return Explained(plan, timeline, break_down(timeline), other, machine, library, record.pins)
+        try:
+            beside, _ = plan_again(record, record.devices, None, COMPARED, (), micro_batches=1)
+            other = simulate_step(beside, machine, library)
+        except InputError as error:
+            refused = error.diagnostic.message
+    return Explained(plan, timeline, break_down(timeline), other, refused, machine, library, record)
 
 
 def named(found: Explained, part: str) -> list[Spent]:
@@ -111,7 +132,7 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
         return None
     excluded = {part.replace(".*.", "."): frozenset(made_in(plan.graph, part))}
     try:
-        pins = parse_pins(found.pins)
+        pins = parse_pins(found.record.pins)
         other = search(plan.model, plan.mesh, found.machine, found.library, pins=pins, excluded=excluded)
         other = in_micro_batches(other, plan.division)
     except InputError:
@@ -157,7 +178,11 @@ def layouts_of(graph: PlannedGraph, part: str) -> dict[str, str]:
 
 
 def summarise_explained(
-    found: Explained, rows: Sequence[Spent], layouts: dict[str, str], next_best: NextBest | None
+    found: Explained,
+    rows: Sequence[Spent],
+    layouts: dict[str, str],
+    next_best: NextBest | None,
+    others: Sequence[WhatIf],
 ) -> dict[str, Any]:
     """As plain data: seconds, bytes."""
     return {
@@ -168,10 +193,16 @@ def summarise_explained(
         "micro_batches": found.plan.micro_batches,
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
+        "utilisation": found.utilisation,
+        "model_flops": found.plan.micro_batches * sum(model_flops(found.plan.model).values()),
         "peak_memory_bytes": found.timeline.graph.peak().bytes,
         COMPARED: None if found.other is None else found.other.seconds,
+        f"{COMPARED}_refused": found.refused or None,
         "layouts": layouts,
         "next_best": None if next_best is None else asdict(next_best),
+        "cost_seconds": found.plan.cost.seconds,
+        "memory_bytes": found.plan.cost.memory.total,
+        "what_if": [other.to_json() for other in others],
         "spent": [
             {name: value for name, value in asdict(row).items() if name != "first"} | {"seconds": row.seconds}
             for row in rows
@@ -196,6 +227,7 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
             "simulated",
             f"{duration(timeline.seconds)} a {step}, {duration(timeline.exposed())} of it waiting for others",
         ),
+        ("utilisation", f"{100 * found.utilisation:.3g}% of the peak, {describe_flops(plan)} a {step}"),
         ("memory", f"at most {describe_bytes(peak.bytes)} a device{at_peak}"),
     ]
     if plan.division is not None:
@@ -203,6 +235,8 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
     if found.other is not None:
         ratio = found.other.seconds / timeline.seconds
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))
+    if found.refused:
+        lines.append((COMPARED, found.refused.removeprefix(f"{COMPARED} ")))
     lines += [("layout", f"{path}: {text}") for path, text in layouts.items()]
     if next_best is not None:
         lines.append(("next best", _next_best_text(next_best, plan, timeline)))

@@ -10,6 +10,7 @@ from ..compile import Compilation
 from ..emit.plan_file import describe_cost
 from ..emit.theorem_list import list_assumed, list_declared
 from ..graph.graph import Buffer, Weight
+from ..graph.model_flops import model_flops
 from ..graph.plan import Memory, Plan, PlannedGraph, PlannedSegment
 from ..machine.byte_count import describe_bytes
 from ..syntax.diagnostic import first_of
@@ -119,6 +120,15 @@ def memory_text(memory: Memory) -> str:
     }
     listed = ", ".join(f"{name} {describe_bytes(count)}" for name, count in parts.items() if count)
     return f"{describe_bytes(memory.total)} a device: {listed}"
+
+
+def describe_flops(plan: Plan) -> str:
+    """The operations of a step that count for its utilisation: three significant digits in PFLOP, TFLOP, …"""
+    flops = plan.micro_batches * sum(model_flops(plan.model).values())
+    for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
+        if flops >= scale:
+            return f"{flops / scale:.3g} {unit}"
+    return f"{flops / 1e6:.3g} MFLOP"
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ that the program was compiled for, must be as good as the same model on one devi
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..machine.machine import read_machine
 from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules
 from ..rules.shipped_fusions import fusions_for
-from ..search.layout_pins import parse_pins
+from ..search.layout_pins import excluded_layouts, parse_pin, parse_pins
 from ..search.micro_batches.batch_division import divided_model
 from ..search.plan_search import meshes_for, search
 from ..search.recomputed_segments import parse_recompute
@@ -178,15 +178,15 @@ def write_reference(record: PlanFile, out: Path) -> None:
 
 def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: tuple[str, ...]) -> None:
     """Compile the texts of a plan for another number of devices or with another strategy, into a new folder."""
-    count = 1 if strategy == "single" else record.micro_batches
-    plan, library = plan_again(record, devices, None, strategy, pins, count)
+    count = 1 if strategy == "single" else None
+    plan, library = plan_again(record, devices, None, strategy, pins, micro_batches=count)
     files = render_program(plan, library, record.sources, record)
     write_files({name: text for name, text in files.items() if name != NAME}, out)
 
 
 def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
     """The plan of the program in `out`, from the texts in its plan.json. Raises E405 where they make another now."""
-    plan, library = plan_again(record, record.devices, record.mesh, record.strategy, record.pins, record.micro_batches)
+    plan, library = plan_again(record, record.devices, record.mesh, record.strategy, record.pins)
     if not is_plan_of(record, plan):
         message = f"{out / NAME} is stale: this version of unityc makes another plan of the texts it holds"
         raise fail("E405", message, help="compile the model again")
@@ -198,23 +198,27 @@ def plan_again(
     devices: int,
     shape: tuple[int, ...] | None,
     strategy: str,
-    pins: tuple[str, ...],
-    micro_batches: int,
+    pins: Sequence[str],
+    forbidden: Sequence[str] = (),
+    micro_batches: int | None = None,
 ) -> tuple[Plan, Library]:
-    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any, for so many micro-batches.
-    Rules are proved again; `single`, the reference, uses none.
+    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any, for as many micro-batches or
+    so many. Rules are proved again; `single`, the reference, uses none. Layouts that are `forbidden` are written as
+    pins, and are of the given mesh.
     """
     machine = read_machine(record.sources.machine).holding(record.memory)
     library = library_of(record.sources.operators)
     file = parse_model(record.sources.model)
     whole = build_model(file, library, record.settings, record.preset, record.precision)
-    model, division = divided_model(whole, file, library, record.settings, record.preset, micro_batches)
+    count = record.micro_batches if micro_batches is None else micro_batches
+    model, division = divided_model(whole, file, library, record.settings, record.preset, count)
     meshes = meshes_for(machine, devices, shape, strategy)
     texts = () if strategy == "single" else record.sources.rules
     accepted = (accepted.rule for source in texts for accepted in accept_rules(source, library))
     rules = [rule for rule in accepted if rule.name not in record.forbidden]
     texts = () if strategy == "single" else record.sources.fusions
     fusions = [accepted.rule for accepted in fusions_for(model, texts, library, record.forbidden)]
+    excluded = excluded_layouts(map(parse_pin, forbidden), model, meshes[0], library)
     recompute = parse_recompute(record.recompute, model)
     given = model, meshes, machine, library, strategy, parse_pins(pins), rules
-    return in_micro_batches(search(*given, fusions=fusions, recompute=recompute), division), library
+    return in_micro_batches(search(*given, fusions=fusions, excluded=excluded, recompute=recompute), division), library

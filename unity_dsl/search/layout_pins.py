@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -67,18 +67,38 @@ def apply_pins(
 ) -> Restriction:
     """The restriction with pins on top. Raises E305 to E308 for pins that name nothing or cannot be."""
     storage, produced = dict(restriction.storage), dict(restriction.produced)
-    every = list(places(model))
     pinned: dict[str, tuple[str, Layout]] = {}
-    for name, pin in pins.items():
+    for name, layout, place in _resolved(pins.items(), model, mesh, library):
+        other, earlier = pinned.setdefault(place.path, (name, layout))
+        if earlier != layout:
+            message = f"`{place.path}` is pinned twice, to {earlier} by `{other}` and to {layout} by `{name}`"
+            raise fail("E305", message, place.value.span, help=_ONE_PIN)
+        (storage if place.stored else produced)[place.path] = layout
+    return Restriction(restriction.configurations, storage, produced)
+
+
+def excluded_layouts(
+    forbidden: Iterable[tuple[str, Pin]], model: Model, mesh: Mesh, library: Library
+) -> dict[str, frozenset[Layout]]:
+    """The layouts that weights and values may not be stored or produced in, by path: each as a pin says one, of which a
+    name may have several. Raises E305 to E308 as for pins.
+    """
+    found: dict[str, frozenset[Layout]] = {}
+    for _, layout, place in _resolved(forbidden, model, mesh, library):
+        found[place.path] = found.get(place.path, frozenset()) | {layout}
+    return found
+
+
+def _resolved(
+    pins: Iterable[tuple[str, Pin]], model: Model, mesh: Mesh, library: Library
+) -> Iterator[tuple[str, Layout, Place]]:
+    """Every weight and value that a pin names, with its layout. Raises E305 to E308."""
+    every = list(places(model))
+    for name, pin in pins:
         layout = _layout(name, pin, mesh)
         for place in matching(name, every):
             _check(name, layout, place, mesh, library)
-            other, earlier = pinned.setdefault(place.path, (name, layout))
-            if earlier != layout:
-                message = f"`{place.path}` is pinned twice, to {earlier} by `{other}` and to {layout} by `{name}`"
-                raise fail("E305", message, place.value.span, help=_ONE_PIN)
-            (storage if place.stored else produced)[place.path] = layout
-    return Restriction(restriction.configurations, storage, produced)
+            yield name, layout, place
 
 
 def _layout(name: str, pin: Pin, mesh: Mesh) -> Layout:

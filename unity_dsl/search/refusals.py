@@ -33,6 +33,10 @@ def explain_refusal(
         value = f"`{reason.path}`" if reason.path else "a value"
         text = f"as pinned, the readers of {value} ask for more than three layouts at once"
         return fail("E311", text, found.value.span if found is not None else None)
+    if forbidden := restriction.excluded.get(reason.path):
+        found = next((place for place in places(model) if place.path == reason.path), None)
+        text = f"`{reason.path}` has no layout here but {' and '.join(sorted(map(str, forbidden)))}"
+        return fail("E307", text, found.value.span if found is not None else None)
     makers: list[Place] = [
         place
         for place in places(model)
