@@ -139,3 +139,21 @@ def test_a_trace_that_cannot_be_written(workplace: Path, capsys: pytest.CaptureF
     exit_code, out, err = trace(capsys, "-o", "nowhere/trace.json")
     assert (exit_code, out) == (2, "")
     assert err.startswith("error[E030]")
+
+
+def test_what_is_run_again_is_told_and_in_the_backward(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = MODEL.replace(
+        "  weight w:",
+        "  repeat 3 as layer\n    weight u: f32[d, d] ~ normal(0.02)\n    x = exp(linear(x, u))\n  weight w:",
+    )
+    (workplace / "model.udl").write_text(text)
+    found = {}
+    for word in ("none", "layer"):
+        compile_model(capsys, "--recompute", word)
+        code, out, _ = trace(capsys)
+        assert code == 0 and ("recomputed  layer, in the backward pass" in out) == (word == "layer")
+        found[word] = [event["name"] for event in slices(workplace / "trace.json") if event["cat"] == "backward"]
+        assert run(["explain", "out", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)["recomputed"]
+        assert told == (["layer"] if word == "layer" else [])
+    assert found["layer"].count("linear") == found["none"].count("linear") + 3

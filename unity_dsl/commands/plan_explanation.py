@@ -133,7 +133,8 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
     excluded = {part.replace(".*.", "."): frozenset(made_in(plan.graph, part))}
     try:
         pins = parse_pins(found.record.pins)
-        other = search(plan.model, plan.mesh, found.machine, found.library, pins=pins, excluded=excluded)
+        conditions: dict[str, Any] = {"pins": pins, "excluded": excluded, "recompute": plan.recomputed}
+        other = search(plan.model, plan.mesh, found.machine, found.library, **conditions)
         other = in_micro_batches(other, plan.division)
     except InputError:
         return None
@@ -191,6 +192,7 @@ def summarise_explained(
         "devices": found.plan.mesh.size,
         "strategy": found.plan.strategy,
         "micro_batches": found.plan.micro_batches,
+        "recomputed": sorted(found.plan.recomputed),
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,
@@ -232,6 +234,8 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
     ]
     if plan.division is not None:
         lines.append(("batch", batch_text(plan)))
+    if plan.recomputed:
+        lines.append(("recomputed", f"{', '.join(sorted(plan.recomputed))}, in the backward pass"))
     if found.other is not None:
         ratio = found.other.seconds / timeline.seconds
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))

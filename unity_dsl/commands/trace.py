@@ -99,6 +99,8 @@ def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
     ]
     if plan.division is not None:
         lines.append(("batch", batch_text(plan)))
+    if plan.recomputed:
+        lines.append(("recomputed", f"{', '.join(sorted(plan.recomputed))}, in the backward pass"))
     if found["sent"]:
         lines.append(("sent", ", ".join(f"{name} {describe_bytes(count)}" for name, count in found["sent"].items())))
     lines.append(("wrote", f"{output}: {found['tasks']} tasks, to be opened in {VIEWER}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..graph.layout import Mesh
-from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment
+from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ..machine.byte_count import describe_bytes
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
@@ -39,19 +39,24 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
         yield "no operator is divided: at these sizes communication would cost more than it saves"
 
 
-def describe_limit(tried: Tried, many: bool) -> Iterator[str]:
+def describe_limit(best: Plan, cheapest: Plan, limit: float) -> str:
     """What a reader has to know of a plan that was searched within the memory."""
-    best, cheapest = tried.best, tried.attempts[0]
-    assert best is not None, "a plan that fits"
-    more = 100 * (best.seconds / cheapest.seconds - 1)
-    yield (
-        f"memory is the limit: the cheapest plan of all would hold {describe_bytes(cheapest.bytes)} of "
-        f"{describe_bytes(tried.limit)}, and this one takes {more:.2g} % longer"
+    more = 100 * (best.cost.seconds / cheapest.cost.seconds - 1)
+    return (
+        f"memory is the limit: the cheapest plan of all would hold {describe_bytes(cheapest.cost.memory.total)} of "
+        f"{describe_bytes(limit)}, and this one takes {more:.2g} % longer"
     )
+
+
+def describe_gap(tried: Tried, many: bool) -> str:
+    """How much cheaper the plan could be at most."""
     bounds = tried.bounds()
     over = f" over the mesh{'es' if len(bounds) > 1 else ''} {', '.join(map(describe_mesh, bounds))}" if many else ""
+    alike = " and recomputes the same" if tried.attempts[0].plan.recomputed else ""
     gap = f"{100 * tried.gap:.2g} %"
-    yield f"duality gap: no plan that fits{over} is more than {gap} cheaper, bytes being counted choice by choice"
+    return (
+        f"duality gap: no plan that fits{alike}{over} is more than {gap} cheaper, bytes being counted choice by choice"
+    )
 
 
 def describe_excess(tried: Tried) -> Iterator[str]:

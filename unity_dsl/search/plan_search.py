@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -26,7 +26,7 @@ from ..syntax.parse_rules import RuleDecl
 from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
 from .accounting.undivided_sizes import describe_refusals
-from .accounting.weighed_plan import counted, least_held, recomputing, within_memory
+from .accounting.weighed_plan import counted, describe_recomputed, recomputing, within_memory
 from .choices.operator_options import ProvedTable
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
@@ -35,15 +35,16 @@ from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.held_bytes import HeldBytes
+from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
 from .memory_limit.memory_price import MemoryPrice
-from .memory_limit.multiplier_search import ENOUGH, MOST_SCOUTS, MOST_TRIES, Attempt, Tried, try_multipliers
+from .memory_limit.multiplier_search import ENOUGH
 from .meshes.mesh_joining import joined_mesh
-from .meshes.mesh_search import COARSE, Outcome, is_large, search_around, search_meshes
+from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
 from .meshes.near_search import Found, Task
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
-from .plan_notes import describe_excess, describe_limit, describe_outcome, describe_unused
+from .plan_notes import describe_outcome, describe_unused
 from .refusals import explain_refusal
 from .strategies import AUTO, RANDOM, STRATEGIES, random
 
@@ -106,12 +107,13 @@ def search(
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
     every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine))
-    wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins, excluded)
+    again = frozenset(recompute or ())
+    wanted = _Wanted(machine, library, theorems or ShardingTheorems(library), strategy, pins, excluded, again)
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
-        drawn = counted(replace(drawn, notes=(*notes, *drawn.notes)), library)
-        drawn = within_memory(recomputing(drawn, recompute or (), machine, library), machine, library, segments)
+        drawn = counted(recomputing(replace(drawn, notes=(*notes, *drawn.notes)), again, machine, library), library)
+        drawn = _told(within_memory(drawn, machine, library, segments), machine, library)
         return replace(drawn, mesh=named_axes(drawn.graph, drawn.mesh))
     substitutions = _Substitutions(() if strategy == "single" else rules, () if strategy == "single" else fusions)
 
@@ -119,12 +121,27 @@ def search(
         best = _best(model, meshes, priced, substitutions)
         return replace(best, notes=(*best.notes, *notes))
 
-    cheapest = recomputing(counted(search_at(every, wanted), library), recompute or (), machine, library)
+    cheapest = counted(search_at(every, wanted), library)
     found = within_memory(cheapest, machine, library, segments)
     if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
-        found = _within_limit(cheapest, found, every, wanted, search_at)
+
+        def search_limited(
+            multiplier: float, meshes: Sequence[Mesh], again: frozenset[str], known: Mapping[Mesh, Found]
+        ) -> Searched:
+            priced = wanted.limited(multiplier, again)
+            priced.found.update(known)
+            plan = counted(search_at(meshes, priced), library)
+            return Searched(plan, priced.found[plan.mesh], priced.bounds)
+
+        limited = LimitedSearch(machine, library, every, search_limited, segments)
+        found = within_limit(cheapest, found, wanted.bounds, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
+    found = _told(found, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh))
+
+
+def _told(plan: Plan, machine: Machine, library: Library) -> Plan:
+    return replace(plan, notes=(*plan.notes, *describe_recomputed(plan, machine, library)))
 
 
 @dataclass(frozen=True)
@@ -141,47 +158,6 @@ def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _
     assert given is not None, "any cost is of use"
     best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
     return _fused(best, every, substitutions.fusions, wanted)
-
-
-def _within_limit(
-    cheapest: Plan,
-    lessened: Plan,
-    every: Sequence[Mesh],
-    wanted: _Wanted,
-    search_at: Callable[[Sequence[Mesh], _Wanted], Plan],
-) -> Plan:
-    """The cheapest plan found that fits the machine's memory, where the `cheapest` of all does not; `lessened` is that
-    one with weights gathered again. Where none fits, that one, with a note on what the least takes.
-
-    The multiplier is searched on coarse meshes, whose problems are small, then all meshes at that one, and at last the
-    mesh of the best plan at others.
-    """
-    limit = wanted.machine.memory_bytes
-    coarse = [mesh for mesh in every if len(mesh.axes) <= COARSE]
-
-    def attempt(multiplier: float, meshes: Sequence[Mesh], known: Mapping[Mesh, Found] = {}) -> tuple[Attempt, _Wanted]:
-        priced = wanted.limited(multiplier)
-        priced.found.update(known)
-        plan = within_memory(counted(search_at(meshes, priced), wanted.library), wanted.machine, wanted.library)
-        bounds = {mesh: bound - multiplier * limit for mesh, bound in priced.bounds.items()}
-        return Attempt(multiplier, plan, least_held(plan, wanted.library), bounds), priced
-
-    least = least_held(cheapest, wanted.library)
-    given = [Attempt(0.0, cheapest, least, wanted.bounds), Attempt(inf, lessened, least)]
-    scouted = Tried(limit, given)
-    if coarse:
-        try_multipliers(scouted, lambda multiplier: attempt(multiplier, coarse)[0], MOST_SCOUTS)
-    first, priced = attempt(scouted.multiplier, every)
-    tried = Tried(limit, [*given, first])
-    mesh = first.plan.mesh
-    known = {mesh: priced.found[mesh]}
-    try_multipliers(tried, lambda multiplier: attempt(multiplier, (mesh,), known)[0], MOST_TRIES)
-    tried.attempts += scouted.attempts[len(given) :]
-    if tried.best is None:
-        told = tuple(describe_excess(tried))
-        warnings = tuple(replace(found, help="; ".join((found.help, *told))) for found in lessened.warnings)
-        return replace(lessened, notes=(*lessened.notes, *told), warnings=warnings)
-    return replace(tried.best.plan, notes=(*tried.best.plan.notes, *describe_limit(tried, len(every) > 1)))
 
 
 def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], wanted: _Wanted) -> Plan:
@@ -240,7 +216,8 @@ def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
 class _Wanted:
     """What plans are searched for: those of a strategy with pins, on a machine.
 
-    `prices` and the plans that were `found` are kept for other models, whose search starts near these.
+    The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
+    starts near these.
     """
 
     machine: Machine
@@ -249,25 +226,27 @@ class _Wanted:
     strategy: str
     pins: Mapping[str, Pin]
     excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
+    recomputed: frozenset[str] = frozenset()
     prices: dict[Mesh, Prices] = field(default_factory=dict)
     found: dict[Mesh, Found] = field(default_factory=dict)
     bounds: dict[Mesh, float] = field(default_factory=dict)
     proved: ProvedTable = field(default_factory=dict)
     multiplier: float = 0.0
-    held: dict[int, tuple[Graph, HeldBytes]] = field(default_factory=dict)
+    held: dict[tuple[int, frozenset[str]], tuple[Graph, HeldBytes]] = field(default_factory=dict)
 
-    def limited(self, multiplier: float) -> _Wanted:
+    def limited(self, multiplier: float, recomputed: frozenset[str]) -> _Wanted:
         """The same at a price of memory, in seconds a byte. What is found is kept apart."""
-        return replace(self, multiplier=multiplier, found={}, bounds={})
+        return replace(self, multiplier=multiplier, recomputed=recomputed, found={}, bounds={})
 
     def memory(self, model: Model) -> MemoryPrice | None:
-        """What a model's choices are charged for what they hold; None where memory has no price."""
-        if not self.multiplier:
+        """What a model's choices are charged for what they hold, and for running again; None where that is nothing."""
+        if not self.multiplier and not self.recomputed:
             return None
-        if id(model.graph) not in self.held:
+        key = id(model.graph), self.recomputed
+        if key not in self.held:
             saved = next((held.saved for _, held in self.held.values()), None)
-            self.held[id(model.graph)] = model.graph, HeldBytes(model.graph, self.library, saved)
-        return MemoryPrice(self.held[id(model.graph)][1], self.multiplier)
+            self.held[key] = model.graph, HeldBytes(model.graph, self.library, saved, self.recomputed)
+        return MemoryPrice(self.held[key][1], self.multiplier, self.machine)
 
     def cost(self, plan: Plan) -> float:
         """What is minimised: the seconds of a plan, and what it pays for memory."""
@@ -333,7 +312,8 @@ def _made(found: Found, model: Model, wanted: _Wanted) -> Plan:
     graph = assemble(problem, best.plan, found.mesh, model)
     conversions = problem.prices.conversions
     cost = plan_cost(graph, problem.meaning, conversions, model.loss)
-    return Plan(model, found.mesh, wanted.machine.name, wanted.strategy, graph, cost, conversions)
+    plan = Plan(model, found.mesh, wanted.machine.name, wanted.strategy, graph, cost, conversions)
+    return recomputing(plan, wanted.recomputed, wanted.machine, wanted.library)
 
 
 def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:

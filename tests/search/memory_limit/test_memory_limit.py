@@ -103,7 +103,7 @@ def seconds_of(graphs: Sequence[PlannedGraph], model: Model, machine: Machine, l
 def counts(graphs: Sequence[PlannedGraph], model: Model, machine: Machine, library: Library) -> list[float]:
     """Bytes of plans, counted choice by choice, where gathered weights are kept."""
     conversions, tiny = ConversionModel(TWO, machine, library), 1e-30
-    price = MemoryPrice(HeldBytes(model.graph, library), tiny)
+    price = MemoryPrice(HeldBytes(model.graph, library), tiny, machine)
     return [price.of_plan(graph, conversions) / tiny for graph in graphs]
 
 

@@ -18,7 +18,7 @@ from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.operator_price import price_inner
-from ..choices.operator_options import price_forward
+from ..choices.operator_options import price_node
 
 Steps = Sequence[PlannedNode | PlannedSegment]
 
@@ -36,6 +36,19 @@ def outermost(graph: Graph) -> tuple[str, ...]:
     return tuple(step.name for step in graph.steps if isinstance(step, Segment))
 
 
+def steps_again(body: PlannedGraph, executions: LocalExecutions) -> tuple[Steps, PlannedNode | None]:
+    """The steps of a body up to what it saves last, and the one behind them of which only operands are saved."""
+    for number in range(len(body.steps), 0, -1):
+        step = body.steps[number - 1]
+        if isinstance(step, PlannedSegment):
+            return body.steps[:number], None
+        run = executions.of(step, (None,) * len(step.node.arguments))
+        if run.saved and any(step.node.gradients):
+            is_run = not set(run.built).isdisjoint(run.saved)
+            return (body.steps[:number], None) if is_run else (body.steps[: number - 1], step)
+    return (), None
+
+
 @dataclass(frozen=True)
 class ForwardPrice:
     """Prices the forward of bodies in a plan: seconds of operators, and of communication."""
@@ -51,32 +64,20 @@ class ForwardPrice:
                 total = Cost()
                 for run in step.runs:
                     executed = times * run.count * segment.probability
-                    steps, last = self._steps_again(run.body)
+                    steps, last = steps_again(run.body, self.executions)
                     total = added(total, self._forward(run.body, steps, last), executed)
                     yield from self.of_segments(run.body, f"{path}.", executed)
                 yield path, total
-
-    def _steps_again(self, body: PlannedGraph) -> tuple[Steps, PlannedNode | None]:
-        """The steps up to what is saved last, and the one behind them of which only operands are."""
-        for number in range(len(body.steps), 0, -1):
-            step = body.steps[number - 1]
-            if isinstance(step, PlannedSegment):
-                return body.steps[:number], None
-            run = self.executions.of(step, (None,) * len(step.node.arguments))
-            if run.saved and any(step.node.gradients):
-                is_run = not set(run.built).isdisjoint(run.saved)
-                return (body.steps[:number], None) if is_run else (body.steps[: number - 1], step)
-        return (), None
 
     def _forward(self, graph: PlannedGraph, steps: Steps, last: PlannedNode | None = None) -> Cost:
         """Of these steps, and of the conversions to the layouts that they and the `last` one read."""
         prices, total = self.prices, Cost()
         mesh, machine, library = prices.mesh, prices.machine, prices.library
-        reads: dict[str, set[Layout]] = {}
+        wanted: dict[str, set[Layout]] = {}
         for step in steps:
             if isinstance(step, PlannedNode):
                 node, typed = step.node, step.typed
-                seconds = price_forward(node, typed, mesh, machine, library)
+                seconds = float(price_node(node, [typed], mesh, machine, library, backward=False)[0])
                 inner = price_inner(node.instance, typed, arithmetic(node, typed.native, library), mesh, machine, False)
                 total = added(total, Cost(compute=seconds - inner, communication=inner))
             else:
@@ -85,16 +86,16 @@ class ForwardPrice:
                     total = added(total, found, step.segment.probability * run.count)
         for step in (*steps, *(() if last is None else (last,))):
             for value, layout in _reads(step):
-                reads.setdefault(value.name, set()).add(layout)
+                wanted.setdefault(value.name, set()).add(layout)
         for weight in graph.graph.weights:
             held = local_fraction(graph.values[weight.value.name].produced, mesh)
             total = added(total, Cost(compute=price_stored_cast(weight.value, held, machine)))
-        return added(total, Cost(communication=self._conversions(graph, reads)))
+        return added(total, Cost(communication=self._conversions(graph, wanted)))
 
-    def _conversions(self, graph: PlannedGraph, reads: Mapping[str, set[Layout]]) -> float:
+    def _conversions(self, graph: PlannedGraph, wanted: Mapping[str, set[Layout]]) -> float:
         seconds, prices = 0.0, self.prices
         for name, planned in graph.values.items():
-            value, reached = planned.value, set(reads.get(name, ()))
+            value, reached = planned.value, set(wanted.get(name, ()))
             for made in reversed(planned.materialised):
                 if made.layout in reached:
                     found = prices.conversion(made.source, made.layout, value.shape, value.bytes, value.stored_bytes)
@@ -110,6 +111,7 @@ def added(first: Cost, second: Cost, times: float = 1.0) -> Cost:
 
 
 def _reads(step: PlannedNode | PlannedSegment) -> Iterable[tuple[Value, Layout]]:
+    """What a step of a graph reads of its values."""
     if isinstance(step, PlannedNode):
         return zip(step.node.arguments, step.typed.arguments, strict=True)
     return step.border.reads(step.segment)

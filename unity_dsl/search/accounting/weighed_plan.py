@@ -27,25 +27,34 @@ def counted(plan: Plan, library: Library) -> Plan:
 
 
 def recomputing(plan: Plan, paths: Collection[str], machine: Machine, library: Library) -> Plan:
-    """The plan with the backward pass running these segments again, besides those that it does already: with their
-    seconds and, if any are new, with what it holds then.
+    """The plan with the backward pass running these segments again, besides those that it does already, and with the
+    seconds of that; what it holds is not counted.
     """
     new = frozenset(paths) - plan.recomputed
     if not new:
         return plan
-    conversions = ConversionModel(plan.mesh, machine, library)
     cost = plan.cost
-    for path, forward in ForwardPrice(conversions, LocalExecutions(plan.mesh, library)).of_segments(plan.graph):
+    for path, forward in _forward_price(plan, machine, library).of_segments(plan.graph):
         if path in new:
             cost = added(cost, forward)
-    found = counted(replace(plan, cost=cost, recomputed=plan.recomputed | new), library)
-    less, more = plan.cost.memory.total - found.cost.memory.total, found.cost.seconds - plan.cost.seconds
-    named = ", ".join(f"`{path}`" for path in sorted(new))
-    note = (
-        f"recomputed in the backward pass: {named}, of which an iteration keeps only what enters it; "
-        f"{describe_bytes(less)} less a device, {more * 1e3:.3g} ms more a step"
-    )
-    return replace(found, notes=(*plan.notes, note))
+    return replace(plan, cost=cost, recomputed=plan.recomputed | new)
+
+
+def describe_recomputed(plan: Plan, machine: Machine, library: Library) -> Iterator[str]:
+    """What running segments again saves and costs."""
+    if plan.recomputed:
+        kept = predict_memory(plan.model, plan.graph, plan.mesh, library, gathered_again=plan.gathered_again)
+        prices = _forward_price(plan, machine, library).of_segments(plan.graph)
+        more = sum(forward.seconds for path, forward in prices if path in plan.recomputed)
+        named = ", ".join(f"`{path}`" for path in sorted(plan.recomputed))
+        yield (
+            f"recomputed in the backward pass: {named}, of which an iteration keeps only what enters it; "
+            f"{describe_bytes(kept.total - plan.cost.memory.total)} less a device, {more * 1e3:.3g} ms more a step"
+        )
+
+
+def _forward_price(plan: Plan, machine: Machine, library: Library) -> ForwardPrice:
+    return ForwardPrice(ConversionModel(plan.mesh, machine, library), LocalExecutions(plan.mesh, library))
 
 
 def within_memory(plan: Plan, machine: Machine, library: Library, segments: Sequence[str] = ()) -> Plan:
@@ -56,7 +65,7 @@ def within_memory(plan: Plan, machine: Machine, library: Library, segments: Sequ
     plan fits the one of the fewest seconds is taken.
     """
     if plan.cost.memory.total > machine.memory_bytes:
-        ways = (recomputing(plan, paths, machine, library) for paths in _subsets(segments))
+        ways = (counted(recomputing(plan, paths, machine, library), library) for paths in _subsets(segments))
         fitting = [found for way in ways if (found := _gathered_again(way, machine, library)) is not None]
         plan = min(fitting, key=lambda found: found.cost.seconds, default=plan)
     return replace(plan, warnings=tuple(memory_warnings(plan.cost.memory, machine)))

@@ -156,26 +156,26 @@ def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[Confi
 
 
 def price_node(
-    node: Node, typed: Sequence[TypedOperator], mesh: Mesh, machine: Machine, library: Library
+    node: Node,
+    typed: Sequence[TypedOperator],
+    mesh: Mesh,
+    machine: Machine,
+    library: Library,
+    *,
+    backward: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """Seconds of an operator in the float types of a model under each of its configurations, casts included: those that
-    run the native call may compute in another type than the others. Shape [configurations].
+    """Seconds of an operator in the float types of a model under each of its configurations, casts included, or of its
+    forward alone: those that run the native call may compute in another type than the others. Shape [configurations].
     """
     seconds = np.empty(len(typed))
+    needs = tuple(backward and gradient for gradient in node.gradients)
     native = np.array([found.native for found in typed], dtype=bool)
     for rows, called in ((np.flatnonzero(native), True), (np.flatnonzero(~native), False)):
         if rows.size:
             some, dtype = [typed[row] for row in rows.tolist()], arithmetic(node, called, library)
-            seconds[rows] = price_operators(node.instance, some, dtype, mesh, machine, node.gradients, library)
-            seconds[rows] += price_operand_casts(node, some, dtype, machine)
+            seconds[rows] = price_operators(node.instance, some, dtype, mesh, machine, needs, library)
+            seconds[rows] += price_operand_casts(node, some, dtype, machine, backward=backward)
     return seconds
-
-
-def price_forward(node: Node, typed: TypedOperator, mesh: Mesh, machine: Machine, library: Library) -> float:
-    """Seconds of an operator's forward alone, casts included."""
-    dtype, needs = arithmetic(node, typed.native, library), (False,) * len(node.gradients)
-    seconds = price_operators(node.instance, [typed], dtype, mesh, machine, needs, library)
-    return float((seconds + price_operand_casts(node, [typed], dtype, machine, backward=False))[0])
 
 
 def all_invariant(typed: TypedOperator) -> bool:

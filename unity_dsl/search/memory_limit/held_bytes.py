@@ -10,7 +10,7 @@ a value that is converted for all that read it is counted as it was made besides
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -62,9 +62,16 @@ class _Saved:
 class HeldBytes:
     """Bytes held by the choices of a model, and of those that rules make of it, on any mesh."""
 
-    def __init__(self, graph: Graph, library: Library, saved: dict[object, _Saved] | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        library: Library,
+        saved: dict[object, _Saved] | None = None,
+        recomputed: Collection[str] = (),
+    ) -> None:
         self.library = library
-        self.kept: KeptValues = kept_values(graph, library)
+        self.inside = tuple(f"{path}." for path in recomputed)
+        self.kept: KeptValues = kept_values(graph, library, recomputed)
         self.saved: dict[object, _Saved] = {} if saved is None else saved
         self._of_options: dict[tuple[str, int], tuple[Options, Table]] = {}
 
@@ -88,7 +95,7 @@ class HeldBytes:
             if part := self.kept.given.get((node_path(prefix, node), number)):
                 layouts = (found.arguments[number] for found in typed)
                 total += part * value.bytes * _fractions(layouts, mesh)
-        if not any(node.gradients):
+        if not any(node.gradients) or prefix.startswith(self.inside):
             return total
         ways: dict[_Way, list[int]] = {}
         for place, found in enumerate(typed):

@@ -18,6 +18,7 @@ from ...index.library import Library
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape
 from ..accounting.memory_prediction import Activations, Held
+from ..accounting.recomputation import Steps, steps_again
 from ..choices.restriction import node_path, stored_values
 
 _WHOLE = Layout(())
@@ -28,19 +29,23 @@ class KeptValues:
     """By path: `made` are values whose own storage is kept, wherever they are produced; of values in `read` a copy in
     another layout is kept as well, since an operator saves what it reads. `strides` are those of each operator's
     operands, as views leave them. `given` are parts of inputs by operators and places that read them: of an input that
-    is kept, those that save it or make views of it have equal parts.
+    is kept, those that save it or make views of it have equal parts. `again` are operators that the backward pass runs
+    again, and `converted` the values that it converts again for them.
     """
 
     made: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     strides: dict[str, tuple[Shape | None, ...]] = field(default_factory=dict)
     given: dict[tuple[str, int], float] = field(default_factory=dict)
+    again: set[str] = field(default_factory=set)
+    converted: set[str] = field(default_factory=set)
 
 
-def kept_values(graph: Graph, library: Library) -> KeptValues:
-    """What a run of a whole model on one device keeps."""
+def kept_values(graph: Graph, library: Library, recomputed: Collection[str] = ()) -> KeptValues:
+    """What a run of a whole model on one device keeps. Of the segments that are `recomputed`, what enters them."""
     kept = KeptValues()
-    activations, planned = Activations(Mesh(()), library), _undivided(graph, library)
+    activations = Activations(Mesh(()), library, recomputed=recomputed)
+    planned = _undivided(graph, library)
     _walk(planned, "", activations, kept)
     kept.given = _given(planned, activations, kept.made)
     return kept
@@ -68,7 +73,7 @@ def _walk(planned: PlannedGraph, prefix: str, activations: Activations, kept: Ke
     read: set[str] = set()
     for step in planned.steps:
         if isinstance(step, PlannedSegment):
-            inside = _walk(step.runs[0].body, f"{prefix}{step.segment.name}.", activations, kept)
+            inside = _walk_body(step, prefix, activations, kept)
             outside = set(_crossing(step.segment, inside))
             read |= outside - {value.name for value in step.segment.initial}
             own |= {_base(name, held) for name in outside}
@@ -91,6 +96,32 @@ def _walk(planned: PlannedGraph, prefix: str, activations: Activations, kept: Ke
     kept.made |= {prefix + name for name in own}
     kept.read |= {prefix + name for name in read}
     return own | read
+
+
+def _walk_body(planned: PlannedSegment, prefix: str, activations: Activations, kept: KeptValues) -> set[str]:
+    """The same of an iteration. One that is recomputed keeps nothing of its own."""
+    segment, body, path = planned.segment, planned.runs[0].body, prefix + planned.segment.name
+    if path not in activations.recomputed:
+        return _walk(body, f"{path}.", activations, kept)
+    inside = KeptValues()
+    _walk(body, f"{path}.", activations, inside)
+    kept.strides |= inside.strides
+    steps, last = steps_again(body, activations.executions)
+    _add_again(steps, last, f"{path}.", kept)
+    entering = (*segment.captured, *segment.entry, *(series.part for series in segment.sliced))
+    return {value.name for value in entering}
+
+
+def _add_again(steps: Steps, last: PlannedNode | None, prefix: str, kept: KeptValues) -> None:
+    """What the backward pass runs again: these steps, and conversions for them and for what the `last` one saves."""
+    for step in (*steps, *(() if last is None else (last,))):
+        read = step.node.arguments if isinstance(step, PlannedNode) else step.segment.reads
+        kept.converted |= {prefix + value.name for value in read}
+    for step in steps:
+        if isinstance(step, PlannedNode):
+            kept.again.add(node_path(prefix, step.node))
+        else:
+            _add_again(step.runs[0].body.steps, None, f"{prefix}{step.segment.name}.", kept)
 
 
 def _base(name: str, held: Held) -> str:

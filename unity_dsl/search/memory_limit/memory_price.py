@@ -13,25 +13,37 @@ from ...graph.layout import Mesh, Shard
 from ...graph.plan import PlannedGraph, PlannedNode, gathered_once
 from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
+from ...machine.machine import Machine
 from ..accounting.plan_cost import conversion_seconds
 from ..choices.layout_space import Space
-from ..choices.operator_options import Options
-from ..choices.restriction import stored_values
+from ..choices.operator_options import Options, float_types, price_node
+from ..choices.restriction import node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from .held_bytes import HELD_TRAINED, HeldBytes
 
 
 @dataclass(frozen=True)
 class MemoryPrice:
-    """What is added to the prices of choices. `tables` are kept for the other tensors of a shape, which share them."""
+    """What is added to the prices of choices: for bytes, and for what the backward pass runs again.
+
+    `tables` are kept for the other tensors of a shape, which share them.
+    """
 
     held: HeldBytes
     seconds_per_byte: float
+    machine: Machine
     tables: dict[object, Table] = field(default_factory=dict)
 
     def of_operator(self, node: Node, prefix: str, options: Options, mesh: Mesh) -> Table:
         """Seconds by configuration. Shape [configurations]."""
-        return self.seconds_per_byte * self.held.of_options(node, prefix, options, mesh)
+        seconds = self.seconds_per_byte * self.held.of_options(node, prefix, options, mesh)
+        if node_path(prefix, node) in self.held.kept.again:
+            key = node.instance.identity, float_types(node), id(options)
+            if key not in self.tables:
+                library = self.held.library
+                self.tables[key] = price_node(node, options.typed, mesh, self.machine, library, backward=False)
+            seconds = seconds + self.tables[key]
+        return seconds
 
     def of_stored(self, value: Value) -> float:
         """Seconds of each byte of a weight or buffer where it is stored."""
@@ -39,18 +51,23 @@ class MemoryPrice:
 
     def with_copies(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
         """Prices of conversions with those of copies that are kept. Shape [layouts, layouts]."""
-        if prefix + value.name not in self.held.kept.read:
-            return seconds
-        return self._table(seconds, value, space, alone=False)
+        return self._with(seconds, value, prefix, space, alone=False)
 
     def with_gathers(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
         """The same of a weight that one operator reads: a gathered copy is kept or gathered again, which is cheaper."""
-        if prefix + value.name not in self.held.kept.read:
-            return seconds
-        return self._table(seconds, value, space, alone=True)
+        return self._with(seconds, value, prefix, space, alone=True)
+
+    def _with(self, seconds: Table, value: Value, prefix: str, space: Space, *, alone: bool) -> Table:
+        kept, path = self.held.kept, prefix + value.name
+        if path in kept.converted:
+            key = value.shape, value.bytes, id(seconds)
+            if key not in self.tables:
+                self.tables[key] = seconds + space.forward_seconds(value.bytes)
+            return self.tables[key]
+        return self._table(seconds, value, space, alone=alone) if path in kept.read else seconds
 
     def of_plan(self, graph: PlannedGraph, conversions: ConversionModel, prefix: str = "") -> float:
-        """What is added to the seconds of a plan."""
+        """What is added to the seconds of a plan, which include those of what is run again."""
         mesh, read = conversions.mesh, self.held.kept.read
         once, total = gathered_once(graph), 0.0
         for step in graph.steps:

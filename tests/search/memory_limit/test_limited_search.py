@@ -1,0 +1,74 @@
+"""Which segments are recomputed where memory is short: against every set of them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from unity_dsl.graph.layout import Mesh
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.search.plan_search import search
+
+from ..conftest import TWO, Build
+
+ONE = Mesh(())
+MODEL = """
+model m[b = 512]
+  input x: f32[b, 16]
+  input target: f32[b, 16]
+  repeat 4 as wide
+    weight up: f32[64, 16] ~ normal(0.1)
+    weight down: f32[16, 64] ~ normal(0.1)
+    x = x + linear(relu(linear(x, up)), down)
+  repeat 3 as narrow
+    weight w: f32[16, 16] ~ normal(0.1)
+    x = x + relu(linear(x, w))
+  repeat 5 as square
+    weight up: f32[32, 16] ~ normal(0.1)
+    weight down: f32[16, 32] ~ normal(0.1)
+    x = x + linear(exp(linear(x, up)), down)
+  loss mse(x, target)
+"""
+SEGMENTS = ("wide", "narrow", "square")
+SETS = [frozenset(some) for count in range(4) for some in combinations(SEGMENTS, count)]
+
+
+def test_the_cheapest_set_that_fits_is_recomputed(library: Library, build: Build) -> None:
+    """On one device there is nothing else to choose."""
+    model, machine = build(MODEL), load_machine("dgx-a100")
+    plans = {some: search(model, ONE, machine, library, recompute=some) for some in SETS}
+    sizes = {some: plan.cost.memory.total for some, plan in plans.items()}
+    assert len(set(sizes.values())) >= 6 and all(plan.recomputed == some for some, plan in plans.items())
+    chosen = set()
+    for limit in sorted(sizes.values()):
+        best = min((plan.cost.seconds, sizes[some]) for some, plan in plans.items() if sizes[some] <= limit)
+        found = search(model, ONE, machine.holding(int(limit)), library, recompute=None)
+        assert not found.warnings and (found.cost.seconds, found.cost.memory.total) == best
+        chosen.add(found.recomputed)
+    assert len(chosen) >= 3 and frozenset() in chosen
+    short = search(model, ONE, machine.holding(int(min(sizes.values())) - 1), library, recompute=None)
+    assert [warning.code for warning in short.warnings] == ["W301"]
+
+
+def test_layouts_and_segments_are_chosen_together(library: Library, build: Build) -> None:
+    """On two devices the plan is at most 2 % above the best of every set given, and fits wherever one of these does."""
+    model, machine = build(MODEL), load_machine("dgx-a100")
+    free = search(model, TWO, machine, library)
+    most, ratios = free.cost.memory.total, []
+    for part in (0.35, 0.5, 0.65, 0.8, 0.95):
+        limited = machine.holding(int(part * most))
+        given = [search(model, TWO, limited, library, recompute=some) for some in SETS]
+        fitting = [plan.cost.seconds for plan in given if not plan.warnings]
+        found = search(model, TWO, limited, library, recompute=None)
+        assert bool(found.warnings) == (not fitting), part
+        if fitting:
+            ratios.append(found.cost.seconds / min(fitting))
+    print(" ".join(f"{ratio:.4f}" for ratio in ratios))
+    assert len(ratios) >= 3 and max(ratios) <= 1.02
+
+
+def test_none_forbids_it(library: Library, build: Build) -> None:
+    model, machine = build(MODEL), load_machine("dgx-a100")
+    most = search(model, ONE, machine, library).cost.memory.total
+    found = search(model, ONE, machine.holding(int(most) - 1), library, recompute=())
+    assert found.warnings and not found.recomputed

@@ -1,0 +1,125 @@
+"""The cheapest plan found that fits the machine's memory: multipliers of the limit, and segments that are recomputed.
+
+Segments are few. What they free and cost is known of every plan that is searched without them, so one set of them is
+searched besides none: that of the best plan that fits so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from ...graph.layout import Mesh
+from ...graph.plan import Plan
+from ...index.library import Library
+from ...machine.machine import Machine
+from ..accounting.weighed_plan import counted, least_held, recomputing, within_memory
+from ..meshes.mesh_search import COARSE
+from ..meshes.near_search import Found
+from ..plan_notes import describe_excess, describe_gap, describe_limit
+from .multiplier_search import MOST_SCOUTS, MOST_TRIES, Attempt, Tried, try_multipliers
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The best plan at a price of memory, counted; what was found on its mesh; and lower bounds by mesh."""
+
+    plan: Plan
+    found: Found
+    bounds: Mapping[Mesh, float]
+
+
+Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, Found]], Searched]
+"""At a multiplier, on meshes, with segments recomputed, from what is known."""
+
+
+@dataclass(frozen=True)
+class LimitedSearch:
+    """Searches on any mesh of `every` one. Of the `segments` that may be recomputed, `others` are plans that do so and
+    were searched as if they did not.
+    """
+
+    machine: Machine
+    library: Library
+    every: Sequence[Mesh]
+    search: Search
+    segments: Sequence[str]
+    others: list[Plan] = field(default_factory=list)
+
+    def attempt(
+        self, multiplier: float, meshes: Sequence[Mesh], again: frozenset[str], known: Mapping[Mesh, Found] = {}
+    ) -> tuple[Attempt, Found]:
+        """The best plan for a multiplier, in which the segments `again` are recomputed."""
+        searched = self.search(multiplier, meshes, again, known)
+        if self.segments:
+            self.others.append(within_memory(searched.plan, self.machine, self.library, self.segments))
+        bounds = {mesh: bound - multiplier * self.machine.memory_bytes for mesh, bound in searched.bounds.items()}
+        plan = within_memory(searched.plan, self.machine, self.library)
+        return Attempt(multiplier, plan, least_held(plan, self.library), bounds), searched.found
+
+    def scout(self, start: Plan, bounds: Mapping[Mesh, float] = {}) -> Tried:
+        """Multipliers on coarse meshes, whose problems are small, from the cheapest plan, which does not fit."""
+        least, lessened = least_held(start, self.library), within_memory(start, self.machine, self.library)
+        given = [Attempt(0.0, start, least, bounds), Attempt(inf, lessened, least)]
+        tried = Tried(self.machine.memory_bytes, given)
+        coarse = [mesh for mesh in self.every if len(mesh.axes) <= COARSE]
+        if coarse:
+            again = start.recomputed
+            try_multipliers(tried, lambda multiplier: self.attempt(multiplier, coarse, again)[0], MOST_SCOUTS)
+        return tried
+
+    def search_meshes(self, scouted: Tried) -> Tried:
+        """All meshes at the best multiplier, and the mesh of the best plan at others."""
+        again = scouted.attempts[0].plan.recomputed
+        first, found = self.attempt(scouted.multiplier, self.every, again)
+        tried = Tried(scouted.limit, [*scouted.attempts[:2], first])
+        mesh = first.plan.mesh
+        known = {mesh: found}
+        try_multipliers(tried, lambda multiplier: self.attempt(multiplier, (mesh,), again, known)[0], MOST_TRIES)
+        tried.attempts += scouted.attempts[2:]
+        return tried
+
+    def scout_recomputed(self, cheapest: Plan, scouted: Tried) -> Tried | None:
+        """Scouts with segments recomputed: those of the best plan that fits so, or all. None where that does not pay,
+        or needs no multiplier.
+        """
+        fitting = [plan for plan in self.others if plan.recomputed and not plan.warnings]
+        best = min(fitting, key=lambda plan: plan.cost.seconds, default=None)
+        again = frozenset(self.segments) if best is None else best.recomputed
+        start = counted(recomputing(cheapest, again, self.machine, self.library), self.library)
+        if not again or (scouted.best is not None and start.cost.seconds >= scouted.best.seconds):
+            return None
+        if start.cost.memory.total <= self.machine.memory_bytes:
+            self.others.append(self.attempt(0.0, (cheapest.mesh,), again)[0].plan)
+            return None
+        return self.scout(start)
+
+
+def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], limited: LimitedSearch) -> Plan:
+    """The cheapest plan found that fits, where the `cheapest` of all, with its `bounds`, does not. `lessened` is that
+    one with weights gathered again and segments recomputed: where none fits, that, with a note on what the least takes.
+
+    The multiplier is searched on coarse meshes, then all meshes at that one, and at last the mesh of the best plan at
+    others.
+    """
+    limited.others.append(lessened)
+    tried = limited.scout(cheapest, bounds)
+    other = limited.scout_recomputed(cheapest, tried)
+    fitting = [plan for plan in limited.others if not plan.warnings]
+    if other is not None and (tried.best is None or (other.best and other.best.seconds < tried.best.seconds)):
+        tried = other
+    if tried.best is not None or not fitting:
+        tried = limited.search_meshes(tried)
+    fitting = [plan for plan in limited.others if not plan.warnings]
+    if tried.best is not None:
+        fitting.insert(0, tried.best.plan)
+    if not fitting:
+        told = tuple(describe_excess(tried))
+        warnings = tuple(replace(found, help="; ".join((found.help, *told))) for found in lessened.warnings)
+        return replace(lessened, notes=(*lessened.notes, *told), warnings=warnings)
+    best = min(fitting, key=lambda plan: plan.cost.seconds)
+    notes = [*best.notes, describe_limit(best, cheapest, tried.limit)]
+    if tried.best is not None and best is tried.best.plan:
+        notes.append(describe_gap(tried, len(limited.every) > 1))
+    return replace(best, notes=tuple(notes))
