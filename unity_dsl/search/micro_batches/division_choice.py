@@ -65,12 +65,16 @@ def _describe(tried: Sequence[Plan], why: str) -> str:
     if len(tried) == 1:
         return f"micro-batches were not tried: {why or 'a whole batch takes next to nothing longer within the memory'}"
     fits = not all(plan.warnings for plan in tried)
-    told = [
-        f"{plan.micro_batches} {'does not fit' if plan.warnings else f'takes {plan.cost.seconds * 1e3:.3g} ms'}"
-        for plan in tried
-    ]
+    told = [f"{plan.micro_batches} {_outcome(plan)}" for plan in tried]
     found = "memory asks for micro-batches; of those tried" if fits else "no number of micro-batches was found to fit:"
     return f"{found} {', '.join(told)}" + (f"; {why}" if why else "")
+
+
+def _outcome(plan: Plan) -> str:
+    seconds = plan.cost.seconds
+    if plan.warnings:
+        return "does not fit"
+    return f"takes {seconds:.3g} s" if seconds >= 1 else f"takes {seconds * 1e3:.3g} ms"
 
 
 def _noted(plan: Plan, note: str) -> Plan:
