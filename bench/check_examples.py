@@ -5,8 +5,8 @@ check` does, on one pool of ranks. Results are written after every case: an inte
 and a case is not checked again while neither the example nor anything that compiles it has changed. Exits with status 1
 where a program is not equal to its model.
 
-`python bench/check_examples.py --micro-batches 2 --output FILE` checks programs that run the batch as two micro-batches;
-examples for which that would be another step are refused, and told.
+`python bench/check_examples.py --micro-batches 2 --output FILE` checks programs that run a batch as two
+micro-batches; examples for which that would be another step are refused, and told.
 """
 
 from __future__ import annotations
