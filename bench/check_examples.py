@@ -9,9 +9,11 @@ where a program is not equal to its model.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.program.example_cases import EXAMPLES, PLANS, RANKS, Checker, Finding, cases
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.search.recomputed_segments import NONE
 
 MADE_BY = (*COMPILER, ROOT / "tests" / "program" / "slow.toml")
 """What a program is made by, besides its model."""
@@ -35,12 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plans", type=int, default=PLANS, help="plans drawn by chance, per example and ranks")
     parser.add_argument("--seed", type=int, default=0, help="which plans are drawn")
     parser.add_argument("--examples", nargs="+", default=list(EXAMPLES), choices=EXAMPLES, metavar="NAME")
+    parser.add_argument(
+        "--recompute", default=NONE, help="of examples that have any, segments run again: names or `all`"
+    )
     parser.add_argument("--again", action="store_true", help="check what was checked before too")
     parser.add_argument("--output", type=Path, default=RESULTS / "check_examples.json")
     options = parser.parse_args(arguments)
 
     compiler = digest(MADE_BY)
-    wanted = [case for name in options.examples for case in cases(name, options.ranks, options.plans, options.seed)]
+    drawn = (case for name in options.examples for case in cases(name, options.ranks, options.plans, options.seed))
+    wanted = [replace(case, recompute=options.recompute) for case in drawn]
+    if options.recompute != NONE:
+        wanted = [case for case in wanted if has_segments(case.example)]
     keys = {case: f"{digest([ROOT / 'examples' / f'{case.example}.udl'])[:16]} {compiler[:16]}" for case in wanted}
     before = {} if options.again else rows_of(options.output)
     rows: dict[str, dict[str, Any]] = {}
@@ -70,6 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if missed else 0
 
 
+def has_segments(example: str) -> bool:
+    """Whether an example has a repeat, scan or cond."""
+    text = (ROOT / "examples" / f"{example}.udl").read_text()
+    return re.search(r"^\s*(repeat|scan|cond) ", text, re.MULTILINE) is not None
+
+
 def row(finding: Finding, key: str) -> dict[str, Any]:
     """A finding as plain data. `of` names the texts that it is about."""
     case, report = finding.case, finding.report
@@ -78,6 +93,7 @@ def row(finding: Finding, key: str) -> dict[str, Any]:
         "ranks": case.ranks,
         "mesh": list(case.mesh),
         "strategy": case.strategy,
+        "recompute": case.recompute,
         "equal": finding.ok,
         "error": finding.error,
         "worst": report.worst if report else None,

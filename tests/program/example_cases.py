@@ -22,6 +22,7 @@ from unity_dsl.machine.machine import machine_source, read_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.resources import folder
 from unity_dsl.search.plan_search import RANDOM, search
+from unity_dsl.search.recomputed_segments import NONE, parse_recompute
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
@@ -37,15 +38,17 @@ SLOW = str(Path(__file__).parent / "slow.toml")
 
 @dataclass(frozen=True)
 class Case:
-    """An example at its small preset under one strategy, on a mesh of these degrees."""
+    """An example at its small preset under one strategy, on a mesh of these degrees. `recompute` is as written."""
 
     example: str
     mesh: tuple[int, ...]
     ranks: int
     strategy: str
+    recompute: str = NONE
 
     def __str__(self) -> str:
-        return f"{self.example} on {' x '.join(map(str, self.mesh)) or '1'} by {self.strategy}"
+        again = f", {self.recompute} recomputed" if self.recompute != NONE else ""
+        return f"{self.example} on {' x '.join(map(str, self.mesh)) or '1'} by {self.strategy}{again}"
 
 
 def cases(example: str, ranks: Iterable[int] = RANKS, plans: int = PLANS, seed: int = 0) -> Iterator[Case]:
@@ -149,7 +152,7 @@ class Checker:
         plan = self.plan(case)
         request = Request(
             Path(f"{case.example}.udl"), preset="small", machine=SLOW, devices=case.ranks, mesh=case.mesh,
-            strategy=case.strategy,
+            strategy=case.strategy, recompute=case.recompute,
         )  # fmt: skip
         sources = Sources(self.text(case.example), self.operators, self.machine_source)
         self._written += 1
@@ -162,7 +165,9 @@ class Checker:
             parsed = parse_model(self.text(case.example))
             self._models[case.example] = build_model(parsed, self.library, {}, "small")
         mesh = build_mesh(self.machine, case.ranks, case.mesh or None)
-        return search(self._models[case.example], mesh, self.machine, self.library, case.strategy)
+        model = self._models[case.example]
+        recompute = parse_recompute(case.recompute, model)
+        return search(model, mesh, self.machine, self.library, case.strategy, recompute=recompute)
 
     def text(self, example: str) -> Source:
         return read_source(folder("examples") / f"{example}.udl")
