@@ -131,8 +131,9 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
     excluded = {part.replace(".*.", "."): frozenset(made_in(plan.graph, part))}
     try:
         pins = parse_pins(found.record.pins)
-        conditions: dict[str, Any] = {"pins": pins, "excluded": excluded, "recompute": plan.recomputed}
-        other = search(plan.model, plan.mesh, found.machine, found.library, **conditions)
+        other = search(
+            plan.model, plan.mesh, found.machine, found.library, pins=pins, excluded=excluded, recompute=plan.recomputed
+        )
     except InputError:
         return None
     timeline = simulate_step(other, found.machine, found.library)
