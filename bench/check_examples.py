@@ -12,9 +12,11 @@ micro-batches; examples for which that would be another step are refused, and to
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.program.example_cases import EXAMPLES, PLANS, RANKS, Checker, Finding, cases
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.search.recomputed_segments import NONE
 
 MADE_BY = (*COMPILER, ROOT / "tests" / "program" / "slow.toml")
 """What a program is made by, besides its model."""
@@ -39,14 +42,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="which plans are drawn")
     parser.add_argument("--examples", nargs="+", default=list(EXAMPLES), choices=EXAMPLES, metavar="NAME")
     parser.add_argument("--micro-batches", type=int, default=1, help="parts of the batch that a step runs")
+    parser.add_argument(
+        "--recompute", default=NONE, help="of examples that have any, segments run again: names or `all`"
+    )
     parser.add_argument("--again", action="store_true", help="check what was checked before too")
     parser.add_argument("--output", type=Path, default=RESULTS / "check_examples.json")
     options = parser.parse_args(arguments)
 
     compiler = digest(MADE_BY)
     command = COMMAND if options.micro_batches == 1 else f"{COMMAND} --micro-batches {options.micro_batches}"
-    given = options.ranks, options.plans, options.seed, options.micro_batches
-    wanted = [case for name in options.examples for case in cases(name, *given)]
+    drawn = (case for name in options.examples for case in cases(name, options.ranks, options.plans, options.seed))
+    wanted = [replace(case, recompute=options.recompute, micro_batches=options.micro_batches) for case in drawn]
+    if options.recompute != NONE:
+        wanted = [case for case in wanted if has_segments(case.example)]
     keys = {case: f"{digest([ROOT / 'examples' / f'{case.example}.udl'])[:16]} {compiler[:16]}" for case in wanted}
     before = {} if options.again else rows_of(options.output)
     rows: dict[str, dict[str, Any]] = {}
@@ -78,6 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if missed else 0
 
 
+def has_segments(example: str) -> bool:
+    """Whether an example has a repeat, scan or cond."""
+    text = (ROOT / "examples" / f"{example}.udl").read_text()
+    return re.search(r"^\s*(repeat|scan|cond) ", text, re.MULTILINE) is not None
+
+
 def row(finding: Finding, key: str) -> dict[str, Any]:
     """A finding as plain data. `of` names the texts that it is about."""
     case, report = finding.case, finding.report
@@ -87,6 +101,7 @@ def row(finding: Finding, key: str) -> dict[str, Any]:
         "mesh": list(case.mesh),
         "strategy": case.strategy,
         "micro_batches": case.micro_batches,
+        "recompute": case.recompute,
         "equal": finding.ok,
         "refused": finding.refused,
         "error": finding.error,

@@ -23,6 +23,7 @@ from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.resources import folder
 from unity_dsl.search.micro_batches.batch_division import divided_model
 from unity_dsl.search.plan_search import RANDOM, search
+from unity_dsl.search.recomputed_segments import NONE, parse_recompute
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
@@ -40,22 +41,24 @@ SLOW = str(Path(__file__).parent / "slow.toml")
 
 @dataclass(frozen=True)
 class Case:
-    """An example at its small preset under one strategy, on a mesh of these degrees, in so many micro-batches."""
+    """An example at its small preset under one strategy, on a mesh of these degrees, in so many micro-batches.
+    `recompute` is as written.
+    """
 
     example: str
     mesh: tuple[int, ...]
     ranks: int
     strategy: str
+    recompute: str = NONE
     micro_batches: int = 1
 
     def __str__(self) -> str:
+        again = f", {self.recompute} recomputed" if self.recompute != NONE else ""
         several = f" in {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        return f"{self.example} on {' x '.join(map(str, self.mesh)) or '1'} by {self.strategy}{several}"
+        return f"{self.example} on {' x '.join(map(str, self.mesh)) or '1'} by {self.strategy}{several}{again}"
 
 
-def cases(
-    example: str, ranks: Iterable[int] = RANKS, plans: int = PLANS, seed: int = 0, micro_batches: int = 1
-) -> Iterator[Case]:
+def cases(example: str, ranks: Iterable[int] = RANKS, plans: int = PLANS, seed: int = 0) -> Iterator[Case]:
     """`auto`, `data_parallel` and some plans drawn by chance, on each number of ranks.
 
     Every other of the drawn plans is for a mesh of one axis, the rest are for one of prime axes.
@@ -63,11 +66,11 @@ def cases(
     for count in ranks:
         prime = build_mesh(read_machine(machine_source(SLOW)), count, None).degrees
         for strategy in ("auto", "data_parallel"):
-            yield Case(example, prime, count, strategy, micro_batches)
+            yield Case(example, prime, count, strategy)
         for number in range(plans):
             drawn = Random(f"{seed} {example} {count} {number}").randrange(10**6)
             mesh = (count,) if number % 2 and count > 1 else prime
-            yield Case(example, mesh, count, f"{RANDOM}:{drawn}", micro_batches)
+            yield Case(example, mesh, count, f"{RANDOM}:{drawn}")
 
 
 def sample(count: int, seed: int) -> list[Case]:
@@ -159,7 +162,7 @@ class Checker:
         plan = self.plan(case)
         request = Request(
             Path(f"{case.example}.udl"), preset="small", machine=SLOW, devices=case.ranks, mesh=case.mesh,
-            strategy=case.strategy, micro_batches=case.micro_batches,
+            strategy=case.strategy, recompute=case.recompute, micro_batches=case.micro_batches,
         )  # fmt: skip
         sources = Sources(self.text(case.example), self.operators, self.machine_source)
         self._written += 1
@@ -174,7 +177,9 @@ class Checker:
         whole = self._models[case.example]
         model, division = divided_model(whole, parsed, self.library, {}, "small", case.micro_batches)
         mesh = build_mesh(self.machine, case.ranks, case.mesh or None)
-        return in_micro_batches(search(model, mesh, self.machine, self.library, case.strategy), division)
+        recompute = parse_recompute(case.recompute, model)
+        plan = search(model, mesh, self.machine, self.library, case.strategy, recompute=recompute)
+        return in_micro_batches(plan, division)
 
     def text(self, example: str) -> Source:
         return read_source(folder("examples") / f"{example}.udl")
