@@ -2,8 +2,8 @@
 
 Predicted is that of the tasks of a training step; counted are the storages that are alive at once in a training step of
 the emitted program with AdamW. Cases are all examples at their small presets, and some at sizes that fit, on one rank
-and on two, by data parallelism and by plans drawn by chance, in float32; some of them in mixed precision as well. A
-body that the data decides about (skipnet) is predicted as executed.
+and on two, by data parallelism and by plans drawn by chance, in float32; some of them in mixed precision, or with all
+repeats recomputed, as well. A body that the data decides about (skipnet) is predicted as executed.
 """
 
 from __future__ import annotations
@@ -49,17 +49,20 @@ class Case:
     strategy: str
     settings: Mapping[str, int] = field(default_factory=dict)
     precision: str = "f32"
+    recompute: str = "none"
 
     @property
     def key(self) -> str:
         size = "reduced" if self.settings else "small"
         types = "" if self.precision == "f32" else f" {self.precision}"
-        return f"{self.example} {size} {self.ranks} {self.strategy}{types}"
+        again = " recomputed" if self.recompute != "none" else ""
+        return f"{self.example} {size} {self.ranks} {self.strategy}{types}{again}"
 
     def request(self) -> Request:
         path = ROOT / "examples" / f"{self.example}.udl"
         preset = None if self.settings else "small"
-        return Request(path, self.settings, preset, self.precision, devices=self.ranks, strategy=self.strategy)
+        chosen = {"strategy": self.strategy, "recompute": self.recompute}
+        return Request(path, self.settings, preset, self.precision, devices=self.ranks, **chosen)
 
 
 def cases() -> Iterator[Case]:
@@ -71,6 +74,7 @@ def cases() -> Iterator[Case]:
         for ranks in (1, 2):
             yield Case(example, ranks, "data_parallel", settings)
             yield Case(example, ranks, "data_parallel", settings, "bf16")
+            yield Case(example, ranks, "data_parallel", settings, recompute="all")
     for example in MIXED:
         yield Case(example, 1, "data_parallel", precision="bf16")
         for strategy in ("data_parallel", "random:1", "random:2"):

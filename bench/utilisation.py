@@ -122,7 +122,7 @@ def predict(case: Case) -> dict[str, Any]:
     compiled = compile_model(request)
     plan = compiled.plan
     timeline = simulate_step(plan, machine, compiled.library)
-    best = seconds_at_peak(plan.model, machine.peak, case.devices)
+    best = plan.micro_batches * seconds_at_peak(plan.model, machine.peak, case.devices)
     tokens = case.batch * case.sequence / case.devices
     published = case.published.utilisation
     if case.published.tokens_per_second is not None:
@@ -132,7 +132,7 @@ def predict(case: Case) -> dict[str, Any]:
         **asdict(case.published),
         "precision": plan.model.precision,
         "sequence": case.sequence,
-        "model_flops": sum(model_flops(plan.model).values()),
+        "model_flops": plan.micro_batches * sum(model_flops(plan.model).values()),
         "published": round(published, 4),
         "predicted": round(best / timeline.seconds, 4),
         "ratio": round(best / timeline.seconds / published, 3),

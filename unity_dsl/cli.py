@@ -162,6 +162,12 @@ def unityc() -> None:
 @click.option("--forbid", multiple=True, metavar="RULE", help="A rule that the search must not use (repeatable).")
 @click.option("--memory", metavar="40GB", help="What a device may hold, if not all that it has.")
 @click.option(
+    "--micro-batches",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Parts of the batch that a step runs one after the other; by default as memory asks for.",
+)
+@click.option(
     "--recompute",
     default="auto",
     metavar="NAME,…|all|none",
@@ -185,6 +191,7 @@ def compile_command(
     no_rules: bool,
     forbid: tuple[str, ...],
     memory: str | None,
+    micro_batches: int | None,
     recompute: str,
     force: bool,
     as_json: bool,
@@ -220,6 +227,7 @@ def compile_command(
         strategy=strategy,
         pins=pins,
         memory=None if memory is None else parse_bytes(memory),
+        micro_batches=micro_batches,
         recompute=recompute,
         operators=ops,
         rules=rules,

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 
 from .emit.plan_file import Sources
 from .graph.model_graph import build_model
-from .graph.plan import Plan
+from .graph.plan import Plan, in_micro_batches
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
 from .machine.machine import Machine, machine_source, read_machine
 from .rules.forbidden import check_forbidden
 from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .search.layout_pins import parse_pins
+from .search.micro_batches.batch_division import divided_model
+from .search.micro_batches.division_choice import cheapest_division
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.simulated_search import search_simulated
+from .search.strategies import AUTO
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source
@@ -35,8 +38,8 @@ class Request:
     `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None what
     the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`, and so is
     `recompute`, `layer,head.step`. `operators` are folders of the user's own `.uop` files, `rules` files of rules.
-    `memory` are bytes that a device may hold, if not all that it has. `shipped_rules` says whether the shipped fusions
-    are used;
+    `memory` are bytes that a device may hold, if not all that it has. `micro_batches` are so many, None where memory
+    decides. `shipped_rules` says whether the shipped fusions are used;
     `forbidden` are names of rules that are not, shipped or of these files.
     """
 
@@ -50,6 +53,7 @@ class Request:
     strategy: str = "auto"
     pins: Sequence[str] = ()
     memory: int | None = None
+    micro_batches: int | None = None
     recompute: str = AUTOMATIC
     operators: Sequence[Path] = ()
     rules: Sequence[Path] = ()
@@ -81,16 +85,24 @@ def compile_model(request: Request) -> Compilation:
     meshes = meshes_for(machine, request.devices, request.mesh, request.strategy)
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
-    model = build_model(parse_model(sources.model), library, request.settings, request.preset, request.precision)
+    file = parse_model(sources.model)
+    model = build_model(file, library, request.settings, request.preset, request.precision)
     fusions = fusions_for(model, sources.fusions, library, request.forbidden) if request.strategy != "single" else ()
     pins = parse_pins(request.pins)
     applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]
     fusing = [accepted.rule for accepted in fusions]
-    recompute = parse_recompute(request.recompute, model)
+
+    def plan_of(count: int, priced: Machine) -> Plan:
+        settings, preset = request.settings, request.preset
+        part, division = divided_model(model, file, library, settings, preset, count)
+        recompute = parse_recompute(request.recompute, part)
+        given = part, meshes, priced, library, request.strategy, pins, applied
+        return in_micro_batches(search(*given, fusions=fusing, recompute=recompute), division)
 
     def find(priced: Machine) -> Plan:
-        strategy = request.strategy
-        return search(model, meshes, priced, library, strategy, pins, applied, fusions=fusing, recompute=recompute)
+        if request.micro_batches is None and request.strategy == AUTO:
+            return cheapest_division(lambda count: plan_of(count, priced), machine)
+        return plan_of(request.micro_batches or 1, priced)
 
     plan = search_simulated(find, machine, library)
     return Compilation(_with_assumed_facts(plan, (*rules, *fusions)), library, sources, rules)

@@ -37,6 +37,7 @@ class Asked:
     strategy: str = "auto"
     pins: tuple[str, ...] = ("w=S0,I",)
     memory: int | None = 40_000_000_000
+    micro_batches: int | None = None
     recompute: str = "layer,head.step"
     forbidden: tuple[str, ...] = ("linear_with_bias",)
 

@@ -46,7 +46,7 @@ class Kernels(TorchDispatchMode):
 
 def test_the_kernels_of_a_draw() -> None:
     names: dict[str, Any] = {"torch": torch, "Tensor": torch.Tensor}
-    exec(template("uniform.py.j2").render(), names)
+    exec(template("uniform.py.j2").render(division=None), names)
     position, counter = torch.arange(1000), torch.tensor(0)
     with Kernels() as seen:
         names["uniform"](position, counter, counter, 3)

@@ -83,16 +83,19 @@ def count_collectives(
         if freed:
             model.gathered.freed = set(model.parameters())
         batch = {}
-        for name, spec in module.INPUTS.items():
+        several = hasattr(module, "MICRO_BATCHES")
+        for name, spec in (module.BATCH if several else module.INPUTS).items():
             if spec.integer_range is None:
                 batch[name] = torch.randn(spec.shape)
             else:
                 batch[name] = torch.randint(spec.integer_range, spec.shape)
         forward, backward = Count(), Count()
         with nullcontext() if gloo else coalesced_gathers(module, model):
-            with forward:
-                loss, _ = model(**batch)
+            for part in model.micro_batches(batch) if several else [batch]:
+                with forward:
+                    loss, _ = model(**part)
+                with backward:
+                    loss.backward()
             with backward:
-                loss.backward()
                 model.synchronise()
     return forward.found, backward.found

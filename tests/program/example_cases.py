@@ -15,13 +15,15 @@ from unity_dsl.emit.program_check import STARTS, CheckReport, MixedErrors, compa
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.model_graph import build_model
-from unity_dsl.graph.plan import Plan
+from unity_dsl.graph.plan import Plan, in_micro_batches
 from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import machine_source, read_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.resources import folder
+from unity_dsl.search.micro_batches.batch_division import divided_model
 from unity_dsl.search.plan_search import RANDOM, search
+from unity_dsl.search.recomputed_segments import NONE, parse_recompute
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
@@ -31,21 +33,29 @@ from unity_dsl.syntax.span import Source
 EXAMPLES = tuple(path.stem for path in sorted(folder("examples").glob("*.udl")))
 RANKS = (1, 2, 4)
 PLANS = 5
+REFUSALS = ("E309", "E316", "E317")
+"""What is said where a batch is not run as micro-batches: why, and that the devices do not divide one."""
 SLOW = str(Path(__file__).parent / "slow.toml")
 """A machine on which it pays to divide even a small preset; on a real one `auto` would divide nothing of it."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """An example at its small preset under one strategy, on a mesh of these degrees."""
+    """An example at its small preset under one strategy, on a mesh of these degrees, in so many micro-batches.
+    `recompute` is as written.
+    """
 
     example: str
     mesh: tuple[int, ...]
     ranks: int
     strategy: str
+    recompute: str = NONE
+    micro_batches: int = 1
 
     def __str__(self) -> str:
-        return f"{self.example} on {' x '.join(map(str, self.mesh)) or '1'} by {self.strategy}"
+        again = f", {self.recompute} recomputed" if self.recompute != NONE else ""
+        several = f" in {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
+        return f"{self.example} on {' x '.join(map(str, self.mesh)) or '1'} by {self.strategy}{several}{again}"
 
 
 def cases(example: str, ranks: Iterable[int] = RANKS, plans: int = PLANS, seed: int = 0) -> Iterator[Case]:
@@ -73,8 +83,9 @@ def sample(count: int, seed: int) -> list[Case]:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a case came to: its report, or `fault` where it could not be compiled or run. `divided` is a fraction of
-    the operators.
+    """What a case came to: its report, or `fault` where it could not be compiled or run; `refused` says that no program
+    is the answer, as the model's examples are not treated apart or micro-batches not divided by the strategy. `divided`
+    is a fraction of the operators.
     """
 
     case: Case
@@ -82,6 +93,7 @@ class Finding:
     fault: str
     divided: float
     seconds: float
+    refused: bool = False
 
     @property
     def ok(self) -> bool:
@@ -117,7 +129,7 @@ class Checker:
     def check(self, case: Case, steps: int = 3) -> Finding:
         """Compile, write and run a case. Never raises for a program that is wrong."""
         begun = perf_counter()
-        report, fault, divided = None, "", 0.0
+        report, fault, divided, refused = None, "", 0.0, False
         try:
             program, plan = self.write(case)
             divided = divided_part(plan)
@@ -128,7 +140,8 @@ class Checker:
             report = CheckReport(**errors, mixed=mixed, ranks=case.ranks, recompiled=False, edited=())
         except InputError as error:
             fault = render(error.diagnostic)
-        return Finding(case, report, fault, divided, perf_counter() - begun)
+            refused = case.micro_batches > 1 and error.diagnostic.code in REFUSALS
+        return Finding(case, report, fault, divided, perf_counter() - begun, refused)
 
     def reference(self, example: str) -> Path:
         """The program for one device."""
@@ -149,7 +162,7 @@ class Checker:
         plan = self.plan(case)
         request = Request(
             Path(f"{case.example}.udl"), preset="small", machine=SLOW, devices=case.ranks, mesh=case.mesh,
-            strategy=case.strategy,
+            strategy=case.strategy, recompute=case.recompute, micro_batches=case.micro_batches,
         )  # fmt: skip
         sources = Sources(self.text(case.example), self.operators, self.machine_source)
         self._written += 1
@@ -158,11 +171,15 @@ class Checker:
         return out, plan
 
     def plan(self, case: Case) -> Plan:
+        parsed = parse_model(self.text(case.example))
         if case.example not in self._models:
-            parsed = parse_model(self.text(case.example))
             self._models[case.example] = build_model(parsed, self.library, {}, "small")
+        whole = self._models[case.example]
+        model, division = divided_model(whole, parsed, self.library, {}, "small", case.micro_batches)
         mesh = build_mesh(self.machine, case.ranks, case.mesh or None)
-        return search(self._models[case.example], mesh, self.machine, self.library, case.strategy)
+        recompute = parse_recompute(case.recompute, model)
+        plan = search(model, mesh, self.machine, self.library, case.strategy, recompute=recompute)
+        return in_micro_batches(plan, division)
 
     def text(self, example: str) -> Source:
         return read_source(folder("examples") / f"{example}.udl")

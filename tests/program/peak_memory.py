@@ -70,18 +70,20 @@ def count_memory(rank: int, ranks: int, program: str) -> Counted:
         model = module.Model(module.build_mesh("cpu") if ranks > 1 else None)
         model.initialise(0)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+        several = hasattr(module, "MICRO_BATCHES")
         batch = {
             name: torch.randn(spec.shape)
             if spec.integer_range is None
             else torch.randint(spec.integer_range, spec.shape)
-            for name, spec in module.INPUTS.items()
+            for name, spec in (module.BATCH if several else module.INPUTS).items()
         }
 
         def step() -> None:
             model.zero_grad()
-            loss = model(**batch)[0]
-            loss.backward()
-            del loss
+            for part in model.micro_batches(batch) if several else [batch]:
+                loss = model(**part)[0]
+                loss.backward()
+                del loss
             model.synchronise()
             time.sleep(LETTING_GO)
             optimizer.step()

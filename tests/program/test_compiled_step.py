@@ -79,6 +79,8 @@ def batch(step: int) -> dict[str, Tensor]:
         (2, {"pins": ("table=S0", "layer.w=S1")}),
         (2, {"strategy": "data_parallel", "pins": ("layer.w=S0",)}),  # gathered
         (2, {"strategy": "data_parallel", "pins": ("layer.w=S0",), "precision": "bf16"}),
+        (1, {"recompute": "layer"}),
+        (2, {"strategy": "data_parallel", "pins": ("layer.w=S0",), "recompute": "layer"}),
     ],
 )
 def test_a_compiled_step_is_the_step(

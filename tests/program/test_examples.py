@@ -104,6 +104,17 @@ def test_the_whole_run_goes_on_where_it_stopped(
     assert "3 cases, 0 not equal; 0 checked now" in capsys.readouterr().out
 
 
+def test_what_is_refused_is_told_and_no_miss(
+    command: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--examples", "mlp", "bert_large", "--ranks", "2", "--plans", "0", "--micro-batches", "2"]
+    assert command.main([*arguments, "--output", str(tmp_path / "found.json")]) == 0
+    told = capsys.readouterr().out
+    assert "4 cases, 0 not equal, 2 refused" in told
+    assert "mlp on 2 by data_parallel in 2 micro-batches: equal" in told
+    assert "bert_large on 2 by auto in 2 micro-batches: refused" in told
+
+
 def test_a_program_that_is_wrong_fails_the_run(
     command: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

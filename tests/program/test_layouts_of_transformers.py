@@ -47,8 +47,8 @@ Compile = Callable[..., Path]
 
 
 def test_megatron_is_found_where_it_is_optimal(compile_program: Compile, pool: RankPool) -> None:
-    """One sequence of odd length: neither batch nor sequence divides, so the heads and the hidden axis do. The input has
-    no gradient: instead of that of the first norm's result those of its two weights are summed, in a bucket.
+    """One sequence of odd length: neither batch nor sequence divides, so the heads and the hidden axis do. The input
+    has no gradient: instead of that of the first norm's result those of its two weights are summed, in a bucket.
     """
     out = compile_program(LAYER.format(b=1, s=63, d=1024), devices=2, machine="dgx-a100")
     assert check(out, pool=pool).ok

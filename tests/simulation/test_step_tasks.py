@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,29 @@ RECOMPUTED = [
 ]
 
 
-def request(example: str, strategy: str, devices: int = 2, precision: str = "f32", recompute: str = "none") -> Request:
-    path, chosen = EXAMPLES / f"{example}.udl", {"strategy": strategy, "recompute": recompute}
-    return Request(path, preset="small", precision=precision, devices=devices, **chosen)
+SEVERAL = [
+    *(("mlp", "data_parallel", 4), ("mlp", "random:1", 2), ("gpt2", "data_parallel", 2), ("llama3_8b", "random:2", 2)),
+]
+"""Plans that run a batch as several micro-batches."""
+
+
+def request(
+    example: str,
+    strategy: str,
+    devices: int = 2,
+    precision: str = "f32",
+    recompute: str = "none",
+    micro_batches: int = 1,
+) -> Request:
+    return Request(
+        EXAMPLES / f"{example}.udl",
+        preset="small",
+        precision=precision,
+        devices=devices,
+        strategy=strategy,
+        recompute=recompute,
+        micro_batches=micro_batches,
+    )
 
 
 def tasks_of(compiled: Compilation) -> TaskGraph:
@@ -80,6 +101,17 @@ def test_tasks_of_what_is_run_again_are_what_the_program_does(
     compare(request(example, strategy, precision=precision, recompute=recompute), tmp_path / "out", pool)
 
 
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize(("example", "strategy", "micro_batches"), SEVERAL)
+def test_tasks_of_micro_batches_are_what_the_program_does(
+    example: str, strategy: str, micro_batches: int, precision: str, tmp_path: Path, pool: RankPool
+) -> None:
+    wanted = request(example, strategy, precision=precision, micro_batches=micro_batches)
+    compare(wanted, tmp_path / "out", pool)
+    if example != "mlp":
+        compare(replace(wanted, recompute="all"), tmp_path / "again", pool)
+
+
 def compare(wanted: Request, out: Path, pool: RankPool) -> None:
     compiled = compile_model(wanted)
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
@@ -109,6 +141,23 @@ def gives_back(graph: TaskGraph) -> None:
         now += task.allocated - task.freed
         assert now >= graph.held - 1e-3
     assert now == pytest.approx(graph.held)
+
+
+def test_a_step_of_micro_batches_is_as_many_passes_and_one_update() -> None:
+    """Gradients that are whole on each device are summed once, those that are kept in slices for each."""
+    one, four = (compile_model(request("mlp", "data_parallel", micro_batches=count)) for count in (1, 4))
+    forward = [sum(task.phase is Phase.FORWARD for task in tasks_of(compiled).tasks) for compiled in (one, four)]
+    assert forward[1] == 4 * forward[0] > 0
+    assert collectives(tasks_of(four), Phase.BACKWARD)["all_reduce"] == 1
+    updates = [[task.name for task in tasks_of(c).tasks if task.phase is Phase.UPDATE] for c in (one, four)]
+    assert updates[0] == updates[1] == ["optimizer"]
+    sliced = ("w_in=S0", "w_out=S0", "hidden.w=S0")
+    found = [
+        tasks_of(compile_model(replace(request("mlp", "data_parallel", micro_batches=count), pins=sliced)))
+        for count in (1, 4)
+    ]
+    summed = [sum(task.sent for task in graph.tasks if task.name == "reduce_scatter") for graph in found]
+    assert summed[1] == pytest.approx(4 * summed[0]) and summed[0] > 0
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])

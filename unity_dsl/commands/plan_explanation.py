@@ -13,7 +13,7 @@ import click
 from ..graph.model_flops import model_flops, seconds_at_peak
 from ..machine.byte_count import describe_bytes
 from .console import show_lines
-from .summary import describe_flops, duration
+from .summary import batch_text, describe_flops, duration
 from .what_if import WhatIf, show_what_if, what_if
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class Explained:
     def utilisation(self) -> float:
         """Model FLOPs utilisation of the simulated step."""
         plan = self.plan
-        return seconds_at_peak(plan.model, self.machine.peak, plan.mesh.size) / self.timeline.seconds
+        least = seconds_at_peak(plan.model, self.machine.peak, plan.mesh.size)
+        return plan.micro_batches * least / self.timeline.seconds
 
 
 def explain_plan(out: Path, part: str | None, pins: Sequence[str], forbidden: Sequence[str], as_json: bool) -> None:
@@ -88,7 +89,7 @@ def explained(out: Path) -> Explained:
     other, refused = None, ""
     if plan.mesh.size > 1 and record.strategy != COMPARED:
         try:
-            beside, _ = plan_again(record, record.devices, None, COMPARED, ())
+            beside, _ = plan_again(record, record.devices, None, COMPARED, (), micro_batches=1)
             other = simulate_step(beside, machine, library)
         except InputError as error:
             refused = error.diagnostic.message
@@ -120,6 +121,7 @@ class NextBest:
 
 def next_best_of(found: Explained, part: str) -> NextBest | None:
     """What the value that `part` names would be in otherwise; None where there is no other plan: it may be pinned."""
+    from ..graph.plan import in_micro_batches
     from ..search.layout_pins import parse_pins
     from ..search.plan_search import STRATEGIES, search
     from ..simulation.step_tasks import simulate_step
@@ -133,6 +135,7 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
         pins = parse_pins(found.record.pins)
         priced, again = found.machine.exposing(plan.exposed), plan.recomputed
         other = search(plan.model, plan.mesh, priced, found.library, pins=pins, excluded=excluded, recompute=again)
+        other = in_micro_batches(other, plan.division)
     except InputError:
         return None
     timeline = simulate_step(other, found.machine, found.library)
@@ -188,11 +191,12 @@ def summarise_explained(
         "machine": found.plan.machine,
         "devices": found.plan.mesh.size,
         "strategy": found.plan.strategy,
+        "micro_batches": found.plan.micro_batches,
         "recomputed": sorted(found.plan.recomputed),
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,
-        "model_flops": sum(model_flops(found.plan.model).values()),
+        "model_flops": found.plan.micro_batches * sum(model_flops(found.plan.model).values()),
         "peak_memory_bytes": found.timeline.graph.peak().bytes,
         COMPARED: None if found.other is None else found.other.seconds,
         f"{COMPARED}_refused": found.refused or None,
@@ -225,9 +229,11 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
             "simulated",
             f"{duration(timeline.seconds)} a {step}, {duration(timeline.exposed())} of it waiting for others",
         ),
-        ("utilisation", f"{100 * found.utilisation:.3g}% of the peak, {describe_flops(plan.model)} a {step}"),
+        ("utilisation", f"{100 * found.utilisation:.3g}% of the peak, {describe_flops(plan)} a {step}"),
         ("memory", f"at most {describe_bytes(peak.bytes)} a device{at_peak}"),
     ]
+    if plan.division is not None:
+        lines.append(("batch", batch_text(plan)))
     if plan.recomputed:
         lines.append(("recomputed", f"{', '.join(sorted(plan.recomputed))}, in the backward pass"))
     if found.other is not None:

@@ -9,9 +9,9 @@ from typing import Any
 from ..compile import Compilation
 from ..emit.plan_file import describe_cost
 from ..emit.theorem_list import list_assumed, list_declared
-from ..graph.graph import Buffer, Model, Weight
+from ..graph.graph import Buffer, Weight
 from ..graph.model_flops import model_flops
-from ..graph.plan import Memory, PlannedGraph, PlannedSegment
+from ..graph.plan import Memory, Plan, PlannedGraph, PlannedSegment
 from ..machine.byte_count import describe_bytes
 from ..syntax.diagnostic import first_of
 from .console import show_lines
@@ -25,12 +25,13 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
     plan = compilation.plan
     return {
         "model": plan.model.name,
-        "parameters": plan.model.parameters,
+        "parameters": plan.parameters,
         "precision": plan.model.precision,
         "machine": plan.machine,
         "devices": plan.mesh.size,
         "mesh": {axis.name: axis.degree for axis in plan.mesh.axes},
         "strategy": plan.strategy,
+        "micro_batches": plan.micro_batches,
         "cost": describe_cost(plan.cost),
         "layouts": stored_layouts(compilation),
         "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
@@ -86,6 +87,8 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
         ),
         ("memory", memory_text(cost.memory)),
     ]
+    if plan.division is not None:
+        lines.append(("batch", batch_text(plan)))
     by_layout: dict[str, list[str]] = {}
     for name, layout in stored_layouts(compilation).items():
         by_layout.setdefault(layout, []).append(name)
@@ -101,6 +104,12 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     show_lines(lines)
 
 
+def batch_text(plan: Plan) -> str:
+    """In how many micro-batches a step runs its batch."""
+    name, size = next(iter(plan.part_of_batch.items()))
+    return f"{plan.micro_batches} micro-batches of {name} = {size} a step of {name} = {plan.parameters[name]}"
+
+
 def memory_text(memory: Memory) -> str:
     """What a device holds, and of what it is made."""
     parts = {
@@ -114,9 +123,9 @@ def memory_text(memory: Memory) -> str:
     return f"{describe_bytes(memory.total)} a device: {listed}"
 
 
-def describe_flops(model: Model) -> str:
+def describe_flops(plan: Plan) -> str:
     """The operations of a step that count for its utilisation: three significant digits in PFLOP, TFLOP, …"""
-    flops = sum(model_flops(model).values())
+    flops = plan.micro_batches * sum(model_flops(plan.model).values())
     for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
         if flops >= scale:
             return f"{flops / scale:.3g} {unit}"

@@ -84,7 +84,7 @@ def summarise_timeline(timeline: Timeline) -> dict[str, Any]:
 def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
     """A few lines for people."""
     from ..machine.byte_count import describe_bytes
-    from .summary import duration
+    from .summary import batch_text, duration
 
     found = summarise_timeline(timeline)
     step = "step" if plan.model.loss is not None else "call"
@@ -97,6 +97,8 @@ def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
         ("bound", f"no order of these tasks takes less than {duration(found['lower_bound']['seconds'])}"),
         ("memory", f"at most {describe_bytes(found['memory']['peak'])} a device{', in ' + at_peak if at_peak else ''}"),
     ]
+    if plan.division is not None:
+        lines.append(("batch", batch_text(plan)))
     if plan.recomputed:
         lines.append(("recomputed", f"{', '.join(sorted(plan.recomputed))}, in the backward pass"))
     if found["sent"]:

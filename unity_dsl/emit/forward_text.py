@@ -44,7 +44,8 @@ class Copies:
 class Program:
     """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have.
 
-    `mixed` says that its arithmetic is in a narrower type than float32. `recomputed` are paths of segments.
+    `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
+    `recomputed` are paths of segments.
     """
 
     mesh: Mesh
@@ -53,6 +54,7 @@ class Program:
     classes: Names
     random_sites: int
     mixed: bool = False
+    micro_batches: bool = False
     recomputed: frozenset[str] = frozenset()
     modules: list[ModuleText] = field(default_factory=list)
     random: bool = False
@@ -288,6 +290,7 @@ class ForwardText:
             self.state,
             self.site(node.site),
             self.float_type(dtype),
+            program.micro_batches,
         )
         lines = [*operator_text(node.instance, typed, arguments, made, place), *casts]
         if place.random:

@@ -40,8 +40,8 @@ class Place:
     """Where in the program an operator's text stands.
 
     `state` is what holds groups, seed, step, dtype and device (`self` or `model`), `site` the text of the random site,
-    `float_type` that of the type in which the operator runs, by default the state's. `random` records that `uniform` is
-    called.
+    `float_type` that of the type in which the operator runs, by default the state's. Each of several `micro_batches`
+    draws numbers of its own. `random` records that `uniform` is called.
     """
 
     names: Names
@@ -51,6 +51,7 @@ class Place:
     state: str
     site: str = "0"
     float_type: str | None = None
+    micro_batches: bool = False
     random: bool = False
 
 
@@ -113,9 +114,10 @@ class _Text:
                 return place.float_type or f"{state}.dtype"
             case "index", (int(axis),):
                 return f"{state}.groups.{collectives.group((axis,))}.index"
-            case "uniform", _:
+            case "uniform", (_, int(count)):
                 place.random = True
-                return f"uniform({self.operand(term)}, *{state}.counters, {place.site})"
+                part = f", {count}" if place.micro_batches else ""
+                return f"uniform({self.operand(term)}, *{state}.counters, {place.site}{part})"
             case "replicate", (_, tuple(axes)):
                 return f"parallel.{collectives.replicate(_mesh_axes(axes))}({self.operand(term)}, {state}.groups)"
             case "reduce", (_, tuple(axes)):

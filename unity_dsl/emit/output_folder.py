@@ -47,9 +47,10 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
 
 def _smaller_sizes(text: ProgramText, library: Library, sources: Sources, choices: Choices) -> SmallerSizes:
     file, precision = parse_model(sources.model), text.plan.model.precision
+    settings = {**choices.settings, **text.plan.part_of_batch}
 
     def again(name: str, size: int) -> Model | None:
-        model = build_model(file, library, {**choices.settings, name: size}, choices.preset, precision)
+        model = build_model(file, library, {**settings, name: size}, choices.preset, precision)
         if not text.plan.rules:
             return model
         # Only a plan with rules has to wait for what applies them, which is most of the prover.

@@ -51,7 +51,7 @@ class Sources:
 
 class Choices(Protocol):
     """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `memory` are bytes on a device;
-    `forbidden` are names of rules; `recompute` is as written too.
+    `micro_batches` None where memory decides; `forbidden` are names of rules; `recompute` is as written too.
     """
 
     @property
@@ -69,6 +69,8 @@ class Choices(Protocol):
     @property
     def memory(self) -> int | None: ...
     @property
+    def micro_batches(self) -> int | None: ...
+    @property
     def recompute(self) -> str: ...
     @property
     def forbidden(self) -> Sequence[str]: ...
@@ -78,8 +80,8 @@ class Choices(Protocol):
 class PlanFile:
     """What can be read back from a `plan.json`: enough to compile again, and to notice edited files.
 
-    `precision` is the float type of the model's arithmetic. `graph` is the description of the planned graph;
-    `recomputed` are the paths of segments that its backward pass runs again.
+    `precision` is the float type of the model's arithmetic, `micro_batches` their number in a step. `graph` is the
+    description of the planned graph; `recomputed` are the paths of segments that its backward pass runs again.
     """
 
     sources: Sources
@@ -91,6 +93,7 @@ class PlanFile:
     strategy: str
     pins: tuple[str, ...]
     memory: int | None
+    micro_batches: int
     recompute: str
     recomputed: tuple[str, ...]
     forbidden: tuple[str, ...]
@@ -128,8 +131,9 @@ def render_plan_file(
         "unity_dsl": version,
         "hash": sources.hash,
         "model": plan.model.name,
-        "parameters": dict(plan.model.parameters),
+        "parameters": dict(plan.parameters),
         "precision": plan.model.precision,
+        "micro_batches": describe_division(plan),
         "machine": plan.machine,
         "mesh": [asdict(axis) for axis in plan.mesh.axes],
         "strategy": plan.strategy,
@@ -141,6 +145,7 @@ def render_plan_file(
             "strategy": choices.strategy,
             "pins": list(choices.pins),
             "memory": choices.memory,
+            "micro_batches": choices.micro_batches,
             "recompute": choices.recompute,
             "forbidden": list(choices.forbidden),
         },
@@ -165,6 +170,20 @@ def render_plan_file(
         },
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def describe_division(plan: Plan) -> dict[str, Any]:
+    """How many micro-batches a step runs, and of what size the batch is in each."""
+    if plan.division is None:
+        return {"count": 1}
+    batch = plan.division
+    return {
+        "count": batch.count,
+        "batch": batch.parameter,
+        "size": plan.model.parameters[batch.parameter],
+        "inputs": list(batch.inputs),
+        "loss_divisor": batch.divisor,
+    }
 
 
 def describe_cost(cost: Cost) -> dict[str, Any]:
@@ -326,6 +345,7 @@ def _read(document: object) -> PlanFile:
     files = _table(top.get("files"), "files")
     mesh, memory = request.get("mesh"), request.get("memory")
     preset, precision = request.get("preset"), top.get("precision")
+    division = _table(top.get("micro_batches", {"count": 1}), "micro_batches")
     return PlanFile(
         sources=Sources(
             _source(sources.get("model"), "sources.model"),
@@ -343,6 +363,7 @@ def _read(document: object) -> PlanFile:
         strategy=_text(request.get("strategy"), "request.strategy"),
         pins=tuple(_text(pin, "request.pins") for pin in _list(request.get("pins"), "request.pins")),
         memory=None if memory is None else _count(memory, "request.memory"),
+        micro_batches=_count(division.get("count"), "micro_batches.count"),
         recompute=_text(request.get("recompute", "none"), "request.recompute"),
         recomputed=tuple(_text(path, "recomputed") for path in _list(top.get("recomputed", []), "recomputed")),
         forbidden=tuple(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..graph.model_graph import build_model
-from ..graph.plan import Plan
+from ..graph.plan import Plan, in_micro_batches
 from ..graph.precision import FULL
 from ..index.declarations.loading import library_of
 from ..index.library import Library
@@ -23,6 +23,7 @@ from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules
 from ..rules.shipped_fusions import fusions_for
 from ..search.layout_pins import excluded_layouts, parse_pin, parse_pins
+from ..search.micro_batches.batch_division import divided_model
 from ..search.plan_search import meshes_for, search
 from ..search.recomputed_segments import parse_recompute
 from ..syntax.diagnostic import fail
@@ -177,7 +178,8 @@ def write_reference(record: PlanFile, out: Path) -> None:
 
 def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: tuple[str, ...]) -> None:
     """Compile the texts of a plan for another number of devices or with another strategy, into a new folder."""
-    plan, library = plan_again(record, devices, None, strategy, pins)
+    count = 1 if strategy == "single" else None
+    plan, library = plan_again(record, devices, None, strategy, pins, micro_batches=count)
     files = render_program(plan, library, record.sources, record)
     write_files({name: text for name, text in files.items() if name != NAME}, out)
 
@@ -198,13 +200,18 @@ def plan_again(
     strategy: str,
     pins: Sequence[str],
     forbidden: Sequence[str] = (),
+    micro_batches: int | None = None,
 ) -> tuple[Plan, Library]:
-    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any. Rules are proved again;
-    `single`, the reference, uses none. Layouts that are `forbidden` are written as pins, and are of the given mesh.
+    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any, for as many micro-batches or
+    so many. Rules are proved again; `single`, the reference, uses none. Layouts that are `forbidden` are written as
+    pins, and are of the given mesh.
     """
     machine = read_machine(record.sources.machine).holding(record.memory)
     library = library_of(record.sources.operators)
-    model = build_model(parse_model(record.sources.model), library, record.settings, record.preset, record.precision)
+    file = parse_model(record.sources.model)
+    whole = build_model(file, library, record.settings, record.preset, record.precision)
+    count = record.micro_batches if micro_batches is None else micro_batches
+    model, division = divided_model(whole, file, library, record.settings, record.preset, count)
     meshes = meshes_for(machine, devices, shape, strategy)
     texts = () if strategy == "single" else record.sources.rules
     accepted = (accepted.rule for source in texts for accepted in accept_rules(source, library))
@@ -214,4 +221,4 @@ def plan_again(
     excluded = excluded_layouts(map(parse_pin, forbidden), model, meshes[0], library)
     recompute = parse_recompute(record.recompute, model)
     given = model, meshes, machine, library, strategy, parse_pins(pins), rules
-    return search(*given, fusions=fusions, excluded=excluded, recompute=recompute), library
+    return in_micro_batches(search(*given, fusions=fusions, excluded=excluded, recompute=recompute), division), library

@@ -10,7 +10,7 @@ from keyword import iskeyword, issoftkeyword
 PROGRAM_NAMES = frozenset({
     "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
     "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
-    "COMPUTE_DTYPE",
+    "COMPUTE_DTYPE", "MICRO_BATCHES", "DIVIDED", "LOSS_DIVISOR", "BATCH", "Iterator",
     "uniform", "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
     "RunAgain", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
     "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
@@ -20,11 +20,12 @@ PROGRAM_NAMES = frozenset({
 TORCH_TYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64"}
 """What torch calls a dtype."""
 
-STATE = frozenset({"training", "seed", "step", "accumulating", "bucket_bytes", "index"})
+STATE = frozenset({"training", "seed", "step", "micro_batch", "accumulating", "bucket_bytes", "index"})
 """Attributes that emitted modules set while they run."""
 
 ATTRIBUTES = STATE | frozenset({
     "groups", "sync", "counters", "gathered", "mesh", "device", "dtype", "full_dtype", "compute_dtype", "stored",
+    "micro_batches", "join",
     "initialise", "load_global", "global_tensors", "load_weights", "shard", "full", "gather", "gathers", "synchronise",
     "recomputed",
     "grad_norm", "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children",

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
-from textwrap import wrap
 from typing import Any
 
 from ..graph.graph import Model, Value, computed_from
@@ -24,7 +23,9 @@ from ..syntax.ast import Number
 from .conversion_text import Collectives
 from .exchange_text import axis_tuple
 from .forward_text import ForwardText, Program
+from .micro_batch_text import joined_outputs
 from .module_text import ModuleText, Repeat, Stored
+from .program_facts import program_facts
 from .program_names import STATE, TORCH_TYPES, Names, docstring_text, is_plain_attribute, path
 from .smaller_sizes import NONE, SmallerSizes
 from .source_lines import broken, statement
@@ -58,7 +59,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
     return template("model.py.j2").render(
         title=docstring_text(plan.model.name),
         machine=docstring_text(plan.machine),
-        facts=list(_facts(plan)),
+        facts=list(program_facts(plan)),
         imports=imports,
         world=mesh.size,
         mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
@@ -85,6 +86,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         collisions=_collisions(text.module),
         signature="\n".join(text.signature),
         lines=text.module.lines,
+        division=plan.division,
+        joined=list(joined_outputs(plan)),
         cuts=sorted(_cuts(text)),
     )
 
@@ -158,8 +161,8 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> Pr
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
     collectives = Collectives(mesh, library, plan.conversions)
-    mixed = is_mixed(plan.model)
-    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, plan.recomputed)
+    mixed, several = is_mixed(plan.model), plan.division is not None
+    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.recomputed)
     module = ModuleText("Model", "")
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
@@ -275,28 +278,6 @@ def _has_sync(program: Program) -> bool:
 # ---------------------------------------------------------------------------------------------- constants
 
 
-def _facts(plan: Plan) -> Iterator[str]:
-    """What the module's docstring says about the plan."""
-    cost, mesh = plan.cost, plan.mesh
-    if mesh.size == 1:
-        yield "On one device."
-    else:
-        axes = ", ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes)
-        yield f"On {mesh.size} devices, mesh {axes}; strategy {docstring_text(plan.strategy)}."
-    what = "a step" if plan.model.loss is not None else "a call; without a loss it is for inference"
-    yield (
-        f"Predicted: {plan.seconds * 1e3:.3g} ms {what} (the search counts compute {cost.compute * 1e3:.3g}, "
-        f"communication {cost.communication * 1e3:.3g},"
-    )
-    yield f"update {cost.update * 1e3:.3g}), {cost.memory.total / 2**20:.3g} MiB a device."
-    if plan.model.loss is not None:
-        yield "Run: python train.py" if mesh.size == 1 else f"Run: torchrun --nproc-per-node {mesh.size} train.py"
-    for note in plan.notes:
-        yield from wrap(docstring_text(note), 118, break_long_words=False, break_on_hyphens=False)
-    yield ""
-    yield "Comments name the line of the model, the operator, and along which mesh axis which of its axes is divided."
-
-
 def _dtype(model: Model) -> str:
     """The float type of what is stored, f32 where there is none."""
     if model.precision is not None:
@@ -306,9 +287,9 @@ def _dtype(model: Model) -> str:
 
 
 def _hash(plan: Plan) -> str:
-    """Of the model at its parameters, the same for every number of devices."""
+    """Of the model at its parameters, the same for every number of devices and micro-batches."""
     shapes = [(name, weight.value.shape) for name, weight in plan.model.weights()]
-    described = repr((plan.model.name, sorted(plan.model.parameters.items()), shapes))
+    described = repr((plan.model.name, sorted(plan.parameters.items()), shapes))
     return sha256(described.encode()).hexdigest()[:16]
 
 

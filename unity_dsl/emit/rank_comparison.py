@@ -212,12 +212,10 @@ def trace(module: ModuleType, mesh: Any, start: Start, dtype: dtype | None) -> T
         inputs = {name: _cast(tensor, precision) for name, tensor in batch.items()}
         model.zero_grad()
         model.seed, model.step = 0, step
-        loss, outputs = model(**inputs)
+        loss, outputs = _run(module, model, inputs, whole=step == 0)
         if loss is not None:
-            outputs = model.gather(outputs) if step == 0 and outputs else {}
-            loss.backward()
             model.synchronise()
-            losses[f"loss of step {step + 1}"] = loss.detach().double()
+            losses[f"loss of step {step + 1}"] = loss.double()
         if step == 0:
             losses |= {f"output {name}": _kept(tensor) for name, tensor in outputs.items()}
             for name, parameter in model.named_parameters() if loss is not None else ():
@@ -232,14 +230,33 @@ def trace(module: ModuleType, mesh: Any, start: Start, dtype: dtype | None) -> T
     model.eval()
     inputs = {name: _cast(tensor, precision) for name, tensor in start.batches[0].items()}
     with torch.no_grad():
-        loss, _ = model(**inputs)
+        loss, _ = _run(module, model, inputs)
         least = {name: tensor for name, tensor in inputs.items() if not module.INPUTS[name].optional}
-        _, outputs = model(**least)
+        _, outputs = _run(module, model, least)
     if loss is not None:
         losses["loss in evaluation mode"] = loss.double()
     losses |= {f"output {name} in evaluation mode": _kept(tensor) for name, tensor in outputs.items()}
     parameters = {f"{name} after {len(start.batches)} steps": t for name, t in _state(module, model).items()}
     return Trace(losses, gradients, parameters)
+
+
+def _run(module: ModuleType, model: Any, batch: Tensors, *, whole: bool = True) -> tuple[Tensor | None, Tensors]:
+    """Loss and outputs of a batch, in training after the backward pass: of a program that divides it, those of its
+    micro-batches together. The outputs of a training step are made `whole`, or left out.
+    """
+    several = hasattr(module, "MICRO_BATCHES")
+    losses, found = [], []
+    for part in model.micro_batches(batch) if several else [batch]:
+        loss, outputs = model(**part)
+        if loss is not None:
+            loss = loss / module.LOSS_DIVISOR if several else loss
+            losses.append(loss.detach())
+        if loss is not None and model.training:
+            outputs = model.gather(outputs) if whole and outputs else {}
+            loss.backward()
+        found.append({name: tensor.detach() for name, tensor in outputs.items()})
+    joined = model.join(found) if several and found[0] else found[0]
+    return sum(losses[1:], losses[0]) if losses else None, joined
 
 
 def _kept(tensor: Tensor) -> Tensor:

@@ -21,11 +21,17 @@ def render_train(plan: Plan) -> str:
     name = plan.model.name
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
     narrow = TORCH_TYPES[plan.model.precision or FULL]
+    names = "WORLD_SIZE, Model, build_mesh"
+    several = ("BATCH as INPUTS", f"LOSS_DIVISOR, {names}")
     return template("train.py.j2").render(
         model=name,
         world=plan.mesh.size,
         stopped=STOPPED,
         description=json.dumps(description),
+        imported=several if plan.division else (f"INPUTS, {names}",),
+        division=plan.division,
+        batch=plan.parameters[plan.division.parameter] if plan.division else None,
+        outputs=bool(plan.model.outputs),
         mixed=is_mixed(plan.model),
         scaled=is_scaled(plan.model),
         bucket_mib=BUCKET_MIB,

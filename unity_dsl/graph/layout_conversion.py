@@ -8,7 +8,7 @@ from itertools import product
 from math import gcd
 from typing import Protocol
 
-from .collective_steps import SUMS, Step
+from .collective_steps import SUMS, Step, StepKind
 from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Overlap, Partial, Shard, Window
 
 BUCKET_MIB = 25
@@ -30,6 +30,11 @@ class Conversion:
     def ends_in_sum(self) -> bool:
         """Whether the last step back is a sum over devices: that of a parameter's gradient is done in buckets."""
         return bool(self.backward) and self.backward[-1].kind in SUMS
+
+    @property
+    def ends_in_whole_sum(self) -> bool:
+        """Whether a device keeps all of what that step sums: several gradients may be added up before it."""
+        return bool(self.backward) and self.backward[-1].kind is StepKind.ALL_REDUCE
 
 
 class Conversions(Protocol):

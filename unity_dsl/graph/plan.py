@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..index.evaluation.native_calls import changed_in_place
 from ..syntax.diagnostic import Diagnostic
@@ -169,16 +169,25 @@ class Memory:
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted seconds of one training step, by what they are spent on, and what each device holds."""
+    """Predicted seconds of one training step, by what they are spent on, and what each device holds.
+
+    Of the communication `synchronisation` sums gradients that devices keep whole: once for several micro-batches.
+    """
 
     compute: float = 0.0
     communication: float = 0.0
     update: float = 0.0
     memory: Memory = Memory()
+    synchronisation: float = 0.0
 
     @property
     def seconds(self) -> float:
         return self.compute + self.communication + self.update
+
+    def with_passes(self, count: int) -> Cost:
+        """Of a step of so many micro-batches, where this is that of a step of one."""
+        communication = count * self.communication - (count - 1) * self.synchronisation
+        return replace(self, compute=count * self.compute, communication=communication)
 
 
 @dataclass(frozen=True)
@@ -207,6 +216,34 @@ class AppliedRule:
 
 
 @dataclass(frozen=True)
+class OutputPart:
+    """What a micro-batch returns of an output: slices of dimension `dim`, which are joined; without one a tensor, and
+    the output of the batch is their sum divided by `divisor`.
+    """
+
+    dim: int | None
+    divisor: float = 1
+
+
+@dataclass(frozen=True)
+class BatchDivision:
+    """How a step runs as `count` micro-batches: one after the other, gradients accumulated, then one update.
+
+    `parameter` of the model is the batch, of which the planned model has a part, `parameters` are those of the model at
+    the size of the batch. `inputs` are cut along their first dimension, the others are the same in each. The loss of
+    the batch, and so its gradients, are the sum of those of the micro-batches divided by `divisor`. `outputs` are in
+    the order of the model's.
+    """
+
+    parameter: str
+    parameters: Mapping[str, int | float]
+    count: int
+    inputs: tuple[str, ...]
+    divisor: float
+    outputs: tuple[OutputPart, ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """What the search found and the emitter writes down.
 
@@ -214,8 +251,10 @@ class Plan:
     `conversions` chooses the steps from each layout to another, as they were priced.
     `warnings` are what the user should know before running it. `gathered_again` are the paths of weights, `layer.w`,
     that no device keeps gathered for the backward pass, which gathers them anew. `recomputed` are paths of segments,
-    `layer`: an iteration keeps only what enters it, and the backward pass runs it again for the rest.
-    The cost counts work as far as the search took it to be `exposed`; `simulated` are seconds of the simulated step.
+    `layer`: an iteration keeps only what enters it, and the backward pass runs it again for the rest. With a `division`
+    the plan is that of a micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does
+    not fit the memory, its step would take `unlimited_seconds`. The cost counts work as far as the search took it to be
+    `exposed`; `simulated` are seconds of the simulated step.
     """
 
     model: Model
@@ -231,6 +270,8 @@ class Plan:
     warnings: tuple[Diagnostic, ...] = ()
     gathered_again: frozenset[str] = frozenset()
     recomputed: frozenset[str] = frozenset()
+    division: BatchDivision | None = None
+    unlimited_seconds: float | None = None
     exposed: Exposure = Exposure()
     simulated: float | None = None
 
@@ -238,6 +279,32 @@ class Plan:
     def seconds(self) -> float:
         """What a step is predicted to take: simulated, or else by its cost."""
         return self.cost.seconds if self.simulated is None else self.simulated
+
+    @property
+    def micro_batches(self) -> int:
+        """How many forward and backward passes a step has."""
+        return 1 if self.division is None else self.division.count
+
+    @property
+    def parameters(self) -> Mapping[str, int | float]:
+        """Those of the model at the size of the batch."""
+        return self.model.parameters if self.division is None else self.division.parameters
+
+    @property
+    def part_of_batch(self) -> dict[str, int | float]:
+        """The parameter that is the batch with the size of a micro-batch; empty where the batch is not divided."""
+        return (
+            {} if self.division is None else {self.division.parameter: self.model.parameters[self.division.parameter]}
+        )
+
+
+def in_micro_batches(plan: Plan, division: BatchDivision | None) -> Plan:
+    """The plan of a step that runs the batch so, from that of a step over one micro-batch."""
+    if division is None:
+        return plan
+    unlimited = plan.unlimited_seconds
+    cost = plan.cost.with_passes(division.count)
+    return replace(plan, division=division, cost=cost, unlimited_seconds=unlimited and division.count * unlimited)
 
 
 def without_iterations(name: str) -> str:

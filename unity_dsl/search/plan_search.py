@@ -135,6 +135,7 @@ def search(
 
         limited = LimitedSearch(machine, library, every, search_limited, segments)
         found = within_limit(cheapest, found, wanted.bounds, limited)
+        found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     found = _told(found, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 

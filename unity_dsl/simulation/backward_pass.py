@@ -79,8 +79,10 @@ class BackwardPass:
         del self._records[first:]
         return made
 
-    def run(self, loss: Local, parameters: Container[Local]) -> list[Storage]:
-        """Lists the tasks of the backward pass from the loss. Returns the parameters' gradients, which are held."""
+    def run(self, loss: Local, parameters: Container[Local]) -> None:
+        """Lists the tasks of the backward pass from the loss. Gradients of parameters are added to those of earlier
+        ones, and held.
+        """
         first = Storage(loss.bytes)
         self.tasks.kernel("ones", "", 0.0, 1, [first])
         self._give(loss, first)
@@ -99,8 +101,13 @@ class BackwardPass:
                         self._give(tensor, storage)
             self.tasks.drop(given)
             self.tasks.drop(saved)
-        gradients = [self._arrived.pop(tensor) for tensor in list(self._arrived) if tensor in parameters]
-        self.tasks.drop(self._arrived.values())
+        others = [tensor for tensor in self._arrived if tensor not in parameters]
+        self.tasks.drop([self._arrived.pop(tensor) for tensor in others])
+
+    def finish(self) -> list[Storage]:
+        """Lists the tasks after the last backward pass. Returns the parameters' gradients, which are held."""
+        gradients = list(self._arrived.values())
+        self._arrived.clear()
         return [*gradients, *self.buckets.finish()]
 
     def _give(self, tensor: Local, gradient: Storage) -> None:

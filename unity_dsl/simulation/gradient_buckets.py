@@ -29,26 +29,34 @@ class _Gradient:
 
 @dataclass(eq=False)
 class _Flying:
-    """A bucket on its way: its task, where the sum will lie, and what of it each parameter keeps."""
+    """A bucket on its way: its task, where the sums will lie, and what of them each parameter keeps."""
 
     task: int
-    result: Storage
+    results: list[Storage]
     parameters: list[_Gradient]
 
 
 @dataclass
 class GradientBuckets:
-    """As the emitted GradientSync does it."""
+    """As the emitted GradientSync does it. While `accumulating`, gradients of which a device keeps all are added up."""
 
     tasks: TaskList
     mesh: Mesh
     machine: Machine
+    accumulating: bool = False
+    _sums: dict[str, Storage] = field(default_factory=dict)
+    _landed: dict[str, Storage] = field(default_factory=dict)
     _waiting: dict[_Key, list[_Gradient]] = field(default_factory=dict)
     _flying: list[_Flying] = field(default_factory=list)
 
     def add(self, value: Value, step: Step, gradient: Storage, name: str) -> None:
         """A gradient that autograd is done with, and the step over a group that is left to do. Takes over its hold."""
         tasks = self.tasks
+        if step.kind is StepKind.ALL_REDUCE:
+            gradient = self._added(self._sums.pop(name, None), gradient)
+            if self.accumulating:
+                self._sums[name] = gradient
+                return
         rows, kept = gradient, gradient.bytes
         if step.kind is StepKind.REDUCE_SCATTER:
             kept = gradient.bytes // self.mesh.degree(step.axes)
@@ -66,12 +74,36 @@ class GradientBuckets:
         for key in list(self._waiting):
             self._send(key)
         found = []
-        for flying in self._flying:
+        while self._flying and not self._landed:
+            flying = self._flying.pop(0)
             self.tasks.wait(flying.task)
             found += [self._copy("keep", part.name, part.kept) for part in flying.parameters]
-            self.tasks.drop([flying.result])
-        self._flying.clear()
+            self.tasks.drop(flying.results)
+        while self._flying:
+            self._land()
+        for name, landed in self._landed.items():
+            found.append(self._copy("keep", name, landed.bytes))
+            self.tasks.drop([landed])
+        self._landed.clear()
         return found
+
+    def _land(self) -> None:
+        """Waits for the bucket that was sent first, and adds what it brings to what earlier backward passes brought."""
+        flying = self._flying.pop(0)
+        self.tasks.wait(flying.task)
+        whole = len(flying.results) < len(flying.parameters)
+        for number, part in enumerate(flying.parameters):
+            brought = self._copy("keep", part.name, part.kept) if whole else flying.results[number]
+            self._landed[part.name] = self._added(self._landed.get(part.name), brought)
+        self.tasks.drop(flying.results if whole else [])
+
+    def _added(self, before: Storage | None, gradient: Storage) -> Storage:
+        """The sum of two gradients, in place of the first. Takes over the hold of both."""
+        if before is None:
+            return gradient
+        self.tasks.kernel("add gradients", "", self.machine.traffic_seconds(3 * gradient.bytes))
+        self.tasks.drop([gradient])
+        return before
 
     def _send(self, key: _Key) -> None:
         axes, kind, _ = key
@@ -80,13 +112,15 @@ class GradientBuckets:
         flat = self._copy("bucket", name, sum(part.rows.bytes for part in parts))
         self.tasks.drop(part.rows for part in parts)
         in_place = kind is StepKind.ALL_REDUCE
-        result = flat if in_place else Storage(sum(part.kept for part in parts))
-        builds = [] if in_place else [result]
+        results = [flat] if in_place else [Storage(part.kept) for part in parts]
+        builds = [] if in_place else results
         step, purpose = Step(kind, axes), Purpose.GRADIENTS
         task = add_collective(self.tasks, step, name, flat.bytes, self.mesh, self.machine, builds, purpose)
-        self.tasks.hold([result])
+        self.tasks.hold(results)
         self.tasks.drop([flat])
-        self._flying.append(_Flying(task, result, parts))
+        self._flying.append(_Flying(task, results, parts))
+        while (self.accumulating or self._landed) and len(self._flying) > 1:
+            self._land()
 
     def _copy(self, what: str, name: str, count: int) -> Storage:
         """A copy that is held."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh
@@ -23,13 +23,13 @@ from .task_list import TaskList
 
 @dataclass
 class Program:
-    """What the functions of a program share. Of what is `stored`, the tensors `trained` have a gradient."""
+    """What the functions of a program share. Of what is `stored`, by name, the tensors `trained` have a gradient."""
 
     plan: Plan
     tasks: TaskList
     prices: ConversionModel
     operators: Operators
-    stored: list[Storage] = field(default_factory=list)
+    stored: dict[str, Local] = field(default_factory=dict)
     trained: set[Local] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -46,10 +46,12 @@ class Program:
     def trained_bytes(self) -> int:
         return sum(tensor.bytes for tensor in self.trained)
 
-    def keep(self, tensor: Local) -> None:
-        """It is there before the step and after it."""
-        self.stored.append(tensor.storage)
-        self.tasks.hold([tensor.storage])
+    def keep(self, name: str, tensor: Local) -> Local:
+        """The tensor of that name, which is there before the step and after it: in every pass the same."""
+        if name not in self.stored:
+            self.stored[name] = tensor
+            self.tasks.hold([tensor.storage])
+        return self.stored[name]
 
     def steps(self, value: Value, source: Layout, target: Layout) -> Conversion:
         shape, count, back = value.shape, value.bytes, value.stored_bytes
@@ -91,9 +93,7 @@ class Variables:
         self.named: list[Storage] = []
         self.once = gathered_once(graph)
         for source in graph.graph.inputs:
-            tensor = made(source.value, graph.values[source.value.name].produced, self.mesh)
-            program.keep(tensor)
-            self.add(source.value, tensor)
+            self.add(source.value, program.keep(path + source.value.name, self._input(source.value)))
         for weight in graph.graph.weights:
             self._store(weight.value, trained=True)
         for buffer in graph.graph.buffers:
@@ -105,12 +105,19 @@ class Variables:
 
     # ------------------------------------------------------------------------------------------ values
 
+    def _input(self, value: Value) -> Local:
+        """A device's part of an input. That of a micro-batch is a slice of the whole batch's, which is there."""
+        given, division = made(value, self.graph.values[value.name].produced, self.mesh), self.program.plan.division
+        if division is None or value.name not in division.inputs:
+            return given
+        return replace(given, storage=Storage(division.count * given.bytes))
+
     def _store(self, value: Value, *, trained: bool) -> None:
         layout = self.graph.values[value.name].produced
         if value.name not in self.stored:
             count = round(value.stored_bytes * local_fraction(layout, self.mesh))
-            tensor = self.stored[value.name] = Local(count, Storage(count), trained and value.needs_gradient)
-            self.program.keep(tensor)
+            tensor = Local(count, Storage(count), trained and value.needs_gradient)
+            tensor = self.stored[value.name] = self.program.keep(self.path + value.name, tensor)
             if tensor.moves:
                 self.program.trained.add(tensor)
         self.add(value, self.stored[value.name], layout, stored=self.stored[value.name].moves)

@@ -34,31 +34,41 @@ from .timeline import Timeline
 
 
 def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
-    """The tasks of one training step; of a model without a loss, of one call."""
+    """The tasks of one training step, the passes of all its micro-batches; of a model without a loss, of one call."""
     tasks, machine = TaskList(), machine.exposing(Exposure())
     prices = ConversionModel(plan.mesh, machine, library, plan.model.gradient_bytes)
     program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library))
-    whole = _Forward(program, plan.graph, "", {})
-    model = plan.model
-    whole.steps()
-    loss = [] if model.loss is None else [whole.variable(model.loss, invariant(plan.mesh))]
-    tasks.hold(tensor.storage for tensor in loss)
-    whole.update()
-    whole.leave()
-    if loss and loss[0].moves:
-        tasks.phase = Phase.BACKWARD
-        gradients = program.backward.run(loss[0], program.trained)
-        tasks.drop([loss[0].storage])
+    for number in range(1, plan.micro_batches + 1):
+        _list_passes(program, last=number == plan.micro_batches)
+    if tasks.phase is Phase.BACKWARD:
+        gradients = program.backward.finish()
         tasks.phase = Phase.UPDATE
         if updated := program.trained_bytes:
             temporary = Storage(updated)
             tasks.kernel("optimizer", "", price_update(updated, machine), 1, [temporary])
             tasks.settle([temporary])
         tasks.drop(gradients)
-    held = sum(storage.bytes for storage in program.stored)
-    if model.loss is not None:
+    held = sum(tensor.storage.bytes for tensor in program.stored.values())
+    if plan.model.loss is not None:
         held += MOMENTS * program.trained_bytes
     return tasks.finished(held)
+
+
+def _list_passes(program: Program, *, last: bool) -> None:
+    """The forward pass of a micro-batch and its backward pass; gradients are sent with those of the `last` one."""
+    tasks, plan = program.tasks, program.plan
+    tasks.phase = Phase.FORWARD
+    program.backward.buckets.accumulating = not last
+    whole = _Forward(program, plan.graph, "", {})
+    whole.steps()
+    loss = [] if plan.model.loss is None else [whole.variable(plan.model.loss, invariant(plan.mesh))]
+    tasks.hold(tensor.storage for tensor in loss)
+    whole.update()
+    whole.leave()
+    if loss and loss[0].moves:
+        tasks.phase = Phase.BACKWARD
+        program.backward.run(loss[0], program.trained)
+        tasks.drop([loss[0].storage])
 
 
 def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:

@@ -264,7 +264,7 @@ class Space:
         return torch_call(name, *(align(argument, axes) for argument in arguments), axes=axes)
 
     def uniform(self, index: Sequence[Expr]) -> Term:
-        """Global row-major positions over the axes that the draw is indexed by."""
+        """A draw at global row-major positions over the axes that it is indexed by, and how many of these there are."""
         names = [axis.name for axis in index if isinstance(axis, Name)]
         divided = [name for name in names if self.local[name] != self.sizes[name]]
         stride = prod(self.sizes[name] for name in names[1:])
@@ -289,7 +289,8 @@ class Space:
                 scaled = self.arithmetic("*", [places, number(self.sizes[name])])
                 here = self.position(name)
                 places = here if places.value == 0 else self.arithmetic("+", [scaled, here])
-        return self.keep("draw", Term("uniform", (places,), places.axes, Sort.RANDOM), own=True)
+        count = prod(self.sizes[name] for name in names)
+        return self.keep("draw", Term("uniform", (places, count), places.axes, Sort.RANDOM), own=True)
 
     def _lies_over(self, operand: Operand, names: Sequence[str]) -> bool:
         """Whether a tensor has these axes alone, a dimension each, in this order."""

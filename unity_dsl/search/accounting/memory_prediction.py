@@ -1,13 +1,13 @@
 """Predicts the memory of each device: parameters, gradients, optimizer state, activations at the end of a forward pass.
 
 Counted: parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
-the optimizer of the written train.py, and what the forward pass keeps for the backward one: every storage that a run
-of the lowerings keeps (a view keeps what it is a view of), once for each iteration of a repeat. Of a body that is
-recomputed an iteration keeps what enters it; one is held as a whole while it is run again, which counts where it makes
-the most. Kernels are those of a GPU: a CPU keeps more of `F.rms_norm`, and of attention over values of another length
-than the keys'. Not counted: what lives only while an operator runs, buffers of collectives, what the allocator cannot
-use, and that less is held at other times. Outputs of a training step are held where the backward pass needs them alone;
-a model without a loss returns them whole.
+the optimizer of the written train.py, and what the forward pass keeps for the backward one: every storage that a run of
+the lowerings keeps (a view keeps what it is a view of), once for each iteration of a repeat. Of a body that is
+recomputed an iteration keeps what enters it; one is held as a whole while it is run again, with what variables hold,
+which counts where it makes the most. Kernels are those of a GPU: a CPU keeps more of `F.rms_norm`, and of attention
+over values of another length than the keys'. Not counted: what lives only while an operator runs, buffers of
+collectives, what the allocator cannot use, and that less is held at other times. Outputs of a training step are held
+where the backward pass needs them alone; a model without a loss returns them whole.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ...graph.local_executions import LocalExecutions
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run, gathered_once
 from ...graph.precision import arithmetic, operand_types
 from ...index.library import Library
+from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape, Storage, contiguous
 from ...machine.byte_count import describe_bytes
 from ...machine.collective_price import local_fraction
@@ -29,6 +30,7 @@ from ...machine.machine import Machine
 from ...machine.operator_price import MOMENTS
 from ...syntax.diagnostic import Diagnostic, warn
 from ..choices.restriction import stored_values
+from .recomputation import steps_again
 
 Place = tuple[str, Layout | str]
 """A value in a layout, or an operator and the number of what only it knows."""
@@ -166,7 +168,9 @@ def _remedy(memory: Memory, limit: float) -> str:
             "them, and a dtype of two bytes takes half"
         )
     part = f"1/{ceil(memory.activations / room)}"
-    return f"activations would fit with {part} of the batch (gradients may be accumulated), or on more devices"
+    return (
+        f"activations would fit with {part} of the batch (`--micro-batches` accumulates gradients), or on more devices"
+    )
 
 
 class Activations:
@@ -217,7 +221,7 @@ class Activations:
         for run in planned.runs:
             found = self.of(run.body, f"{path}.", stored & outside)
             if path in self.recomputed:
-                found, captured = self.recomputed_iteration(planned, run, found)
+                found, captured = self.recomputed_iteration(planned, run, found, stored & outside)
                 shared |= captured
             more, own = found.inside, found.own
             again = max(again, found.again)
@@ -240,7 +244,9 @@ class Activations:
             inside += run.count * (more + sum(own.values()))
         return Kept(inside, shared, again)
 
-    def recomputed_iteration(self, planned: PlannedSegment, run: Run, body: Kept) -> tuple[Kept, Saved]:
+    def recomputed_iteration(
+        self, planned: PlannedSegment, run: Run, body: Kept, stored: frozenset[str]
+    ) -> tuple[Kept, Saved]:
         """What an iteration keeps if it is run again, and what all of them capture: what enters it, where it would keep
         `body` otherwise.
         """
@@ -252,8 +258,23 @@ class Activations:
         captured = zip(segment.captured, border.captured, strict=True)
         entering, shared = self.places((*carried, *sliced)), self.places(captured)
         crossing = {value.name for value in (*segment.entry, *segment.exit)}
-        others = [key for key in body.own if key[0] not in crossing and key not in entering and key not in shared]
-        return Kept(0.0, entering, body.inside + sum(body.own[key] for key in others) + body.again), shared
+        named, most = self.run_again(run.body, stored)
+        one = {**named, **body.own}
+        others = [key for key in one if key[0] not in crossing and key not in entering and key not in shared]
+        return Kept(0.0, entering, body.inside + sum(one[key] for key in others) + max(most, body.again)), shared
+
+    def run_again(self, body: PlannedGraph, stored: frozenset[str]) -> tuple[Saved, float]:
+        """What variables hold while a body is run again, and the most that an operator holds besides."""
+        stored |= {value.name for value in stored_values(body.graph) if not value.is_cast}
+        held: Held = {}
+        named: Saved = {}
+        most = 0.0
+        steps, _ = steps_again(body, self.executions)
+        for step in steps:
+            if isinstance(step, PlannedNode):
+                most = max(most, self.run(step, body, held, named))
+        whole = {key for key in named if key[0] in stored and self.is_whole(key, body)}
+        return {key: count for key, count in named.items() if key not in whole}, most
 
     def places(self, values: Iterable[tuple[Value, Layout]]) -> Saved:
         """What values in layouts take."""
@@ -270,6 +291,20 @@ class Activations:
 
     def node(self, planned: PlannedNode, graph: PlannedGraph, held: Held) -> Saved:
         """What an operator keeps; its results are added to what is held."""
+        run, bases = self.executed(planned, graph, held)
+        return {bases[storage].place: bases[storage].bytes for storage in run.saved}
+
+    def run(self, planned: PlannedNode, graph: PlannedGraph, held: Held, named: Saved) -> float:
+        """Bytes that an operator holds only while it runs; what variables hold of it is added to what is `named`."""
+        run, bases = self.executed(planned, graph, held)
+        known = {*run.named, *run.saved}
+        for number, storage in enumerate(known):
+            base = bases.get(storage) or Base((f"{planned.node.name}=", str(number)), storage.bytes)
+            named[base.place] = base.bytes
+        return float(sum(storage.bytes for storage in run.built if storage not in known))
+
+    def executed(self, planned: PlannedNode, graph: PlannedGraph, held: Held) -> tuple[Execution, dict[Storage, Base]]:
+        """An operator's run, and which storages its tensors have; its results are added to what is held."""
         node, typed = planned.node, planned.typed
         dtype = arithmetic(node, planned.native, self.library)
         arguments, results = (
@@ -293,7 +328,7 @@ class Activations:
             held[place] = Made(base, tensor.strides)
         for number, storage in enumerate(run.saved):
             bases.setdefault(storage, Base((f"{node.name}:", str(number)), storage.bytes))
-        return {bases[storage].place: bases[storage].bytes for storage in run.saved}
+        return run, bases
 
     def slice_of(self, place: Place, graph: PlannedGraph, held: Held) -> Made | None:
         """What operators made, or a view of it where a conversion is a slice; None for a tensor of its own."""

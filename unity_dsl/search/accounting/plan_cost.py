@@ -54,10 +54,10 @@ def _graph_cost(
         total = _sum(total, Cost(compute=price_stored_cast(stored.value, held, machine)))
         if stored.value.needs_gradient:
             total = _sum(total, Cost(update=price_update(stored.value.stored_bytes * held, machine)))
+    weights = {stored.value.name for stored in graph.graph.weights}
     for name, planned in graph.values.items():
         if name not in meaning.free:
-            seconds = _conversion_seconds(planned, reads.get(name, set()), prices)
-            total = _sum(total, Cost(communication=seconds))
+            total = _sum(total, _conversion_cost(planned, reads.get(name, set()), prices, stored=name in weights))
     return total
 
 
@@ -66,6 +66,7 @@ def _sum(first: Cost, second: Cost, executed: float = 1.0) -> Cost:
         first.compute + executed * second.compute,
         first.communication + executed * second.communication,
         first.update + executed * second.update,
+        synchronisation=first.synchronisation + executed * second.synchronisation,
     )
 
 
@@ -85,11 +86,13 @@ def conversion_seconds(planned: PlannedValue, layout: Layout, prices: Conversion
     return prices.seconds_of(found.forward, planned.produced, value.shape, value.bytes)
 
 
-def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: ConversionModel) -> float:
-    """Backward only where a reader is reached: what merely leaves the program has no cotangent."""
+def _conversion_cost(planned: PlannedValue, reads: set[Layout], prices: ConversionModel, *, stored: bool) -> Cost:
+    """Backward only where a reader is reached: what merely leaves the program has no cotangent. `stored` says that it
+    is a weight.
+    """
     value = planned.value
     reached = set(reads)
-    seconds = 0.0
+    seconds = once = 0.0
     for made in reversed(planned.materialised):
         shape, back, in_buckets = value.shape, value.stored_bytes, value.is_weight
         exposed = prices.machine.exposure.gathers if value.is_weight else 1.0
@@ -97,7 +100,10 @@ def _conversion_seconds(planned: PlannedValue, reads: set[Layout], prices: Conve
         seconds += exposed * prices.seconds_of(found.forward, made.source, shape, value.bytes)
         if value.needs_gradient and made.layout in reached:
             start = made.layout.transpose
-            seconds += prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)
+            there = prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)
+            seconds += there
+            if stored and made.source == planned.produced and found.ends_in_whole_sum:
+                once += there - prices.seconds_of(found.backward[:-1], start, shape, back)
         if made.layout in reached:
             reached.add(made.source)
-    return seconds
+    return Cost(communication=seconds, synchronisation=once)

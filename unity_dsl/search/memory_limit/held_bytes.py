@@ -73,6 +73,7 @@ class HeldBytes:
         self.inside = tuple(f"{path}." for path in recomputed)
         self.kept: KeptValues = kept_values(graph, library, recomputed)
         self.saved: dict[object, _Saved] = {} if saved is None else saved
+        self.forward: dict[object, tuple[object, Table]] = {}  # prices of what is run again, with what they are of
         self._of_options: dict[tuple[str, int], tuple[Options, Table]] = {}
 
     def of_options(self, node: Node, prefix: str, options: Options, mesh: Mesh) -> Table:

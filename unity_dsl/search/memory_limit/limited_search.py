@@ -18,6 +18,7 @@ from ..accounting.weighed_plan import counted, least_held, recomputing, within_m
 from ..meshes.mesh_search import COARSE
 from ..meshes.near_search import Found
 from ..plan_notes import describe_excess, describe_gap, describe_limit
+from .held_bytes import HELD_TRAINED
 from .multiplier_search import MOST_SCOUTS, MOST_TRIES, Attempt, Tried, try_multipliers
 
 
@@ -82,18 +83,24 @@ class LimitedSearch:
 
     def scout_recomputed(self, cheapest: Plan, scouted: Tried) -> Tried | None:
         """Scouts with segments recomputed: those of the best plan that fits so, or all. None where that does not pay,
-        or needs no multiplier.
+        needs no multiplier, or what is trained does not fit by itself.
         """
         fitting = [plan for plan in self.others if plan.recomputed and not plan.warnings]
         best = min(fitting, key=lambda plan: plan.cost.seconds, default=None)
         again = frozenset(self.segments) if best is None else best.recomputed
         start = counted(recomputing(cheapest, again, self.machine, self.library), self.library)
+        if HELD_TRAINED * _trained_bytes(cheapest) / cheapest.mesh.size > self.machine.memory_bytes:
+            return None
         if not again or (scouted.best is not None and start.cost.seconds >= scouted.best.seconds):
             return None
         if start.cost.memory.total <= self.machine.memory_bytes:
             self.others.append(self.attempt(0.0, (cheapest.mesh,), again)[0].plan)
             return None
         return self.scout(start)
+
+
+def _trained_bytes(plan: Plan) -> int:
+    return sum(weight.value.stored_bytes for _, weight in plan.model.weights() if weight.value.needs_gradient)
 
 
 def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], limited: LimitedSearch) -> Plan:

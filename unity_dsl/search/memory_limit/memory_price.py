@@ -39,10 +39,11 @@ class MemoryPrice:
         seconds = self.seconds_per_byte * self.held.of_options(node, prefix, options, mesh)
         if node_path(prefix, node) in self.held.kept.again:
             key = node.instance.identity, float_types(node), id(options)
-            if key not in self.tables:
+            if key not in self.held.forward:
                 library = self.held.library
-                self.tables[key] = price_node(node, options.typed, mesh, self.machine, library, backward=False)
-            seconds = seconds + self.tables[key]
+                found = price_node(node, options.typed, mesh, self.machine, library, backward=False)
+                self.held.forward[key] = options, found
+            seconds = seconds + self.held.forward[key][1]
         return seconds
 
     def of_stored(self, value: Value) -> float:
@@ -61,9 +62,9 @@ class MemoryPrice:
         kept, path = self.held.kept, prefix + value.name
         if path in kept.converted:
             key = value.shape, value.bytes, id(seconds)
-            if key not in self.tables:
-                self.tables[key] = seconds + space.forward_seconds(value.bytes)
-            return self.tables[key]
+            if key not in self.held.forward:
+                self.held.forward[key] = seconds, seconds + space.forward_seconds(value.bytes)
+            return self.held.forward[key][1]
         return self._table(seconds, value, space, alone=alone) if path in kept.read else seconds
 
     def of_plan(self, graph: PlannedGraph, conversions: ConversionModel, prefix: str = "") -> float:

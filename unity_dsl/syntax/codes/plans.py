@@ -73,9 +73,9 @@ PLANS: dict[str, Code] = {
         "Counted are, on each device, parameters and buffers as they are stored, a gradient of every parameter, the "
         "two moments that AdamW keeps, and what the forward pass keeps for the backward one. The strategy `auto` has "
         "looked for the cheapest plan that fits and found none; other strategies do not look. More devices hold "
-        "smaller slices of the weights; a smaller batch keeps fewer activations, and gradients may be accumulated over "
-        "several; a dtype of two bytes halves most of it. `--force` writes the program all the same, with the warning "
-        "W301.",
+        "smaller slices of the weights; a smaller batch keeps fewer activations, and `auto` has tried micro-batches, "
+        "whose gradients are accumulated (`--micro-batches N` fixes their number); a dtype of two bytes halves most of "
+        "it. `--force` writes the program all the same, with the warning W301.",
     ),
     "E314": Code(
         "no such precision",
@@ -90,6 +90,19 @@ PLANS: dict[str, Code] = {
         "outer: `layer.step`. `all` stands for those that are in no other, `none` for no one; without the option, or "
         "with `auto`, it is done where a plan fits the memory only so, or is cheaper than others that fit. A model "
         "without a loss has no backward pass.",
+    ),
+    "E316": Code(
+        "micro-batches that would change the model",
+        "A step runs as micro-batches where that is the same step: each operator treats the examples of a batch apart, "
+        "or adds up over them what enters the loss linearly, as a mean of the examples' losses does. That is proved as "
+        "for data parallelism: no operator may need a collective along the batch. Batch normalisation mixes the "
+        "examples, and running statistics would be updated for each micro-batch. The message names the first operator "
+        "for which it is not so.",
+    ),
+    "E317": Code(
+        "a batch that is not divided",
+        "Micro-batches are equal parts of the batch: of the parameter that is the first dimension of every input, "
+        "`input x: f32[b, d]`. Their number divides it. A model without a loss has none.",
     ),
     "E401": Code(
         "out/ cannot be written",

@@ -1,0 +1,78 @@
+"""In how many micro-batches a step runs: as many as the cheapest plan that fits has, of those fixed by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.cli import run
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.graph.plan import Plan
+from unity_dsl.resources import folder
+
+EXAMPLES = folder("examples")
+
+
+def request(example: str, memory: int, count: int | None = None, devices: int = 2) -> Request:
+    settings = {"b": 32}
+    path = EXAMPLES / f"{example}.udl"
+    return Request(path, settings, "small", devices=devices, memory=memory, micro_batches=count)
+
+
+def planned(example: str, memory: int, count: int | None = None, devices: int = 2) -> Plan:
+    return compile_model(request(example, memory, count, devices)).plan
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("example", ["mlp", "gpt2", "llama3_8b"])
+def test_the_cheapest_number_that_fits_is_taken(example: str, devices: int) -> None:
+    """Against every power of two, each compiled for itself, under limits from what the whole batch holds downwards."""
+    whole = planned(example, 10**12, devices=devices)
+    assert whole.micro_batches == 1 and whole.unlimited_seconds is None
+    held = whole.cost.memory
+    taken = set()
+    for part in (0.6, 0.3, 0.12):
+        memory = int((held.total - held.activations + part * held.activations) / devices)
+        fixed = [planned(example, memory, count, devices) for count in (1, 2, 4, 8, 16, 32)]
+        fitting = [plan for plan in fixed if not plan.warnings]
+        found = planned(example, memory, devices=devices)
+        assert not found.warnings and found.cost.memory.total <= memory
+        best = min(plan.cost.seconds for plan in fitting)
+        assert found.cost.seconds <= best * 1.01, (found.micro_batches, [plan.cost.seconds for plan in fixed])
+        taken.add(found.micro_batches)
+        if found.micro_batches > 1:
+            assert any("memory asks for micro-batches" in note for note in found.notes)
+    assert max(taken) > 1
+
+
+def test_a_batch_that_fits_is_run_whole() -> None:
+    assert planned("mlp", 10**9).micro_batches == 1
+
+
+def test_weights_that_do_not_fit_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No number of micro-batches is tried where it cannot help; one that mixes examples is named."""
+    arguments = [str(EXAMPLES / "mlp.udl"), "--preset", "small", "-o", str(tmp_path / "out"), "--memory"]
+    assert run([*arguments, "10kB"]) == 2
+    assert "micro-batches would not help: weights and the optimizer take" in capsys.readouterr().err
+    arguments[0] = str(EXAMPLES / "resnext50.udl")
+    assert run([*arguments, "500kB"]) == 2
+    told = capsys.readouterr().err
+    assert "E313" in told and "micro-batches were not tried: 2 cannot be: `batch_norm`" in told
+
+
+def test_the_number_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = planned("mlp", 10**12).cost.memory
+    memory = int((whole.total - 0.8 * whole.activations) / 2)
+    arguments = [str(EXAMPLES / "mlp.udl"), "--preset", "small", "--set", "b=32", "--devices", "2"]
+    arguments += ["--memory", f"{memory}B", "-o", str(tmp_path / "out")]
+    assert run([*arguments, "--json"]) == 0
+    count = json.loads(capsys.readouterr().out)["micro_batches"]
+    document = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert document["micro_batches"]["count"] == count > 1 and document["request"]["micro_batches"] is None
+    assert document["parameters"]["b"] == 32 == count * document["micro_batches"]["size"]
+    out, trace = str(tmp_path / "out"), str(tmp_path / "trace.json")
+    for command in (["explain", out], ["trace", out, "-o", trace]):
+        assert run(command) == 0
+        assert f"{count} micro-batches of b = {32 // count} a step of b = 32" in capsys.readouterr().out

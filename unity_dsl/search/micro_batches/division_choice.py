@@ -1,0 +1,83 @@
+"""Chooses in how many micro-batches a step runs its batch: as few as memory asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ...graph.plan import Plan
+from ...machine.byte_count import describe_bytes
+from ...machine.machine import Machine
+from ...machine.operator_price import MOMENTS
+from ...syntax.diagnostic import InputError
+
+NEAR = 0.01
+"""Of a step's seconds: where a plan takes so little longer than the cheapest of all, no others are tried."""
+
+
+def cheapest_division(plan_of: Callable[[int], Plan], machine: Machine) -> Plan:
+    """The plan that takes the least of those that fit the machine's memory, for a batch run whole or as 2, 4, 8, …
+    micro-batches; `plan_of` searches for a number of them.
+
+    More than one are tried where the cheapest plan of the whole batch does not fit, and as long as the batch can be
+    divided and a plan may become cheaper by it: not once a plan fits that is the cheapest for its number, or takes next
+    to nothing longer than the cheapest of all, or longer than one before. Where none fits, the plan of the whole batch.
+    """
+    whole = plan_of(1)
+    if whole.unlimited_seconds is None or whole.model.loss is None:
+        return whole
+    if (least := _least_stored(whole)) > machine.memory_bytes:
+        share = describe_bytes(least)
+        return _noted(
+            whole, f"micro-batches would not help: weights and the optimizer take {share} a device by themselves"
+        )
+    tried, why = [whole], ""
+    while not _found(tried):
+        try:
+            tried.append(plan_of(2 * tried[-1].micro_batches))
+        except InputError as error:
+            why = f"{2 * tried[-1].micro_batches} cannot be: {error.diagnostic.message}"
+            break
+    fitting = [plan for plan in tried if not plan.warnings]
+    best = min(fitting, key=lambda plan: plan.cost.seconds, default=whole)
+    return _noted(best, _describe(tried, why))
+
+
+def _found(tried: Sequence[Plan]) -> bool:
+    """Whether more micro-batches would not make a step cheaper."""
+    *before, last = tried
+    if last.warnings:
+        return False
+    unlimited = tried[0].unlimited_seconds
+    assert unlimited is not None, "memory is the limit"
+    slower = any(not plan.warnings and plan.cost.seconds <= last.cost.seconds for plan in before)
+    return last.unlimited_seconds is None or slower or last.cost.seconds <= (1 + NEAR) * unlimited
+
+
+def _least_stored(plan: Plan) -> float:
+    """Bytes on each device where every weight is divided over all of them."""
+    trained = (weight.value for _, weight in plan.model.weights())
+    stored = sum(value.stored_bytes * (2 + MOMENTS if value.needs_gradient else 1) for value in trained)
+    return stored / plan.mesh.size
+
+
+def _describe(tried: Sequence[Plan], why: str) -> str:
+    if len(tried) == 1:
+        return f"micro-batches were not tried: {why or 'a whole batch takes next to nothing longer within the memory'}"
+    fits = not all(plan.warnings for plan in tried)
+    told = [f"{plan.micro_batches} {_outcome(plan)}" for plan in tried]
+    found = "memory asks for micro-batches; of those tried" if fits else "no number of micro-batches was found to fit:"
+    return f"{found} {', '.join(told)}" + (f"; {why}" if why else "")
+
+
+def _outcome(plan: Plan) -> str:
+    seconds = plan.cost.seconds
+    if plan.warnings:
+        return "does not fit"
+    return f"takes {seconds:.3g} s" if seconds >= 1 else f"takes {seconds * 1e3:.3g} ms"
+
+
+def _noted(plan: Plan, note: str) -> Plan:
+    """The plan with a note, which is told with its warnings as well."""
+    warnings = tuple(replace(found, help=f"{found.help}; {note}") for found in plan.warnings)
+    return replace(plan, notes=(*plan.notes, note), warnings=warnings)
