@@ -144,6 +144,7 @@ def test_inputs_without_dimensions_are_batches_too(tmp_path: Path, split: str) -
         with pytest.raises(data.DataError, match=r"input gate lies in \[0, 2\), the data has 2"):
             data.check(given | {"gate": torch.tensor(2)}, entry.INPUTS, split)
         model = entry.Model(None)
+        model.initialise(0)
         batches = [data.synthetic(entry.INPUTS, 0, step, "test") for step in range(data.SYNTHETIC_TEST_BATCHES)]
         with torch.no_grad():
             found = [(model(**part), part["target"]) for part in map(dict, batches)]

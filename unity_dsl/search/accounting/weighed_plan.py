@@ -46,10 +46,11 @@ def describe_recomputed(plan: Plan, machine: Machine, library: Library) -> Itera
         kept = predict_memory(plan.model, plan.graph, plan.mesh, library, gathered_again=plan.gathered_again)
         prices = _forward_price(plan, machine, library).of_segments(plan.graph)
         more = sum(forward.seconds for path, forward in prices if path in plan.recomputed)
+        freed = kept.total - plan.cost.memory.total
         named = ", ".join(f"`{path}`" for path in sorted(plan.recomputed))
         yield (
             f"recomputed in the backward pass: {named}, of which an iteration keeps only what enters it; "
-            f"{describe_bytes(kept.total - plan.cost.memory.total)} less a device, {more * 1e3:.3g} ms more a step"
+            f"{describe_bytes(abs(freed))} {'less' if freed >= 0 else 'more'} a device, {more * 1e3:.3g} ms more a step"
         )
 
 
