@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from unity_dsl.cli import run
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.graph.plan import Exposure
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.search.layout_pins import parse_pins
+from unity_dsl.search.plan_search import search
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.read import read_source
 
 MODEL = """\
 model tiny[b = 4096, d = 2048, h = 4096]
@@ -24,7 +32,6 @@ model tiny[b = 4096, d = 2048, h = 4096]
     y = y + linear(inner, down)
   loss mse(y, target)
 """
-PLACE: dict[str, Any] = {"machine": "dgx-h100", "devices": 4}
 
 
 @pytest.fixture
@@ -48,8 +55,12 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 
 
 def cost(model: Path, mesh: dict[str, int], *pins: str) -> float:
-    request = Request(model, mesh=tuple(mesh.values()), pins=pins, **PLACE)
-    return compile_model(request).plan.cost.seconds
+    """Of the best plan with these pins, at the prices of the one that was written."""
+    parts = json.loads(Path("out/plan.json").read_text())["exposed"]
+    machine = load_machine("dgx-h100")
+    shape = build_mesh(machine, 4, tuple(mesh.values()))
+    built, library = build_model(parse_model(read_source(model)), load_library()), load_library()
+    return search(built, shape, machine.exposing(Exposure(**parts)), library, pins=parse_pins(pins)).cost.seconds
 
 
 def other_than(layout: str) -> str:

@@ -220,16 +220,8 @@ class ForwardText:
             return self.cast(value.name, stored, value.stored_dtype, value.dtype)
         gradient = value.needs_gradient and not self.detached
         parameter = held.parameter and source == produced and gradient
-        found = self.program.collectives.conversion(
-            source,
-            layout,
-            value.shape,
-            value.bytes,
-            value.stored_bytes,
-            gradient=gradient,
-            in_buckets=value.is_weight,
-            deferred=parameter,
-        )
+        shape, choice = value.shape, {"gradient": gradient, "in_buckets": value.is_weight, "deferred": parameter}
+        found = self.program.collectives.conversion(source, layout, shape, value.bytes, value.stored_bytes, **choice)
         if found is None:
             return self.converted(value, source)
         given = [stored or self.converted(value, source), f"{self.state}.{'sync' if found.deferred else 'groups'}"]

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from ..graph.layout_typing import Along, Configuration, Linearly, Role
-from ..graph.plan import AppliedRule, Cost, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ..graph.plan import AppliedRule, Cost, Exposure, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ..syntax.diagnostic import fail
 from ..syntax.read import read_bytes
 from ..syntax.span import Source
@@ -81,7 +81,8 @@ class PlanFile:
     """What can be read back from a `plan.json`: enough to compile again, and to notice edited files.
 
     `precision` is the float type of the model's arithmetic, `micro_batches` their number in a step. `graph` is the
-    description of the planned graph; `recomputed` are the paths of segments that its backward pass runs again.
+    description of the planned graph; `recomputed` are the paths of segments that its backward pass runs again. The
+    search took so much of a step's work to be `exposed`.
     """
 
     sources: Sources
@@ -97,6 +98,7 @@ class PlanFile:
     recompute: str
     recomputed: tuple[str, ...]
     forbidden: tuple[str, ...]
+    exposed: Exposure
     degrees: tuple[int, ...]
     graph: Mapping[str, Any]
     files: Mapping[str, str]
@@ -369,10 +371,20 @@ def _read(document: object) -> PlanFile:
         forbidden=tuple(
             _text(rule, "request.forbidden") for rule in _list(request.get("forbidden", []), "request.forbidden")
         ),
+        exposed=_exposure(_table(top.get("exposed", {}), "exposed")),
         degrees=tuple(_count(_table(a, "mesh").get("degree"), "mesh") for a in _list(top.get("mesh"), "mesh")),
         graph=_table(top.get("graph"), "graph"),
         files={_file_name(name): _text(value, f"files.{name}") for name, value in files.items()},
     )
+
+
+def _exposure(parts: Mapping[str, object]) -> Exposure:
+    """Of a plan that says nothing, everything is exposed."""
+    for name, part in parts.items():
+        known = name in Exposure.__dataclass_fields__ and isinstance(part, int | float)
+        if not known or not 0 <= float(part) <= 1:  # type: ignore[arg-type]
+            raise _Garbled(f"exposed.{name} is no part of a step's work")
+    return Exposure(**{name: float(part) for name, part in parts.items()})  # type: ignore[arg-type]
 
 
 def _table(value: object, where: str) -> dict[str, Any]:

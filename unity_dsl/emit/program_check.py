@@ -202,11 +202,11 @@ def plan_again(
     forbidden: Sequence[str] = (),
     micro_batches: int | None = None,
 ) -> tuple[Plan, Library]:
-    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any, for as many micro-batches or
-    so many. Rules are proved again; `single`, the reference, uses none. Layouts that are `forbidden` are written as
-    pins, and are of the given mesh.
+    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any, for as many micro-batches or so
+    many, at the prices of the plan. Rules are proved again; `single`, the reference, uses none. Layouts that are
+    `forbidden` are written as pins, and are of the given mesh.
     """
-    machine = read_machine(record.sources.machine).holding(record.memory)
+    machine = read_machine(record.sources.machine).holding(record.memory).exposing(record.exposed)
     library = library_of(record.sources.operators)
     file = parse_model(record.sources.model)
     whole = build_model(file, library, record.settings, record.preset, record.precision)
