@@ -70,8 +70,8 @@ def build_problem(
     near: Mapping[str, Around] = {},
     memory: HeldPrice | None = None,
 ) -> Problem:
-    """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only. What
-    a choice holds has a price of `memory`. Raises Impossible where a restriction leaves nothing of something.
+    """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only.
+    What a choice holds has a price of `memory`. Raises Impossible where a restriction leaves nothing of something.
     """
     context = _Context(prices, Spaces(prices.conversions, prices.between), restriction, near, memory)
     context.register(model.graph, "", frozenset())
