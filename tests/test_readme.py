@@ -245,7 +245,7 @@ def test_the_table_of_conversions_is_what_conversions_do() -> None:
     for sources, target, forward, backward in rows("docs/layouts.md", "| from | to | forward | backward |"):
         for source in sources.split(","):
             name = source.strip(" `")
-            found = model.conversion(Layout((KINDS[name],)), Layout((KINDS[target.strip("`")],)), (4, 4), 64)
+            found = model.conversion(Layout((KINDS[name],)), Layout((KINDS[target.strip("`")],)), (4, 4), 1e6)
             for steps, told in ((found.forward, forward), (found.backward, backward)):
                 words = " ".join(WORDS[step.kind] for step in steps) or "nothing"
                 choices = {
