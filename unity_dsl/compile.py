@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .emit.plan_file import Sources
+from .graph.graph import Model
 from .graph.model_graph import build_model
-from .graph.plan import Plan, in_micro_batches
+from .graph.plan import BatchDivision, Plan, in_micro_batches
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
 from .machine.machine import Machine, machine_source, read_machine
 from .rules.forbidden import check_forbidden
+from .rules.sharding_theorems import ShardingTheorems
 from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .search.layout_pins import parse_pins
 from .search.micro_batches.batch_division import divided_model
@@ -92,11 +95,16 @@ def compile_model(request: Request) -> Compilation:
     applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]
     fusing = [accepted.rule for accepted in fusions]
 
+    theorems = ShardingTheorems(library)
+
+    @cache
+    def part_of(count: int) -> tuple[Model, BatchDivision | None]:
+        return divided_model(model, file, library, request.settings, request.preset, count)
+
     def plan_of(count: int, priced: Machine) -> Plan:
-        settings, preset = request.settings, request.preset
-        part, division = divided_model(model, file, library, settings, preset, count)
+        part, division = part_of(count)
         recompute = parse_recompute(request.recompute, part)
-        given = part, meshes, priced, library, request.strategy, pins, applied
+        given = part, meshes, priced, library, request.strategy, pins, applied, theorems
         return in_micro_batches(search(*given, fusions=fusing, recompute=recompute), division)
 
     def find(priced: Machine) -> Plan:

@@ -78,11 +78,8 @@ def price_copies(step: Step, machine: Machine, before: float, after: float) -> P
     """The copies around a collective, of which a device has the fraction `before` of a tensor, then `after`: blocks are
     packed before they are sent, and put in place where they do not lie one behind the other.
     """
-    match step.kind:
-        case StepKind.REDUCE_SCATTER | StepKind.ALL_TO_ALL | StepKind.ALL_GATHER:
-            packed = local_price(machine, 2 * before) if packs(step) else Price()
-            return packed + local_price(machine, 2 * after) if joins(step) else packed
-    return Price()
+    packed = local_price(machine, 2 * before) if packs(step) else Price()
+    return packed + local_price(machine, 2 * after) if joins(step) else packed
 
 
 def packs(step: Step) -> bool:

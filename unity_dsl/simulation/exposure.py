@@ -29,10 +29,11 @@ def _of_launches(timeline: Timeline) -> float:
     if timeline.hardware.host_computes:
         return 1.0
     waited, before = 0.0, 0.0
-    for number, task in enumerate(timeline.graph.tasks):
+    begins, ends = timeline.start.tolist(), timeline.end.tolist()
+    for task, begin, end in zip(timeline.graph.tasks, begins, ends, strict=True):
         if task.device == 0 and task.channel == COMPUTE:
-            ready = max([before, *timeline.end[list(task.after)].tolist()])
-            waited += max(0.0, float(timeline.start[number]) - ready)
-            before = float(timeline.end[number])
+            ready = max(before, *(ends[other] for other in task.after), 0.0)
+            waited += max(0.0, begin - ready)
+            before = end
     issued = float((timeline.issued - timeline.launch).sum())
     return float(np.clip(waited / issued, 0.0, 1.0)) if issued > 0 else 1.0

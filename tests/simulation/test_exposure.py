@@ -1,0 +1,40 @@
+"""What a step exposes of launches, sums of gradients and gathers of weights, against a step counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from unity_dsl.graph.plan import Exposure
+from unity_dsl.simulation.event_loop import simulate
+from unity_dsl.simulation.exposure import exposure_of
+from unity_dsl.simulation.hardware import Hardware
+from unity_dsl.simulation.task import Phase, Purpose, Task, TaskGraph
+
+
+def collective(seconds: float, after: tuple[int, ...], purpose: Purpose) -> Task:
+    return Task("sum", "w", Phase.BACKWARD, seconds, after, "data", launches=0, purpose=purpose)
+
+
+def kernel(seconds: float, after: tuple[int, ...] = (), launches: int = 1) -> Task:
+    return Task("linear", "y", Phase.BACKWARD, seconds, after, launches=launches)
+
+
+def test_a_step_counted_by_hand() -> None:
+    """A launch takes 1 s. Kernels run from 1 to 5, 5 to 6, and from 9 on, behind the gather that begins with the sum's
+    end at 8; the sum of gradients from 5 to 8 is covered for one second, the gather from 8 to 9 not at all. The device
+    waits for the first of three launches alone.
+    """
+    tasks = (
+        kernel(4.0),
+        collective(3.0, (0,), Purpose.GRADIENTS),
+        kernel(1.0),
+        collective(1.0, (0,), Purpose.WEIGHTS),
+        kernel(2.0, (3,)),
+    )
+    found = exposure_of(simulate(TaskGraph(tasks), Hardware(1.0)))
+    assert (found.launches, found.sums, found.gathers) == pytest.approx((1 / 3, 2 / 3, 1.0))
+
+
+def test_where_the_host_computes_launches_are_exposed() -> None:
+    found = exposure_of(simulate(TaskGraph((kernel(1.0), kernel(1.0))), Hardware(1.0, host_computes=True)))
+    assert found == Exposure()
