@@ -1,10 +1,11 @@
 """The library from its table of signatures: counts of each stage, and the processor seconds that it takes.
 
-    python bench/generate_rules.py [THEME ...] [--processes N] [--cache DIR]
+    python bench/generate_rules.py [THEME ...] [--processes N] [--cache DIR] [--write] [--results NAME]
 
 The stages are the enumeration of candidates, their derivation and proof, and the pass that makes the rules minimal.
 What is generated is compared with the shipped files, and `--write` replaces these. All themes by default; for some of
-them the shipped rules of the others are taken as known. With a cache no results are kept.
+them the shipped rules of the others are taken as known. Results are kept of a run of all themes without a cache, or
+under another name.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--cache", type=Path, help="a folder as of `unityc rules generate --cache`; its times are less")
     parser.add_argument("--write", action="store_true", help="replace the shipped files")
+    parser.add_argument("--results", metavar="NAME", help="keep what is measured as bench/results/NAME.json, anyway")
     given = parser.parse_args()
     table = load_table(folder("rules") / "signatures.toml")
     themes = [theme for theme in table.themes if not given.themes or theme.name in given.themes]
@@ -75,12 +77,13 @@ def main() -> None:
     same = all(map(is_shipped, made.files))
     if given.write:
         write_library(made.files, folder("rules"))
-    results = {"wall_seconds": round(perf_counter() - begun, 1), "files_are_the_shipped_ones": same}
-    results |= summary(made, clock)
-    print("\n".join(f"{name}: {value}" for name, value in results.items()))
-    if given.cache is None:
+    measured = {"wall_seconds": round(perf_counter() - begun, 1), "files_are_the_shipped_ones": same}
+    measured |= summary(made, clock, given.processes)
+    print("\n".join(f"{name}: {value}" for name, value in measured.items()))
+    whole = not given.themes and given.cache is None
+    if whole or given.results:
         command = " ".join(["python bench/generate_rules.py", *given.themes, f"--processes {given.processes}"])
-        write_results("generate_rules", command, results)
+        write_results(given.results or "generate_rules", command, measured)
 
 
 def is_shipped(made: ThemeFile) -> bool:
@@ -90,16 +93,30 @@ def is_shipped(made: ThemeFile) -> bool:
     return all(one.exists() and one.read_text(encoding="utf-8") == text for one, text in texts.items())
 
 
-def summary(made: Generation, clock: Clock) -> dict[str, Any]:
-    """Counts, processor seconds, and the candidates that hold at random operands and are not proved, or false."""
+def summary(made: Generation, clock: Clock, processes: int) -> dict[str, Any]:
+    """Counts, processor seconds, and the candidates that hold at random operands and are not proved, or false.
+
+    At no time is more memory in use than the largest process had at any time, for each of them.
+    """
+    peak = max(
+        resource.getrusage(whose).ru_maxrss // 1024 for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    rules = {one.theme: one.count for one in made.files}
     return {
         "processor_seconds": {stage: round(seconds, 1) for stage, seconds in clock.seconds.items()},
-        "peak_mib_of_a_process": max(
-            resource.getrusage(whose).ru_maxrss // 1024 for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-        ),
+        "peak_mib_of_a_process": peak,
+        "peak_mib_at_most": peak * (1 + processes),
         **made.counts,
         "examination_median_ms": round(median(made.seconds) * 1e3, 1) if made.seconds else None,
-        "rules_by_file": {one.theme: one.count for one in made.files},
+        "themes": {
+            name: {
+                "contexts": one.contexts,
+                **one.enumerated,
+                "processor_seconds": round(one.seconds, 1),
+                "rules": rules.get(name, 0),
+            }
+            for name, one in made.themes.items()
+        },
         "not_proved": [sides_text(rule) for rule in made.not_proved],
         "refuted": [sides_text(rule) for rule in made.refuted],
     }

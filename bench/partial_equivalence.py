@@ -16,9 +16,10 @@ from measure import write_results
 
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.library import Library
-from unity_dsl.rules.partial_equivalence.costs import costs
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.rule_price import price_sides
 from unity_dsl.rules.partial_equivalence.generation import Outcome, distinct, outcomes
-from unity_dsl.rules.partial_equivalence.moves import candidates
+from unity_dsl.rules.partial_equivalence.moves import LAYER, candidates, sizes_of_layer
 from unity_dsl.syntax.format import format_rules
 from unity_dsl.syntax.span import Source
 
@@ -27,8 +28,7 @@ HEAD = """\
 # Images laid out anew for one operator on all of them: forms that agree with the original in most positions, and their
 # exact correction on the others (PET, OSDI'21). Written by `python bench/partial_equivalence.py --write`.
 """
-SIZES = {"n": 1, "b": 32, "c": 64, "o": 64, "h": 56, "w": 56, "u": 56, "v": 56, "m": 1, "a": 1, "e": 1, "d": 2}
-"""A layer of a ResNet: 64 channels, 56 by 56 positions, 32 images; two images of 56 by 56; a dilation of 2."""
+MACHINES = ("local", "dgx-h100")
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
             "counts": dict(Counter(map(status, found))),
             "rules": len(kept),
             "cpu_seconds": round(seconds, 1),
-            "sizes": SIZES,
+            "sizes": LAYER,
             "candidates": [described(outcome, library) for outcome in found],
         },
     )
@@ -66,12 +66,16 @@ def status(outcome: Outcome) -> str:
 
 
 def described(outcome: Outcome, library: Library) -> dict[str, Any]:
-    """A candidate with what was found: boxes, and the costs of both sides at `SIZES`."""
+    """A candidate with what was found: boxes, and the prices of both sides at `LAYER` on each machine."""
     entry: dict[str, Any] = {"name": outcome.candidate.name, "status": status(outcome)}
     if outcome.corrected is None:
         return entry | {"reason": outcome.reason}
-    left, right = costs(outcome.corrected.rule.rule(library), library, SIZES)
-    return entry | {"boxes": list(outcome.boxes), "left": asdict(left), "right": asdict(right)}
+    rule = outcome.corrected.rule.rule(library)
+    prices = {}
+    for name in MACHINES:
+        left, right = price_sides(rule, library, sizes_of_layer(rule), load_machine(name))
+        prices[name] = {"left": asdict(left), "right": asdict(right)}
+    return entry | {"boxes": list(outcome.boxes), "prices": prices}
 
 
 if __name__ == "__main__":

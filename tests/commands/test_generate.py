@@ -57,7 +57,9 @@ def test_generate_writes_the_rules_of_an_operator_of_ones_own(capsys: pytest.Cap
     command = ["rules", "generate", "--ops", "ops", "--only", "hinge_gate", "--table", "table.toml", "-o", "made"]
     assert run([*command, "--json", "--processes", "1"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert set(told) == {"counts", "median_ms", "files", "not_proved", "refuted"}
+    assert set(told) == {"counts", "themes", "median_ms", "files", "not_proved", "refuted"}
+    assert told["themes"]["gates"]["contexts"] == told["counts"]["contexts"] > 0
+    assert told["themes"]["gates"]["candidates"] == told["counts"]["enumerated candidates"] > 0
     assert told["files"]["gates"] > 0 and not told["not_proved"]
     made = parse_rules(read_source(Path("made/gates.rules"))).rules
     assert all("hinge_gate" in called_names(rule) for rule in made) and len(made) == told["files"]["gates"]

@@ -285,44 +285,6 @@ def test_verify_without_files_proves_the_shipped_rules(
     assert out.startswith("refuted    relu_moves_out") and "3 rules proved, 1 not proved" in out
 
 
-# ---------------------------------------------------------------------------------------------- show
-
-
-def test_show_shows_the_proof(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["rules", "show", "linear_of_parts", "--rules", "laws.rules"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("rule linear_of_parts(x: [b, i], y: [b, j], w: [o, i], v: [o, j])\n")
-    for text in (
-        "sizes      b, i, j, o: any whole numbers from 1\n",
-        "left       output 0[k, l], k < b, l < o =\n",
-        "sum(m < i + j) [m < i] w[l, m] * x[k, m]\n",
-        "+ sum(m < i + j) [m >= i] v[l, m - i] * y[k, m - i]\n",
-        "same_value   output 0: 2 terms (z3: 2 questions)\n",
-        "4 questions, 2 of them answered `unsat`",
-        "answer     proved\n",
-    ):
-        assert text in out
-    assert "check-sat" not in out
-    assert run(["rules", "show", "linear_of_parts", "--rules", "laws.rules", "--smt"]) == 0
-    assert capsys.readouterr().out.count("(check-sat)") == 2
-
-
-def test_show_speaks_of_ranks_and_of_what_is_not_proved(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["rules", "show", "linear_of_linear", "--rules", "laws.rules", "--rules", "false.rules"]) == 0
-    assert "ranks      b.. of rank 1; so, too, for 3 other choices of ranks\n" in capsys.readouterr().out
-    assert run(["rules", "show", "relu_moves_out", "--rules", "false.rules"]) == 0
-    assert "answer     false: at m = " in capsys.readouterr().out
-    assert run(["rules", "show", "shapes", "--rules", "open.rules"]) == 0
-    assert "answer     not proved: same_shape: " in capsys.readouterr().out
-
-
-def test_show_speaks_of_a_rule_for_which_there_is_no_method(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("open.rules").write_text("rule f(x: [m % 2])\n  relu(x) => relu(relu(x))\n")
-    assert run(["rules", "show", "f", "--rules", "open.rules"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-2:] == ["", "answer     not proved: same_shape: no method for sizes with `%`"]
-
-
 # ---------------------------------------------------------------------------------------------- compile
 
 

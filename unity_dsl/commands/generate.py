@@ -107,11 +107,17 @@ def show_generation(made: Generation, output: Path) -> None:
 
 
 def summarise_generation(made: Generation) -> dict[str, Any]:
-    """The counts, the median processor milliseconds of a proof with all that belongs to it, and what was not kept."""
+    """The counts, those of each theme's enumeration, the median processor milliseconds of a proof with all that belongs
+    to it, and what was not kept.
+    """
     from ..rules.generation.rule_text import sides_text
 
     return {
         "counts": dict(made.counts),
+        "themes": {
+            name: {"contexts": one.contexts, **one.enumerated, "processor seconds": round(one.seconds, 1)}
+            for name, one in made.themes.items()
+        },
         "median_ms": round(median(made.seconds) * 1e3, 1) if made.seconds else None,
         "files": {one.theme: one.count for one in made.files},
         "not_proved": [sides_text(rule) for rule in made.not_proved],

@@ -1,4 +1,4 @@
-"""`unityc rules`: proves, shows and verifies rules."""
+"""`unityc rules`: proves and verifies rules."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from .configurations import configurations_command
 from .console import replace_file, show_diagnostic
 from .generate import generate_command
 from .list_rules import list_rules_command, shipped_files
+from .show_rule import show_rule_command
 
 if TYPE_CHECKING:
     from ..index.library import Library
@@ -49,6 +50,7 @@ rules_group.add_command(configurations_command)
 rules_group.add_command(generate_command)
 rules_group.add_command(list_rules_command)
 rules_group.add_command(audit_command)
+rules_group.add_command(show_rule_command)
 
 
 def _ops(command: Any) -> Any:
@@ -314,43 +316,3 @@ def show_totals(verdicts: Sequence[Verdict], seconds: float) -> None:
     each = median(verdict.answer.seconds for verdict in verdicts) if verdicts else 0.0
     text = f"{proved} rules proved, {len(verdicts) - proved} not proved, in {seconds:.1f} s"
     click.echo(f"{text}; median {each * 1e3:.1f} ms a proof")
-
-
-# ---------------------------------------------------------------------------------------------- show
-
-
-@rules_group.command("show", short_help="Show the proof of the rule NAME.")
-@click.argument("name", metavar="NAME")
-@click.option(
-    "--rules", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="Where to look; else shipped rules."
-)
-@_ops
-@click.option("--smt", is_flag=True, help="All questions to z3 in full, as SMT-LIB.")
-def show_command(name: str, rules: tuple[Path, ...], ops: tuple[Path, ...], smt: bool) -> None:
-    """Show how the rule NAME is proved, or how far the proof goes.
-
-    The rule, its sizes, both sides in the prover's normal form, the obligations that were met, and what z3 was asked.
-    In the normal form `sum(k < h) [k < o] x[i, k]` is a sum over k of those elements for which k < o; `max{…}` is the
-    greatest of a set; a dimension made of several factors has an index in brackets, the major factor first.
-    """
-    from ..index.declarations.loading import load_library
-    from ..rules.proof_text import describe_rule
-    from ..rules.wellformed import check_rule
-    from ..syntax.diagnostic import fail, suggest
-
-    library = load_library(ops)
-    known = {rule.name: rule for rule in _rules_of(rules)}
-    if name not in known:
-        hint = suggest(name, known) or "`--rules FILE` says in which file to look"
-        raise fail("E541", f"there is no rule called `{name}`", help=hint)
-    # Of a file only this rule has to be well formed.
-    click.echo(describe_rule(check_rule(known[name], library), library, smt=smt))
-
-
-def _rules_of(paths: Sequence[Path]) -> Iterator[RuleDecl]:
-    """The rules of these files, or the shipped ones, as they were parsed."""
-    from ..syntax.parse_rules import parse_rules
-    from ..syntax.read import read_source
-
-    for path in paths or shipped_files():
-        yield from parse_rules(read_source(path)).rules

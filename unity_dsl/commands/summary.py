@@ -124,8 +124,12 @@ def memory_text(memory: Memory) -> str:
 
 
 def describe_flops(plan: Plan) -> str:
-    """The operations of a step that count for its utilisation: three significant digits in PFLOP, TFLOP, …"""
-    flops = plan.micro_batches * sum(model_flops(plan.model).values())
+    """The operations of a step that count for its utilisation."""
+    return operations(plan.micro_batches * sum(model_flops(plan.model).values()))
+
+
+def operations(flops: float) -> str:
+    """Three significant digits in PFLOP, TFLOP, …"""
     for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
         if flops >= scale:
             return f"{flops / scale:.3g} {unit}"

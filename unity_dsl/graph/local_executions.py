@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
+from ..index.equations.instance import Key
 from ..index.library import Library
 from ..index.lowering.execution import Execution
 from ..index.lowering.local_tensor import Shape
 from .graph import DTYPE_BYTES
 from .layout import Mesh
+from .layout_typing import Configuration, TypedOperator
 from .local_lowering import local_execution
 from .plan import PlannedNode
 from .precision import arithmetic
 
 
-class LocalExecutions:
-    """Executions of operators on a mesh, each found when first asked for."""
+def execution_of(planned: PlannedNode, strides: tuple[Shape | None, ...], mesh: Mesh, library: Library) -> Execution:
+    """The run of a node's operator on one device of a mesh, on operands of these strides."""
+    node, typed, native = planned.node, planned.typed, planned.native
+    width = DTYPE_BYTES[arithmetic(node, native, library)]
+    configuration = typed.configuration
+    return _execution(
+        _Case(node.instance.identity, node.gradients, native, configuration, width, strides, mesh, library, typed)
+    )
 
-    def __init__(self, mesh: Mesh, library: Library) -> None:
-        self.mesh, self.library = mesh, library
-        self._found: dict[object, Execution] = {}
 
-    def of(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> Execution:
-        """The run of a node's operator on one device, on operands of these strides."""
-        node, typed = planned.node, replace(planned.typed, native=planned.native)
-        width = DTYPE_BYTES[arithmetic(node, planned.native, self.library)]
-        key = (node.instance.identity, node.gradients, typed.native, typed.configuration, width, strides)
-        if key not in self._found:
-            self._found[key] = local_execution(
-                node.instance, typed, self.mesh, self.library, node.gradients, width, strides
-            )
-        return self._found[key]
+@dataclass(frozen=True)
+class _Case:
+    """What a run depends on; `typed` follows from the rest."""
+
+    identity: Key
+    needs: tuple[bool, ...]
+    native: bool
+    configuration: Configuration
+    width: int
+    strides: tuple[Shape | None, ...]
+    mesh: Mesh
+    library: Library
+    typed: TypedOperator = field(compare=False)
+
+
+@lru_cache(maxsize=4096)
+def _execution(case: _Case) -> Execution:
+    typed = replace(case.typed, native=case.native)
+    return local_execution(case.identity.instance, typed, case.mesh, case.library, case.needs, case.width, case.strides)

@@ -253,8 +253,9 @@ class Plan:
     that no device keeps gathered for the backward pass, which gathers them anew. `recomputed` are paths of segments,
     `layer`: an iteration keeps only what enters it, and the backward pass runs it again for the rest. With a `division`
     the plan is that of a micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does
-    not fit the memory, its step would take `unlimited_seconds`. The cost counts work as far as the search took it to be
-    `exposed`; `simulated` are seconds of the simulated step.
+    not fit the memory, its step would take `unlimited_seconds`; where none fits, the one that was found to hold the
+    least holds `least_bytes`. The cost counts work as far as the search took it to be `exposed`; `simulated` are the
+    seconds of the simulated step.
     """
 
     model: Model
@@ -272,6 +273,7 @@ class Plan:
     recomputed: frozenset[str] = frozenset()
     division: BatchDivision | None = None
     unlimited_seconds: float | None = None
+    least_bytes: float | None = None
     exposed: Exposure = Exposure()
     simulated: float | None = None
 

@@ -152,6 +152,7 @@ class ConversionModel:
         self._networks: dict[tuple[int, ...], _Network] = {}
         self._closed: dict[tuple[tuple[int, ...], float, bool], _Paths] = {}
         self._ends: dict[tuple[Layout, bool, tuple[int, ...]], tuple[_End, ...]] = {}
+        self._chosen: dict[tuple[Layout, Layout, tuple[int, ...], float, bool], tuple[Step, ...]] = {}
 
     # ------------------------------------------------------------------------------------------------- asked for
 
@@ -214,6 +215,14 @@ class ConversionModel:
         source, target = source.without_copies, target.without_copies
         if source == target:
             return ()
+        key = source, target, shape, count, in_buckets
+        if key not in self._chosen:
+            self._chosen[key] = self._cheapest_steps(source, target, shape, count, in_buckets)
+        return self._chosen[key]
+
+    def _cheapest_steps(
+        self, source: Layout, target: Layout, shape: tuple[int, ...], count: float, in_buckets: bool
+    ) -> tuple[Step, ...]:
         paths = self._paths(shape, count, in_buckets)
         pairs = [(a, b) for a in self._ends_of(source, False, shape) for b in self._ends_of(target, True, shape)]
         prices = [a.seconds(count) + paths.of(b)[a.number, b.number] + b.seconds(count) for a, b in pairs]

@@ -15,7 +15,7 @@ from ..graph.axis_names import named_axes
 from ..graph.graph import Graph, Model, Segment
 from ..graph.layout import Layout, Mesh
 from ..graph.layout_typing import Theorems
-from ..graph.plan import Plan
+from ..graph.plan import Plan, PlannedGraph
 from ..index.library import Library
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
@@ -49,6 +49,7 @@ from .refusals import explain_refusal
 from .strategies import AUTO, RANDOM, STRATEGIES, random
 
 if TYPE_CHECKING:
+    from ..rules.fusing import Fused
     from ..rules.graph_match import Match
 
 __all__ = ["RANDOM", "STRATEGIES", "meshes_for", "random", "search"]
@@ -180,16 +181,7 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
     """The plan with every fusion that costs less in its layouts, searched again on its mesh: all of it, or what is near
     that plan where the mesh has many.
     """
-    if not fusions:
-        return given
-    from ..rules.fusing import fused
-
-    layouts = Layouts(given, wanted.priced(given.mesh).options, wanted.machine)
-
-    def accepts(match: Match, before: Model, after: Model) -> bool:
-        return _keeps(after, wanted.pins, given.model) and layouts.accept(match, before, after)
-
-    model, applied = fused(given.model, fusions, wanted.library, accepts)
+    model, applied = _fusions_in(given, fusions, wanted)
     if not applied:
         return given
     start = _large_start(given, wanted)
@@ -206,6 +198,27 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
     else:
         note += "; what is said above of meshes is of the model before"
     return replace(best, notes=(*given.notes, note), considered=given.considered + 1)
+
+
+def _fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: _Wanted) -> Fused:
+    """The model of a plan with every fusion that costs less in its layouts, and what was applied: known where another
+    price of memory led to the same plan.
+    """
+    if not fusions:
+        return given.model, ()
+    from ..rules.fusing import fused
+
+    for mesh, graph, known in wanted.fused:
+        if mesh == given.mesh and graph == given.graph:
+            return known
+    layouts = Layouts(given, wanted.priced(given.mesh).options, wanted.machine)
+
+    def accepts(match: Match, before: Model, after: Model) -> bool:
+        return _keeps(after, wanted.pins, given.model) and layouts.accept(match, before, after)
+
+    found = fused(given.model, fusions, wanted.library, accepts)
+    wanted.fused.append((given.mesh, given.graph, found))
+    return found
 
 
 def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
@@ -237,6 +250,7 @@ class _Wanted:
     proved: ProvedTable = field(default_factory=dict)
     multiplier: float = 0.0
     held: dict[tuple[int, frozenset[str]], tuple[Graph, HeldBytes]] = field(default_factory=dict)
+    fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
 
     def limited(self, multiplier: float, recomputed: frozenset[str]) -> _Wanted:
         """The same at a price of memory, in seconds a byte. What is found is kept apart."""

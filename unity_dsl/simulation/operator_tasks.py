@@ -10,7 +10,7 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import DTYPE_BYTES, Node
 from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
-from ..graph.local_executions import LocalExecutions
+from ..graph.local_executions import execution_of
 from ..graph.plan import PlannedNode
 from ..graph.precision import arithmetic, result_types
 from ..index.cost.work import cotangents_passed_on
@@ -42,7 +42,6 @@ class Operators:
 
     def __init__(self, tasks: TaskList, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.tasks, self.mesh, self.machine, self.library = tasks, mesh, machine, library
-        self.executions = LocalExecutions(mesh, library)
         self._times: dict[object, OperatorTime] = {}
 
     def forward(
@@ -53,7 +52,7 @@ class Operators:
         saves only what it is given.
         """
         node, typed = planned.node, replace(planned.typed, native=planned.native)
-        run = self.executions.of(planned, tuple(argument.strides for argument in arguments))
+        run = execution_of(planned, tuple(argument.strides for argument in arguments), self.mesh, self.library)
         time = self._time(node, typed)
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
         runs = not last or not set(run.built).isdisjoint(run.saved)

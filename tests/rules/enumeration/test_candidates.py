@@ -115,6 +115,26 @@ signatures = [
 """
 
 
+def test_a_merged_dimension_is_split_where_the_other_side_splits_a_part_of_it() -> None:
+    """Of `x[m, n, i] -> [m, (n i)]` only the other side says that i is a product."""
+    text = """rule a(x: [m, n, k * h])
+      ((x[m, n, i0] -> [m, (n i0)])[m, (i0 h)] -> [m, i0, h])[m, i0, h] -> [(m i0), h]
+      => ((x[m, n, i0] -> [(m n), i0])[i0, (k h)] -> [i0, k, h])[i0, k, h] -> [(i0 k), h]
+    """
+    assert any(same(rule, text) for rule in found_in(VIEWS))
+
+
+VIEWS = """
+[views]
+operators = 3
+signatures = [
+  "(x: [b, m, n]) x[b, m, n] -> [(b m), n]",
+  "(x: [b, m, n]) x[b, m, n] -> [b, (m n)]",
+  "(x: [b, m * n]) x[b, (m n)] -> [b, m, n]",
+]
+"""
+
+
 def test_what_a_row_of_a_table_commutes_with_is_no_instance_of_a_law_of_other_rows() -> None:
     """Few small integers are equal by chance: the law that reads other ids on one side does not hold."""
     table = """

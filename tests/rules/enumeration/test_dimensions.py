@@ -105,3 +105,14 @@ def test_a_whole_of_one_letter_keeps_its_parts() -> None:
     assert whole.letter == "n"
     assert whole.replaced({"b": dim("k")}).cuts == {dim("n - k").total}
     assert whole.replaced({"n": dim("i + j")}).cuts == {dim("i + j - b").total, dim("i").total}
+
+
+def test_a_product_is_taken_apart_where_a_later_pair_says_so() -> None:
+    """`n * i` is split into `a * h` at n, or inside of i where another pair makes that a product."""
+    pairs = pairs_of([("n * i", "a * h"), ("i", "k * j")])
+    for ordered in (pairs, pairs[::-1]):
+        places = [
+            {size for size in ("n", "n * k") if dim("a").replaced(values).total == dim(size).replaced(values).total}
+            for values in solutions(ordered)
+        ]
+        assert sorted(places, key=sorted) == [{"n"}, {"n * k"}]

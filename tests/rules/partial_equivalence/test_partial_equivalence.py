@@ -1,4 +1,4 @@
-"""Boxes against PyTorch, corrections against the prover, prices against a count by hand."""
+"""Boxes against PyTorch, corrections against the prover."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from unity_dsl.prove.translation.symbolic_sizes import valued
 from unity_dsl.rules.partial_equivalence.agreement import Agreement
 from unity_dsl.rules.partial_equivalence.candidate import Candidate
 from unity_dsl.rules.partial_equivalence.correction import Corrected, corrected
-from unity_dsl.rules.partial_equivalence.costs import costs
 from unity_dsl.rules.partial_equivalence.generation import distinct, outcomes
 from unity_dsl.rules.partial_equivalence.moves import candidates
 from unity_dsl.syntax.format import format_rules
@@ -168,18 +167,6 @@ def test_the_shipped_text_is_what_is_generated(name: str) -> None:
     found = made(name)
 
     assert format_rules(Source("partial.rules", found.rule.text)) in SHIPPED
-
-
-def test_both_sides_are_priced_at_sizes() -> None:
-    found = made("conv2d_batch_to_height")
-
-    left, right = costs(found.rule.rule(library()), library(), SIZES)
-    # One product and one sum for every position of the result, channel and position of the kernel.
-    assert left.flops == 2 * (6 * 3 * 9 * 8) * (2 * 5 * 3)
-    assert left.bytes == 4 * (6 * 2 * 9 * 8 + 3 * 2 * 5 * 3 + 6 * 3 * 9 * 8)
-    # The tall image, and the border above and below, of 2a rows each: as many products again for each of their rows.
-    assert right.flops >= left.flops * (9 + 4 + 4) // 9
-    assert left.kernels == 1 and right.kernels > left.kernels
 
 
 def test_what_has_no_parts_is_told() -> None:

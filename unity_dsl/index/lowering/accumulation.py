@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
-from ..equations.instance import Instance
+from ..equations.instance import Instance, Key
 from ..library import Library
 from .division import Division
 from .operator_lowering import lower_equations
@@ -16,6 +17,12 @@ _SUMS = frozenset({".sum", ".prod", ".cumsum"})
 
 def accumulates(instance: Instance, library: Library) -> bool:
     """Whether the statements reduce floats by a sum or a product, other than in a product of matrices."""
+    return _accumulates(instance.identity, library)
+
+
+@lru_cache(maxsize=4096)
+def _accumulates(identity: Key, library: Library) -> bool:
+    instance = identity.instance
     if instance.extern:
         return False
     lowering = lower_equations(instance, Division(instance.sizes), library)

@@ -163,8 +163,9 @@ def _unified(
 
     What stands for a letter contains neither this letter nor one that something stands for already, in its size or in
     its structure: so no letter stands for itself, however far it is replaced. `found` is extended in place until a pair
-    has several solutions.
+    has several solutions. Products come last: the other pairs may say where else they are taken apart.
     """
+    products: list[tuple[Dim, Dim]] = []
     for place, (one, other) in enumerate(pairs):
         left, right = _resolved(one, found), _resolved(other, found)
         if left is right or left.total == right.total:
@@ -172,14 +173,35 @@ def _unified(
         name, value = left.letter, right
         if not _may_stand_for(value, name, fixed):
             name, value = right.letter, left
-        if name is None or not _may_stand_for(value, name, fixed):
-            rest = pairs[place + 1 :]
-            for step, remaining in _steps(left, right, fixed, fresh):
-                yield from _unified((*remaining, *rest), {**found, **step}, fixed, fresh)
+        if name is not None and _may_stand_for(value, name, fixed):
+            # Where a cut of the value depends on the letter, it does so on the whole value.
+            found[name] = value.replaced({name: Dim(value.total)})
+        elif left.prefixes and right.prefixes:
+            products.append((one, other))
+        else:
+            yield from _branched(left, right, (*pairs[place + 1 :], *products), found, fixed, fresh)
             return
-        # Where a cut of the value depends on the letter, it does so on the whole value.
-        found[name] = value.replaced({name: Dim(value.total)})
-    yield found
+    if not products:
+        yield found
+        return
+    (one, other), *rest = products
+    yield from _branched(_resolved(one, found), _resolved(other, found), rest, found, fixed, fresh)
+
+
+def _branched(
+    left: Dim,
+    right: Dim,
+    rest: Sequence[tuple[Dim, Dim]],
+    found: dict[str, Dim],
+    fixed: frozenset[str],
+    fresh: Iterator[str],
+) -> Iterator[dict[str, Dim]]:
+    """The substitutions by each of the solutions of a pair."""
+    if left.total == right.total:
+        yield from _unified(rest, found, fixed, fresh)
+        return
+    for step, remaining in _steps(left, right, fixed, fresh):
+        yield from _unified((*remaining, *rest), {**found, **step}, fixed, fresh)
 
 
 def _may_stand_for(value: Dim, name: str | None, fixed: frozenset[str]) -> bool:

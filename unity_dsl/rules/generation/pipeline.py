@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 from ... import __version__
@@ -33,23 +35,36 @@ from .rule_names import rule_names
 from .rule_text import rules_text
 from .selection import LIBRARY_BOUND, Progress, Selection, renamed
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Enumerated:
-    """The candidates of a context, and its counts."""
+    """The candidates of a context, its counts, and the processor seconds that finding them took."""
 
     rules: tuple[RuleDecl, ...]
     counts: Mapping[str, int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ThemeCounts:
+    """How many contexts a theme has, what was counted in them, and the processor seconds of its enumeration."""
+
+    contexts: int
+    enumerated: Mapping[str, int]
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Generation:
-    """The files of a library; how many there were at each stage; what was refuted, and what was not proved."""
+    """The files of a library; how many there were at each stage, and before the selection of each theme; what was
+    refuted, and what was not proved; processor seconds of each examination.
+    """
 
     files: tuple[ThemeFile, ...]
     counts: Mapping[str, int]
+    themes: Mapping[str, ThemeCounts]
     refuted: tuple[RuleDecl, ...]
     not_proved: tuple[RuleDecl, ...]
     seconds: tuple[float, ...]
@@ -86,17 +101,16 @@ class Generator:
         if self.folder is not None:
             make_folder(self.folder)
         asked = contexts(table, self.library, frozenset() if self.only is None else frozenset({self.only}))
+        made = list(zip(asked, self._enumerated(asked), strict=True))
         found: dict[str, list[RuleDecl]] = {}
-        counts = {"contexts": len(asked)}
-        for context, made in zip(asked, self._enumerated(asked), strict=True):
-            found.setdefault(context.theme, []).extend(made.rules)
-            for what, count in made.counts.items():
-                counts[f"enumerated {what}"] = counts.get(f"enumerated {what}", 0) + count
+        for context, one in made:
+            found.setdefault(context.theme, []).extend(one.rules)
         if self.only is not None:
             found = {
                 theme: [rule for rule in rules if self.only in called_names(rule)] for theme, rules in found.items()
             }
-        return self._selected(found, counts, {theme.name: theme.about for theme in table.themes})
+        themes = {name: _counted([one for context, one in made if context.theme == name]) for name in found}
+        return self._selected(found, themes, {theme.name: theme.about for theme in table.themes})
 
     # ------------------------------------------------------------------------------------------ candidates
 
@@ -112,8 +126,9 @@ class Generator:
 
     def _enumerate(self, context: Context) -> Enumerated:
         """The candidates of a context, which the process that finds them keeps in the folder."""
+        begun = process_time()
         found = candidates(context, self.library)
-        made = Enumerated(tuple(found.candidates), asdict(found.counts))
+        made = Enumerated(tuple(found.candidates), asdict(found.counts), process_time() - begun)
         path = self._path(context)
         if path is not None:
             write_file(path, _text(context, made))
@@ -136,7 +151,7 @@ class Generator:
     # ------------------------------------------------------------------------------------------ selection
 
     def _selected(
-        self, found: Mapping[str, list[RuleDecl]], counts: dict[str, int], about: Mapping[str, str]
+        self, found: Mapping[str, list[RuleDecl]], themes: Mapping[str, ThemeCounts], about: Mapping[str, str]
     ) -> Generation:
         names = {name for rules in found.values() for rule in rules for name in called_names(rule)}
         commutative = commutative_operators(sorted(names), self.library)
@@ -161,11 +176,32 @@ class Generator:
         named = list(renamed(kept, rule_names([one.rule for one in kept], taken, self.library)))
         return Generation(
             theme_files(named, about, self.library),
-            {**counts, **selection.counts},
+            {**_totals(themes.values()), **selection.counts},
+            themes,
             tuple(selection.refuted),
             tuple(selection.open),
             tuple(selection.seconds),
         )
+
+
+# ---------------------------------------------------------------------------------------------- counts
+
+
+def _counted(contexts: Sequence[Enumerated]) -> ThemeCounts:
+    """The sums of a theme's contexts."""
+    total = Counter[str]()
+    for one in contexts:
+        total.update(one.counts)
+    return ThemeCounts(len(contexts), dict(total), sum(one.seconds for one in contexts))
+
+
+def _totals(themes: Iterable[ThemeCounts]) -> dict[str, int]:
+    """The sums of all themes, `enumerated candidates` and so on."""
+    total = Counter[str]()
+    for theme in themes:
+        total.update({"contexts": theme.contexts})
+        total.update({f"enumerated {what}": count for what, count in theme.enumerated.items()})
+    return dict(total)
 
 
 # ---------------------------------------------------------------------------------------------- files
@@ -173,7 +209,13 @@ class Generator:
 
 def _text(context: Context, made: Enumerated) -> str:
     rules = [replace(rule, name=f"candidate_{place}") for place, rule in enumerate(made.rules)]
-    entry = {"format": FORMAT, "context": context.text, "counts": dict(made.counts), "rules": rules_text(rules)}
+    entry = {
+        "format": FORMAT,
+        "context": context.text,
+        "counts": dict(made.counts),
+        "seconds": round(made.seconds, 3),
+        "rules": rules_text(rules),
+    }
     return json.dumps(entry, indent=1) + "\n"
 
 
@@ -185,6 +227,6 @@ def _read(path: Path) -> Enumerated | None:
             return None
         counts = {str(what): int(count) for what, count in data["counts"].items()}
         rules = parse_rules(Source(str(path), data["rules"])).rules if data["rules"].strip() else ()
-        return Enumerated(rules, counts)
+        return Enumerated(rules, counts, float(data["seconds"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError):
         return None

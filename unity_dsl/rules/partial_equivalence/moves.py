@@ -11,11 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product as combinations
 
+from ...syntax.parse_rules import RuleDecl
+from ...syntax.rule_names import names_in
 from .candidate import Candidate
 
 DIMENSIONS = ("batch", "channels", "height", "width")
 NAMES = ("n", "c", "h", "w")
 """The axes of an image, by dimension."""
+LAYER = {"n": 1, "b": 32, "c": 64, "o": 64, "h": 56, "w": 56, "u": 56, "v": 56, "m": 1, "a": 1, "e": 1, "d": 2}
+"""Sizes at which forms are priced, those of a layer of a ResNet: 64 channels, 56 by 56 positions, 32 images; or two
+images of 56 by 56; a dilation of 2."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,14 @@ def candidates() -> Iterator[Candidate]:
         yield from _moved(program)
         if "*" not in program.sizes[2]:
             yield from _joined(program)
+
+
+def sizes_of_layer(rule: RuleDecl) -> dict[str, int]:
+    """The sizes of `LAYER` that a form has, corrected or not; none for a rule that is not one of the candidates'."""
+    if rule.name not in {candidate.name for candidate in candidates()}:
+        return {}
+    used = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)}
+    return {name: size for name, size in LAYER.items() if name in used}
 
 
 def _moved(program: Program) -> Iterator[Candidate]:

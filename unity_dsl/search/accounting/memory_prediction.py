@@ -18,7 +18,7 @@ from math import ceil
 
 from ...graph.graph import Model, Value
 from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Replicate, Shard, invariant
-from ...graph.local_executions import LocalExecutions
+from ...graph.local_executions import execution_of
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run, gathered_once
 from ...graph.precision import arithmetic, operand_types
 from ...index.library import Library
@@ -174,7 +174,7 @@ def _remedy(memory: Memory, limit: float) -> str:
 
 
 class Activations:
-    """Walks a plan; what equal operators keep is found once."""
+    """Walks a plan."""
 
     def __init__(
         self,
@@ -185,7 +185,6 @@ class Activations:
     ) -> None:
         self.mesh, self.library, self.gathered_again = mesh, library, gathered_again
         self.recomputed = recomputed
-        self.executions = LocalExecutions(mesh, library)
 
     def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> Kept:
         """What is kept of a graph. `stored` are names of parameters that are read as they are stored."""
@@ -269,7 +268,7 @@ class Activations:
         held: Held = {}
         named: Saved = {}
         most = 0.0
-        steps, _ = steps_again(body, self.executions)
+        steps, _ = steps_again(body, self.mesh, self.library)
         for step in steps:
             if isinstance(step, PlannedNode):
                 most = max(most, self.run(step, body, held, named))
@@ -317,7 +316,8 @@ class Activations:
                 name, layout = arguments[number]
                 arguments[number] = f"{name}:{wanted}", layout
             given.append(self.slice_of(arguments[number], graph, held) if value.dtype == wanted else None)
-        run = self.executions.of(planned, tuple(None if made is None else made.strides for made in given))
+        strides = tuple(None if made is None else made.strides for made in given)
+        run = execution_of(planned, strides, self.mesh, self.library)
         bases: dict[Storage, Base] = {}
         for place, made, tensor in zip(arguments, given, run.inputs, strict=True):
             bases.setdefault(tensor.storage, Base(place, tensor.storage.bytes) if made is None else made.base)

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...graph.graph import Graph, Segment, Value
-from ...graph.layout import Layout
-from ...graph.local_executions import LocalExecutions
+from ...graph.layout import Layout, Mesh
+from ...graph.local_executions import execution_of
 from ...graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment
 from ...graph.precision import arithmetic
+from ...index.library import Library
 from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
@@ -36,13 +37,13 @@ def outermost(graph: Graph) -> tuple[str, ...]:
     return tuple(step.name for step in graph.steps if isinstance(step, Segment))
 
 
-def steps_again(body: PlannedGraph, executions: LocalExecutions) -> tuple[Steps, PlannedNode | None]:
+def steps_again(body: PlannedGraph, mesh: Mesh, library: Library) -> tuple[Steps, PlannedNode | None]:
     """The steps of a body up to what it saves last, and the one behind them of which only operands are saved."""
     for number in range(len(body.steps), 0, -1):
         step = body.steps[number - 1]
         if isinstance(step, PlannedSegment):
             return body.steps[:number], None
-        run = executions.of(step, (None,) * len(step.node.arguments))
+        run = execution_of(step, (None,) * len(step.node.arguments), mesh, library)
         if run.saved and any(step.node.gradients):
             is_run = not set(run.built).isdisjoint(run.saved)
             return (body.steps[:number], None) if is_run else (body.steps[: number - 1], step)
@@ -54,7 +55,6 @@ class ForwardPrice:
     """Prices the forward of bodies in a plan: seconds of operators, and of communication."""
 
     prices: ConversionModel
-    executions: LocalExecutions
 
     def of_segments(self, graph: PlannedGraph, prefix: str = "", times: float = 1.0) -> Iterator[tuple[str, Cost]]:
         """The paths of a graph's segments, and what it takes to run all their iterations once more in a step."""
@@ -64,7 +64,7 @@ class ForwardPrice:
                 total = Cost()
                 for run in step.runs:
                     executed = times * run.count * segment.probability
-                    steps, last = steps_again(run.body, self.executions)
+                    steps, last = steps_again(run.body, self.prices.mesh, self.prices.library)
                     total = added(total, self._forward(run.body, steps, last), executed)
                     yield from self.of_segments(run.body, f"{path}.", executed)
                 yield path, total

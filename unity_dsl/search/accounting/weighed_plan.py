@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ...graph.local_executions import LocalExecutions
 from ...graph.plan import Plan
 from ...index.library import Library
 from ...machine.byte_count import describe_bytes
@@ -55,7 +54,7 @@ def describe_recomputed(plan: Plan, machine: Machine, library: Library) -> Itera
 
 
 def _forward_price(plan: Plan, machine: Machine, library: Library) -> ForwardPrice:
-    return ForwardPrice(ConversionModel(plan.mesh, machine, library), LocalExecutions(plan.mesh, library))
+    return ForwardPrice(ConversionModel(plan.mesh, machine, library))
 
 
 def within_memory(plan: Plan, machine: Machine, library: Library, segments: Sequence[str] = ()) -> Plan:

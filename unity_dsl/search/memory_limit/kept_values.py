@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ...graph.graph import Graph, Node, Segment, Value
 from ...graph.layout import Layout, Mesh
 from ...graph.layout_typing import type_operator
+from ...graph.local_executions import execution_of
 from ...graph.plan import Border, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from ...index.library import Library
 from ...index.lowering.execution import Execution
@@ -57,7 +58,7 @@ def _given(planned: PlannedGraph, activations: Activations, made: Collection[str
     readers: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
     for step in planned.steps:
         if isinstance(step, PlannedNode):
-            run = activations.executions.of(step, (None,) * len(step.node.arguments))
+            run = execution_of(step, (None,) * len(step.node.arguments), activations.mesh, activations.library)
             seen = {*run.saved, *(tensor.storage for tensor in run.outputs)}
             for number, (value, tensor) in enumerate(zip(step.node.arguments, run.inputs, strict=True)):
                 if value.name in names and tensor.storage in seen:
@@ -88,7 +89,7 @@ def _walk(planned: PlannedGraph, prefix: str, activations: Activations, kept: Ke
         strides = tuple(held[place].strides if place in held else None for place in places)
         kept.strides[node_path(prefix, node)] = strides
         own |= {name for name, layout in activations.node(step, planned, held) if layout == _WHOLE}
-        runs.append((node, activations.executions.of(step, strides)))
+        runs.append((node, execution_of(step, strides, activations.mesh, activations.library)))
     for node, run in reversed(runs):
         viewed = {tensor.storage for value, tensor in zip(node.results, run.outputs, strict=True) if value.name in read}
         viewed |= set(run.saved)
@@ -106,7 +107,7 @@ def _walk_body(planned: PlannedSegment, prefix: str, activations: Activations, k
     inside = KeptValues()
     _walk(body, f"{path}.", activations, inside)
     kept.strides |= inside.strides
-    steps, last = steps_again(body, activations.executions)
+    steps, last = steps_again(body, activations.mesh, activations.library)
     _add_again(steps, last, f"{path}.", kept)
     entering = (*segment.captured, *segment.entry, *(series.part for series in segment.sliced))
     return {value.name for value in entering}

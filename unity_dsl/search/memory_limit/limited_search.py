@@ -114,6 +114,7 @@ def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], l
     tried = limited.scout(cheapest, bounds)
     other = limited.scout_recomputed(cheapest, tried)
     fitting = [plan for plan in limited.others if not plan.warnings]
+    scouted = [*tried.attempts, *(() if other is None else other.attempts)]
     if other is not None and (tried.best is None or (other.best and other.best.seconds < tried.best.seconds)):
         tried = other
     if tried.best is not None or not fitting:
@@ -124,7 +125,8 @@ def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], l
     if not fitting:
         told = tuple(describe_excess(tried))
         warnings = tuple(replace(found, help="; ".join((found.help, *told))) for found in lessened.warnings)
-        return replace(lessened, notes=(*lessened.notes, *told), warnings=warnings)
+        least = min(one.least for one in (*scouted, *tried.attempts))
+        return replace(lessened, notes=(*lessened.notes, *told), warnings=warnings, least_bytes=least)
     best = min(fitting, key=lambda plan: plan.cost.seconds)
     notes = [*best.notes, describe_limit(best, cheapest, tried.limit)]
     if tried.best is not None and best is tried.best.plan:

@@ -21,22 +21,25 @@ def cheapest_division(plan_of: Callable[[int], Plan], machine: Machine) -> Plan:
 
     More than one are tried where the cheapest plan of the whole batch does not fit, and as long as the batch can be
     divided and a plan may become cheaper by it: not once a plan fits that is the cheapest for its number, or takes next
-    to nothing longer than the cheapest of all, or longer than one before. Where none fits, the plan of the whole batch.
+    to nothing longer than the cheapest of all, or longer than one before. Numbers are left out with which none fits, as
+    the plan of fewer micro-batches that holds the least tells. Where none fits at all, the plan of the whole batch.
     """
     whole = plan_of(1)
     if whole.unlimited_seconds is None or whole.model.loss is None:
         return whole
-    if (least := _least_stored(whole)) > machine.memory_bytes:
-        share = describe_bytes(least)
+    stored = _least_stored(whole)
+    if stored > machine.memory_bytes:
+        share = describe_bytes(stored)
         return _noted(
             whole, f"micro-batches would not help: weights and the optimizer take {share} a device by themselves"
         )
     tried, why = [whole], ""
     while not _found(tried):
+        count = _next_number(tried[-1], stored, machine)
         try:
-            tried.append(plan_of(2 * tried[-1].micro_batches))
+            tried.append(plan_of(count))
         except InputError as error:
-            why = f"{2 * tried[-1].micro_batches} cannot be: {error.diagnostic.message}"
+            why = f"{count} cannot be: {error.diagnostic.message}"
             break
     fitting = [plan for plan in tried if not plan.warnings]
     best = min(fitting, key=lambda plan: plan.cost.seconds, default=whole)
@@ -52,6 +55,20 @@ def _found(tried: Sequence[Plan]) -> bool:
     assert unlimited is not None, "memory is the limit"
     slower = any(not plan.warnings and plan.cost.seconds <= last.cost.seconds for plan in before)
     return last.unlimited_seconds is None or slower or last.cost.seconds <= (1 + NEAR) * unlimited
+
+
+def _next_number(plan: Plan, stored: float, machine: Machine) -> int:
+    """The next larger power of two of micro-batches with which a plan may fit.
+
+    With k times as many a plan holds at least a k-th of what it holds besides the `stored` bytes, which stay: if the
+    least of all plans hold T bytes, that is stored + (T - stored) / k.
+    """
+    count = 2 * plan.micro_batches
+    if plan.least_bytes is not None:
+        besides = (plan.least_bytes - stored) * plan.micro_batches
+        while stored + besides / count > machine.memory_bytes:
+            count *= 2
+    return count
 
 
 def _least_stored(plan: Plan) -> float:

@@ -57,4 +57,10 @@ RULES: dict[str, Code] = {
         "`numbers`, what an attribute that is any real number may be; `special`, signatures at more special types; "
         "and `about`, a line on what it holds.",
     ),
+    "E510": Code(
+        "sizes at which a rule has no price",
+        "`unityc rules show NAME --at m=64` prices both sides of a rule with a number for each of its sizes, at which "
+        "its conditions hold. A rule for any rank (`b..`), with a real number as an attribute, or with an op that "
+        "moves data between devices has no price of this kind.",
+    ),
 }
