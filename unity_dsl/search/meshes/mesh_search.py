@@ -76,6 +76,10 @@ which the whole problem is large.
 SHARED = 5_000
 """Configurations on the coarser meshes of those that are searched, of which several processes take less time than one.
 """
+UNLIKELY = 1.02
+"""Of the best plan's cost: a mesh with more than SMALL configurations is not searched as a whole where its local search
+ended above.
+"""
 HOPELESS = 1.1
 """Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
 
@@ -172,9 +176,11 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
 
     each(first, compared)
     found = sorted((one for one in compared if one.near is not None), key=_Fine.promise)
+    tried = list(compared)
     for other in found[: TURNED_MANY if many else TURNED]:
-        turned = [one for one in every if one.near is None and reordered_axes(one.mesh, other.mesh) is not None]
+        turned = [one for one in every if one not in tried and reordered_axes(one.mesh, other.mesh) is not None]
         each(partial(_turned, task, other), turned)
+        tried += turned
     found = [one for one in every if one.near is not None]
     best = min((one.near.cost for one in found if one.near is not None), default=inf)
     good = [one for one in found if one.near is not None and one.near.cost <= best * PROMISING]
@@ -250,7 +256,10 @@ def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome, thorough:
     left: float = EFFORT_FINE if thorough and not many else 0
     chosen = list(every[:1])
     for one in every[1:]:
-        left -= EFFORT_MESH + _effort(one.above, len(one.mesh.axes))
+        effort = _effort(one.above, len(one.mesh.axes))
+        if effort > SMALL and one.near is not None and one.promise() > (False, UNLIKELY * every[0].promise()[1]):
+            continue
+        left -= EFFORT_MESH + effort
         if left < 0:
             break
         chosen.append(one)
