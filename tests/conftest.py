@@ -34,6 +34,7 @@ LONGEST = (
     "tests/test_readme.py::test_the_commands_of_a_document_run",
     "tests/examples/test_compiled.py",
     "tests/prove/adversary/test_adversary.py",
+    "tests/search/micro_batches/test_division_choice.py",
     "tests/rules/test_sharding_theorems.py::test_the_prover_leaves_no_axis_without_a_theorem_or_a_reason",
 )
 """Tests that take tens of seconds. They come first: at the end one process would wait for another's."""
