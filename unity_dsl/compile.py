@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .emit.plan_file import Sources
 from .graph.graph import Model
+from .graph.layout import Mesh
 from .graph.model_graph import build_model
 from .graph.plan import BatchDivision, Plan, in_micro_batches
 from .index.declarations.loading import library_of, library_sources
@@ -19,6 +21,7 @@ from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
 from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .search.layout_pins import parse_pins
+from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import cheapest_division
 from .search.plan_search import meshes_for, search
@@ -101,16 +104,20 @@ def compile_model(request: Request) -> Compilation:
     def part_of(count: int) -> tuple[Model, BatchDivision | None]:
         return divided_model(model, file, library, request.settings, request.preset, count)
 
-    def plan_of(count: int, priced: Machine) -> Plan:
+    known: defaultdict[int, dict[Mesh, Found]] = defaultdict(dict)
+
+    def plan_of(count: int, priced: Machine, every: Sequence[Mesh]) -> Plan:
         part, division = part_of(count)
         recompute = parse_recompute(request.recompute, part)
-        given = part, meshes, priced, library, request.strategy, pins, applied, theorems
-        return in_micro_batches(search(*given, fusions=fusing, recompute=recompute), division)
+        given = part, every, priced, library, request.strategy, pins, applied, theorems
+        found = search(*given, fusions=fusing, recompute=recompute, known=known[count])
+        return in_micro_batches(found, division)
 
-    def find(priced: Machine) -> Plan:
+    def find(priced: Machine, near: Mesh | None) -> Plan:
+        every = [mesh for mesh in meshes if near is None or mesh.degrees == near.degrees] or meshes
         if request.micro_batches is None and request.strategy == AUTO:
-            return cheapest_division(lambda count: plan_of(count, priced), machine)
-        return plan_of(request.micro_batches or 1, priced)
+            return cheapest_division(lambda count: plan_of(count, priced, every), machine)
+        return plan_of(request.micro_batches or 1, priced, every)
 
     plan = search_simulated(find, machine, library)
     return Compilation(_with_assumed_facts(plan, (*rules, *fusions)), library, sources, rules)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 from math import prod
 
 import pytest
@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.machine.mesh import all_meshes, build_mesh, joined, prime_factors, refined, refined_blocks
+from unity_dsl.machine.mesh import (
+    all_meshes,
+    build_mesh,
+    joined,
+    prime_factors,
+    refined,
+    refined_blocks,
+    reordered_axes,
+)
 from unity_dsl.syntax.diagnostic import InputError
 
 
@@ -145,3 +153,18 @@ def test_what_refines(fine: tuple[int, ...], coarse: tuple[int, ...]) -> None:
     meshes = [Mesh(tuple(MeshAxis("abc"[i], degree) for i, degree in enumerate(found))) for found in (fine, coarse)]
     expected = ((0, 1), (2,)) if fine == (2, 8, 4) else None
     assert refined_blocks(meshes[0], meshes[1]) == expected
+
+
+def test_axes_in_another_order() -> None:
+    meshes = all_meshes(load_machine("dgx-a100"), 48)
+    alike = 0
+    for mesh, other in product(meshes, meshes):
+        order = reordered_axes(mesh, other)
+        assert (order is None) == (sorted(mesh.degrees) != sorted(other.degrees))
+        if order is not None:
+            assert sorted(order) == list(range(len(mesh.axes)))
+            assert tuple(other.degrees[axis] for axis in order) == mesh.degrees
+            alike += mesh != other
+        if mesh == other:
+            assert order == tuple(range(len(mesh.axes)))
+    assert alike

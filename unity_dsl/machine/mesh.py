@@ -99,6 +99,19 @@ def refined_blocks(mesh: Mesh, coarse: Mesh) -> Blocks | None:
     return tuple(blocks) if axis == len(mesh.axes) else None
 
 
+def reordered_axes(mesh: Mesh, other: Mesh) -> tuple[int, ...] | None:
+    """For each axis of a mesh one of the same degree of another; None where its axes are not these in some order."""
+    left = list(range(len(other.axes)))
+    order = []
+    for degree in mesh.degrees:
+        axis = next((axis for axis in left if other.degrees[axis] == degree), None)
+        if axis is None:
+            return None
+        left.remove(axis)
+        order.append(axis)
+    return None if left else tuple(order)
+
+
 def joined(mesh: Mesh, blocks: Blocks) -> Mesh:
     """The mesh whose axes are blocks of neighbouring axes of a finer one."""
     levels = (max(mesh.axes[axis].level for axis in block) for block in blocks)

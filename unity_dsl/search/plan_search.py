@@ -83,6 +83,7 @@ def search(
     fusions: Sequence[RuleDecl] = (),
     excluded: Mapping[str, frozenset[Layout]] = {},
     recompute: Collection[str] | None = (),
+    known: dict[Mesh, Found] | None = None,
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
 
@@ -94,22 +95,24 @@ def search(
     uses no rules; `random:SEED` draws a plan, of a model drawn from those that rules and fusions make.
     Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
     The backward pass runs the segments `recompute` again, by their paths; if None, those for which the plan fits the
-    memory, or fits it in fewer seconds.
+    memory, or fits it in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes,
+    and adds its own.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
     seed = _seed(strategy)
     if strategy not in STRATEGIES and seed is None:
-        known = (*STRATEGIES, RANDOM)
+        every_name = (*STRATEGIES, RANDOM)
         hint = (
-            suggest(strategy, known)
-            or f"there are {', '.join(known)}; `{RANDOM}:7` draws by the seed 7 (at most 18 digits)"
+            suggest(strategy, every_name)
+            or f"there are {', '.join(every_name)}; `{RANDOM}:7` draws by the seed 7 (at most 18 digits)"
         )
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
     every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine))
     again, proving = frozenset(recompute or ()), theorems or ShardingTheorems(library)
     wanted = _Wanted(machine, library, proving, strategy, pins, model.gradient_bytes, excluded, again)
+    wanted = wanted if known is None else replace(wanted, found=known)
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules, fusions)

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..graph.layout import Mesh
 from ..graph.plan import Exposure, Plan
 from ..index.library import Library
 from ..machine.machine import Machine
+from ..machine.mesh import describe_mesh
 from ..simulation.exposure import exposure_of
 from ..simulation.step_tasks import simulate_step
 from .strategies import AUTO
@@ -25,15 +27,19 @@ NEAR = 0.03
 LEAST = 0.02
 """Of each kind of work that is hidden the cost counts so much, so that less of it is better."""
 
+COMPARED = "meshes were compared by what a step exposes mostly, layouts by what the simulated step exposes on"
+"""The note of a plan of the second search."""
 
-def search_simulated(find: Callable[[Machine], Plan], machine: Machine, library: Library) -> Plan:
-    """The better of the plans that `find` makes by two exposures: the shorter one of those that fit the memory. Only
-    `auto` has a choice.
+
+def search_simulated(find: Callable[[Machine, Mesh | None], Plan], machine: Machine, library: Library) -> Plan:
+    """The better of the plans that `find` makes by two exposures, on all meshes first and then on that of the first
+    plan: the shorter one of those that fit the memory. Only `auto` has a choice.
     """
-    first, measured = _simulated(find(machine.exposing(expected_exposure(machine))), machine, library)
+    first, measured = _simulated(find(machine.exposing(expected_exposure(machine)), None), machine, library)
     if first.strategy != AUTO or abs(first.cost.seconds - first.seconds) <= NEAR * first.seconds:
         return first
-    second, _ = _simulated(find(machine.exposing(measured)), machine, library)
+    second, _ = _simulated(find(machine.exposing(measured), first.mesh), machine, library)
+    second = replace(second, notes=(*second.notes, f"{COMPARED} {describe_mesh(first.mesh)}"))
     return min(first, second, key=lambda plan: (bool(plan.warnings), plan.seconds))
 
 

@@ -13,7 +13,7 @@ from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
-from unity_dsl.machine.mesh import all_meshes, build_mesh
+from unity_dsl.machine.mesh import all_meshes, build_mesh, reordered_axes
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import Optimum, optimise
@@ -44,6 +44,22 @@ def task_of(model: Model, machine: Machine, library: Library) -> Task:
 def best_on(task: Task, mesh: Mesh) -> Found:
     problem = task.problem(mesh)
     return Found(problem, optimise(problem.part, everything(problem.part)))
+
+
+def test_a_plan_is_held_on_a_mesh_with_its_axes_in_another_order(library: Library, build: Build) -> None:
+    """As it is on a mesh whose axes are alike but for their order: the same divisions, so the same cost."""
+    rng = Random(5)
+    machine = of_eight(random_machine(rng))
+    fast, slow = machine.levels
+    machine = replace(machine, levels=(replace(fast, size=8), replace(slow, size=1)))
+    task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)
+    one, other = (build_mesh(machine, 8, shape) for shape in ((4, 2), (2, 4)))
+    best = best_on(task, one)
+    order = reordered_axes(other, one)
+    assert order == (1, 0)
+    turned = near_plan(task, other, held_by(one, [best]).reordered(order), inf, rounds=1, reach=0)
+    assert turned is not None and turned.best.plan is not None
+    assert turned.best.cost == pytest.approx(best.best.cost, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(8))

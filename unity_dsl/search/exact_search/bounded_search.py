@@ -13,10 +13,9 @@ import numpy as np
 
 from ..cost_network.bucket_elimination import TooLarge
 from ..folded_solver.exact_minimum import Solved, Solver
-from ..folded_solver.lower_bounds import bound_part, limit_materialised
+from ..folded_solver.lower_bounds import limit_materialised
 from ..folded_solver.problem_part import Domains, Part, no_limits
-from ..folded_solver.reduced_cost_filtering import SWEEPS, TOLERANCE, WORTHWHILE, Bounded, bounded
-from .iteration_peeling import peel
+from ..folded_solver.reduced_cost_filtering import TOLERANCE, WORTHWHILE, Bounded, bounded
 from .presolve import Simplified, simplify
 
 _STEP = 4.0
@@ -100,12 +99,6 @@ class Survey:
             case Bounded(bound=bound):
                 return bound.least
         return np.inf
-
-
-def least_cost(part: Part, domains: Domains) -> float:
-    """A lower bound on every plan: lower than that of a survey, and found quicker where there is much choice."""
-    peeled = peel(part)
-    return bound_part(peeled.part, peeled.domains(domains), SWEEPS).least
 
 
 def survey(part: Part, domains: Domains) -> Survey:

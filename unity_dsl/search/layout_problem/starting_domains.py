@@ -107,6 +107,12 @@ class Held:
         """Without what the plans do at some paths."""
         return Held({path: chosen for path, chosen in self.chosen.items() if path not in paths})
 
+    def reordered(self, order: Sequence[int]) -> Held:
+        """The same on a mesh each axis of which does what the given one does here."""
+        return Held(
+            {path: {tuple(one[axis] for axis in order) for one in chosen} for path, chosen in self.chosen.items()}
+        )
+
     def _add(
         self, problem: Problem, meaning: Meaning, plans: Sequence[Solved], prefix: str, blocks: Blocks | None
     ) -> None:

@@ -15,7 +15,7 @@ from itertools import combinations, pairwise
 from math import inf
 
 from ...graph.layout import Mesh
-from ...machine.mesh import Blocks, joined, refined_blocks
+from ...machine.mesh import Blocks, joined, refined_blocks, reordered_axes
 from ...rules.process_map import process_map, processors
 from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import (
@@ -23,7 +23,6 @@ from ..exact_search.bounded_search import (
     Optimum,
     Survey,
     improved,
-    least_cost,
     nowhere,
     optimise,
     search,
@@ -46,7 +45,7 @@ EFFORT_FINE = 70_000
 """Configurations of operators on the meshes of two axes, and on finer ones, of which all are searched. Where there are
 more, those that come first in the order are searched: one of either kind in any case.
 """
-EFFORT_SCOUTED = 50_000
+EFFORT_SCOUTED = 200_000
 """Configurations on further meshes of two axes that are bounded."""
 SCOUTED = 2
 """Of these, how many at most are searched."""
@@ -60,8 +59,12 @@ NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
 """Of the best plan's cost: a local search ends where its first plan costs more."""
-COMPARED = 12
-"""Fine meshes that are compared by one round of a local search: those that split the best ones."""
+COMPARED, COMPARED_MANY = 12, 4
+"""Fine meshes that are compared by one round of a local search: those that split the best ones; of models of many
+variables fewer.
+"""
+TURNED, TURNED_MANY = 2, 1
+"""The best of these, next to the plans of which the meshes of the same axes in other orders are searched."""
 FURTHER, FURTHER_ROUNDS = 4, 2
 """Promising meshes whose local search goes on, and its rounds; none where the tables are too large for whole
 neighbourhoods.
@@ -145,11 +148,14 @@ class _Fine:
 
 
 def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
-    """Searches every fine mesh that splits a good one next to the plans there, and the best of these meshes on from
-    there. Several processes do it where it takes long; what they find does not depend on how many there are.
+    """Searches every fine mesh that splits a good one next to the plans there, meshes of the same axes in other orders
+    next to the best of these, and the best of all on from there. Several processes do it where it takes long; what they
+    find does not depend on how many there are.
     """
-    split = [one for one in every if _least(one.above)[0] <= below * HOPELESS][:COMPARED]
-    processes = _processes(sum(_coarse_count(one.above) for one in split))
+    many = any(has_many(found.problem) for one in every for found in one.above)
+    split = [one for one in every if _least(one.above)[0] <= below * HOPELESS]
+    compared = split[: COMPARED_MANY if many else COMPARED]
+    processes = _processes(sum(_coarse_count(one.above) for one in compared))
 
     def first(one: _Fine) -> Near | None:
         return near_by(near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1))
@@ -164,12 +170,25 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
         for one, near in zip(left, process_map(searched, left, processes), strict=True):
             one.near = near
 
-    each(first, split)
-    best = min((one.near.cost for one in split if one.near is not None), default=inf)
-    good = [one for one in split if one.near is not None and one.near.cost <= best * PROMISING]
+    each(first, compared)
+    found = sorted((one for one in compared if one.near is not None), key=_Fine.promise)
+    for other in found[: TURNED_MANY if many else TURNED]:
+        turned = [one for one in every if one.near is None and reordered_axes(one.mesh, other.mesh) is not None]
+        each(partial(_turned, task, other), turned)
+    found = [one for one in every if one.near is not None]
+    best = min((one.near.cost for one in found if one.near is not None), default=inf)
+    good = [one for one in found if one.near is not None and one.near.cost <= best * PROMISING]
     each(partial(further, rounds=FURTHER_ROUNDS), sorted(good, key=_Fine.promise)[:FURTHER])
     large = [one for one in good if _effort(one.above, len(one.mesh.axes)) > LARGE]
     each(partial(further, reach=2), sorted(large, key=_Fine.promise)[:WIDER])
+
+
+def _turned(task: Task, other: _Fine, one: _Fine) -> Near | None:
+    """The best plan next to that of another mesh whose axes have another order."""
+    order = reordered_axes(one.mesh, other.mesh)
+    assert other.near is not None and order is not None, "a plan of a mesh with the same axes"
+    held = other.near.held.reordered(order)
+    return near_by(near_plan(task, one.mesh, held, other.near.cost * PROMISING, rounds=1))
 
 
 def search_around(task: Task, start: Found, below: float) -> Outcome:
@@ -215,7 +234,7 @@ def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, 
 
     def bound(mesh: Mesh) -> float:
         problem = _problem(task, mesh, Outcome(inf))
-        return inf if problem is None else _least_cost(problem)
+        return inf if problem is None else _survey(problem).bound
 
     looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
     bounds = process_map(bound, looked_at, _processes(size * len(looked_at)))
@@ -224,16 +243,37 @@ def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, 
 
 
 def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome, thorough: bool) -> None:
-    """Searches the most promising fine mesh, and of the others as many as the effort allows, for cheaper plans. Several
-    processes do it, each of which tells bounds and what its plan does: the best one is made again here.
+    """Searches for cheaper plans on the most promising fine mesh, on as many others as the effort allows, and on those
+    that have the axes of the best one in another order.
     """
-    left: float = EFFORT_FINE if thorough else 0
+    many = any(has_many(found.problem) for found in outcome.coarse)
+    left: float = EFFORT_FINE if thorough and not many else 0
     chosen = list(every[:1])
     for one in every[1:]:
         left -= EFFORT_MESH + _effort(one.above, len(one.mesh.axes))
         if left < 0:
             break
         chosen.append(one)
+    _search_whole(task, chosen, outcome)
+    if (best := _best_near(outcome)) is not None and thorough and not many:
+        small = (one for one in every if one not in chosen and _effort(one.above, len(one.mesh.axes)) <= LARGE)
+        _search_whole(task, [one for one in small if reordered_axes(one.mesh, best) is not None], outcome)
+        best = _best_near(outcome)
+    if best is not None and outcome.near[best].cost < outcome.cost:
+        found = near_plan(task, best, outcome.near[best].held, inf, rounds=1, reach=0)
+        if found is not None:
+            _keep(found, outcome)
+
+
+def _best_near(outcome: Outcome) -> Mesh | None:
+    """The fine mesh of which the cheapest plan is known."""
+    return min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
+
+
+def _search_whole(task: Task, those: Sequence[_Fine], outcome: Outcome) -> None:
+    """Searches fine meshes for cheaper plans. Several processes do it, each of which tells bounds and what its plan
+    does.
+    """
     below = min([outcome.cost, *(near.cost * (1 + TOLERANCE) for near in outcome.near.values())])
 
     def searched(one: _Fine) -> tuple[Outcome, Near | None]:
@@ -241,28 +281,18 @@ def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome, thorough:
         _search_fine(task, one, own)
         return replace(own, found=None), near_by(own.found)
 
-    processes = _processes(sum(_coarse_count(one.above) for one in chosen))
-    for one, (own, near) in zip(chosen, process_map(searched, chosen, processes), strict=True):
+    processes = _processes(sum(_coarse_count(one.above) for one in those))
+    for one, (own, near) in zip(those, process_map(searched, those, processes), strict=True):
         outcome.bounds |= own.bounds
         outcome.refused |= own.refused
         if near is not None and (one.near is None or near.cost < one.near.cost):
             outcome.near[one.mesh] = near
-    mesh = min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
-    if mesh is not None and outcome.near[mesh].cost < outcome.cost:
-        found = near_plan(task, mesh, outcome.near[mesh].held, inf, rounds=1, reach=0)
-        if found is not None:
-            _keep(found, outcome)
 
 
 def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> None:
     """Searches a mesh for a cheaper plan, where its bound does not rule it out."""
     if (problem := _problem(task, one.mesh, outcome)) is None:
         return
-    if sum(_counts(problem.part)) <= LARGE:
-        least = _least_cost(problem)
-        if least >= outcome.cost:
-            outcome.bounds[one.mesh] = least
-            return
     held = held_by(one.mesh, one.above) if one.near is None else one.near.held
     _take(Found(problem, _best(problem, _survey(problem), held, outcome.cost)), outcome)
 
@@ -284,10 +314,6 @@ def _survey(problem: Problem) -> Survey:
     return survey(problem.part, everything(problem.part))
 
 
-def _least_cost(problem: Problem) -> float:
-    return least_cost(problem.part, everything(problem.part))
-
-
 def _problem(task: Task, mesh: Mesh, outcome: Outcome) -> Problem | None:
     try:
         return task.problem(mesh)
@@ -305,8 +331,10 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
     large = known.domains.count > LARGE
     if large and known.bound >= below * (1 - NEGLIGIBLE):
         return Optimum(None, below, known.bound, False)
-    near = nowhere if len(problem.spaces.mesh.axes) > COARSE and has_many(problem) else partial(axis_domains, problem)
+    near = nowhere if has_many(problem) else partial(axis_domains, problem)
     first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, held, below)
+    if has_many(problem) and first.cost > known.bound * HOPELESS:
+        first = Optimum(None, inf, -inf, False)
     best = search(known, near, min(below, first.cost), rounds=1 if large or has_many(problem) else ROUNDS)
     if best.plan is None and first.plan is not None and first.cost < below * PROMISING:
         better = replace(best, plan=first.plan, cost=first.cost)

@@ -1,0 +1,105 @@
+"""Which of two plans is taken, and when a second one is searched for, by plans whose cost and simulation are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.plan import Cost, Exposure, Plan
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import Machine, load_machine
+from unity_dsl.machine.mesh import all_meshes
+from unity_dsl.search import simulated_search
+from unity_dsl.search.plan_search import search
+from unity_dsl.search.simulated_search import AHEAD, NEAR, search_simulated
+from unity_dsl.simulation.step_tasks import simulate_step
+
+from .conftest import Build
+
+MODEL = """
+model small[n = 1]
+  input x: f32[64, 64]
+  input target: f32[64, 64]
+  weight a: f32[64, 64] ~ normal(0.1)
+  weight b: f32[64, 64] ~ normal(0.1)
+  h = linear(relu(linear(x, a)), b)
+  loss mse(h, target)
+"""
+
+
+class Searches:
+    """Finds plans for the model, and keeps what it was asked for; each costs `cost`, if that is given."""
+
+    def __init__(self, build: Build, library: Library, strategy: str = "auto", cost: float | None = None) -> None:
+        self.model, self.library, self.strategy, self.cost = build(MODEL), library, strategy, cost
+        self.asked: list[tuple[Exposure, Mesh | None]] = []
+        self.made: list[Plan] = []
+
+    def find(self, machine: Machine, near: Mesh | None) -> Plan:
+        self.asked.append((machine.exposure, near))
+        meshes = all_meshes(machine, 4) if self.strategy == "auto" else all_meshes(machine, 4)[:1]
+        plan = search(self.model, meshes, machine, self.library, self.strategy)
+        if self.cost is not None:
+            plan = replace(plan, cost=Cost(compute=self.cost))
+        self.made.append(plan)
+        return plan
+
+
+def test_a_cost_as_the_simulator_has_it_is_searched_once(build: Build, library: Library) -> None:
+    machine = load_machine("dgx-h100")
+    simulated = simulate_step(Searches(build, library).find(machine.exposing(AHEAD), None), machine, library).seconds
+    searches = Searches(build, library, cost=simulated * (1 + NEAR / 2))
+    plan = search_simulated(searches.find, machine, library)
+    assert searches.asked == [(AHEAD, None)]
+    assert plan.seconds == pytest.approx(simulated)
+
+
+def test_another_cost_is_searched_twice(build: Build, library: Library) -> None:
+    """Once more on the mesh of the first plan, by what its simulation exposes. The shorter simulated plan is taken."""
+    machine = load_machine("dgx-h100")
+    searches = Searches(build, library, cost=1.0)
+    plan = search_simulated(searches.find, machine, library)
+    (first, nowhere), (second, near) = searches.asked
+    assert first == AHEAD and nowhere is None
+    assert second != AHEAD and near == searches.made[0].mesh
+    assert plan.seconds == min(simulate_step(made, machine, library).seconds for made in searches.made)
+
+
+def test_a_plan_that_fits_is_taken_before_a_shorter_one(
+    build: Build, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of two does not fit, and is simulated in half the time."""
+    machine = load_machine("dgx-h100")
+    searches = Searches(build, library, cost=1.0)
+    simulate = simulated_search.simulate_step
+
+    def find(machine: Machine, near: Mesh | None) -> Plan:
+        plan = searches.find(machine, near)
+        return replace(plan, warnings=("does not fit",)) if near is None else plan
+
+    class Shortened:
+        def __init__(self, plan: Plan) -> None:
+            self.timeline = simulate(plan, machine, library)
+            self.seconds = self.timeline.seconds / (2 if plan.warnings else 1)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.timeline, name)
+
+    monkeypatch.setattr(simulated_search, "simulate_step", lambda plan, machine, library: Shortened(plan))
+    plan = search_simulated(find, machine, library)
+    assert len(searches.asked) == 2
+    assert not plan.warnings
+
+
+def test_other_strategies_have_no_choice(build: Build, library: Library) -> None:
+    searches = Searches(build, library, "data_parallel", cost=1.0)
+    plan = search_simulated(searches.find, load_machine("dgx-h100"), library)
+    assert len(searches.asked) == 1 and plan.strategy == "data_parallel"
+
+
+def test_all_counts_where_the_host_computes(build: Build, library: Library) -> None:
+    searches = Searches(build, library)
+    search_simulated(searches.find, load_machine("local"), library)
+    assert searches.asked[0] == (Exposure(), None)
