@@ -22,7 +22,7 @@ from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .search.layout_pins import parse_pins
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
-from .search.micro_batches.division_choice import cheapest_division
+from .search.micro_batches.division_choice import cheapest_division, division_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.simulated_search import search_simulated
@@ -116,7 +116,8 @@ def compile_model(request: Request) -> Compilation:
     def find(priced: Machine, near: Plan | None) -> Plan:
         if near is not None:
             own = [mesh for mesh in meshes if mesh.degrees == near.mesh.degrees]
-            return plan_of(near.micro_batches, priced, own or meshes)
+            plan = plan_of(near.micro_batches, priced, own or meshes)
+            return replace(plan, notes=(*plan.notes, *division_notes(near)))
         if request.micro_batches is None and request.strategy == AUTO:
             return cheapest_division(lambda count: plan_of(count, priced, meshes), machine)
         return plan_of(request.micro_batches or 1, priced, meshes)
