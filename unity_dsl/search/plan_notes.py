@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..graph.graph import Model
 from ..graph.layout import Mesh
 from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ..graph.precision import FULL, PRECISIONS
 from ..machine.byte_count import describe_bytes
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
@@ -78,6 +80,14 @@ def describe_unused(mesh: Mesh, machine: Machine) -> Iterator[str]:
         nodes = -(-mesh.size // node)
         which = f"a node of {node} GPUs" if nodes == 1 else f"{nodes} nodes of {node} GPUs"
         yield f"{mesh.size} device{'s' if mesh.size > 1 else ''} on {which}: {unused} stay unused"
+
+
+def describe_precision(model: Model, machine: Machine) -> Iterator[str]:
+    """One sentence where arithmetic in the model's 16-bit type is no faster than in float32, and another one's is."""
+    faster = [name for name in PRECISIONS if machine.peak[name] > machine.peak[FULL]]
+    if machine.device == "cuda" and model.precision not in (None, FULL, *faster):
+        hint = f"; with --precision {faster[0]} it is" if faster else ""
+        yield f"arithmetic in {model.precision} is no faster than in {FULL} on {machine.name}{hint}"
 
 
 def _divides(graph: PlannedGraph) -> bool:

@@ -44,7 +44,7 @@ from .meshes.near_search import Found, Task
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
-from .plan_notes import describe_outcome, describe_unused
+from .plan_notes import describe_outcome, describe_precision, describe_unused
 from .refusals import explain_refusal
 from .strategies import AUTO, RANDOM, STRATEGIES, random
 
@@ -109,7 +109,7 @@ def search(
         )
         raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
     every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
-    notes = (*notes, *describe_unused(every[0], machine))
+    notes = (*notes, *describe_unused(every[0], machine), *describe_precision(model, machine))
     again, proving = frozenset(recompute or ()), theorems or ShardingTheorems(library)
     wanted = _Wanted(machine, library, proving, strategy, pins, model.gradient_bytes, excluded, again)
     wanted = wanted if known is None else replace(wanted, found=known)
