@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -23,7 +22,7 @@ from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .search.layout_pins import parse_pins
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
-from .search.micro_batches.division_choice import cheapest_division
+from .search.micro_batches.division_choice import cheapest_division, division_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.simulated_search import search_simulated
@@ -104,20 +103,24 @@ def compile_model(request: Request) -> Compilation:
     def part_of(count: int) -> tuple[Model, BatchDivision | None]:
         return divided_model(model, file, library, request.settings, request.preset, count)
 
-    known: defaultdict[int, dict[Mesh, Found]] = defaultdict(dict)
+    known: dict[int, dict[Mesh, Found]] = {1: {}}
 
     def plan_of(count: int, priced: Machine, every: Sequence[Mesh]) -> Plan:
         part, division = part_of(count)
         recompute = parse_recompute(request.recompute, part)
         given = part, every, priced, library, request.strategy, pins, applied, theorems
-        found = search(*given, fusions=fusing, recompute=recompute, known=known[count])
+        near = known.setdefault(count, dict(known[1]))
+        found = search(*given, fusions=fusing, recompute=recompute, known=near)
         return in_micro_batches(found, division)
 
-    def find(priced: Machine, near: Mesh | None) -> Plan:
-        every = [mesh for mesh in meshes if near is None or mesh.degrees == near.degrees] or meshes
+    def find(priced: Machine, near: Plan | None) -> Plan:
+        if near is not None:
+            own = [mesh for mesh in meshes if mesh.degrees == near.mesh.degrees]
+            plan = plan_of(near.micro_batches, priced, own or meshes)
+            return replace(plan, notes=(*plan.notes, *division_notes(near)))
         if request.micro_batches is None and request.strategy == AUTO:
-            return cheapest_division(lambda count: plan_of(count, priced, every), machine)
-        return plan_of(request.micro_batches or 1, priced, every)
+            return cheapest_division(lambda count: plan_of(count, priced, meshes), machine)
+        return plan_of(request.micro_batches or 1, priced, meshes)
 
     plan = search_simulated(find, machine, library)
     return Compilation(_with_assumed_facts(plan, (*rules, *fusions)), library, sources, rules)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import Cost, Exposure, Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
@@ -34,10 +33,10 @@ class Searches:
 
     def __init__(self, build: Build, library: Library, strategy: str = "auto", cost: float | None = None) -> None:
         self.model, self.library, self.strategy, self.cost = build(MODEL), library, strategy, cost
-        self.asked: list[tuple[Exposure, Mesh | None]] = []
+        self.asked: list[tuple[Exposure, Plan | None]] = []
         self.made: list[Plan] = []
 
-    def find(self, machine: Machine, near: Mesh | None) -> Plan:
+    def find(self, machine: Machine, near: Plan | None) -> Plan:
         self.asked.append((machine.exposure, near))
         meshes = all_meshes(machine, 4) if self.strategy == "auto" else all_meshes(machine, 4)[:1]
         plan = search(self.model, meshes, machine, self.library, self.strategy)
@@ -63,7 +62,7 @@ def test_another_cost_is_searched_twice(build: Build, library: Library) -> None:
     plan = search_simulated(searches.find, machine, library)
     (first, nowhere), (second, near) = searches.asked
     assert first == AHEAD and nowhere is None
-    assert second != AHEAD and near == searches.made[0].mesh
+    assert second != AHEAD and near is not None and near.mesh == searches.made[0].mesh
     assert plan.seconds == min(simulate_step(made, machine, library).seconds for made in searches.made)
 
 
@@ -75,7 +74,7 @@ def test_a_plan_that_fits_is_taken_before_a_shorter_one(
     searches = Searches(build, library, cost=1.0)
     simulate = simulated_search.simulate_step
 
-    def find(machine: Machine, near: Mesh | None) -> Plan:
+    def find(machine: Machine, near: Plan | None) -> Plan:
         plan = searches.find(machine, near)
         return replace(plan, warnings=("does not fit",)) if near is None else plan
 

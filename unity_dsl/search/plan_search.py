@@ -96,7 +96,7 @@ def search(
     Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
     The backward pass runs the segments `recompute` again, by their paths; if None, those for which the plan fits the
     memory, or fits it in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes,
-    and adds its own.
+    and adds its own; where there are any, only the limit of memory leads to other meshes than theirs.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
@@ -125,7 +125,7 @@ def search(
         best = _best(model, meshes, priced, substitutions)
         return replace(best, notes=(*best.notes, *notes))
 
-    cheapest = counted(search_at(every, wanted), library)
+    cheapest = counted(search_at([mesh for mesh in every if mesh in wanted.found] or every, wanted), library)
     found = within_memory(cheapest, machine, library, segments)
     if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
 
@@ -301,8 +301,8 @@ def _plan(
     task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins), memory)
     even_task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even), memory)
     aid = even_task if wanted.strategy == AUTO else None
-    known = [wanted.found[mesh] for mesh in meshes if mesh in wanted.found]
     if start is None:
+        known = tuple(wanted.found.values())
         outcome = search_meshes(task, meshes, below, aid, known, thorough=not wanted.multiplier)
     else:
         outcome = search_around(task, start, below)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..graph.layout import Mesh
 from ..graph.plan import Exposure, Plan
 from ..index.library import Library
 from ..machine.machine import Machine
@@ -31,14 +30,14 @@ COMPARED = "meshes were compared by what a step exposes mostly, layouts by what 
 """The note of a plan of the second search."""
 
 
-def search_simulated(find: Callable[[Machine, Mesh | None], Plan], machine: Machine, library: Library) -> Plan:
-    """The better of the plans that `find` makes by two exposures, on all meshes first and then on that of the first
-    plan: the shorter one of those that fit the memory. Only `auto` has a choice.
+def search_simulated(find: Callable[[Machine, Plan | None], Plan], machine: Machine, library: Library) -> Plan:
+    """The better of the plans that `find` makes by two exposures, of all meshes and numbers of micro-batches first, and
+    then of those of the first plan: the shorter one of those that fit the memory. Only `auto` has a choice.
     """
     first, measured = _simulated(find(machine.exposing(expected_exposure(machine)), None), machine, library)
     if first.strategy != AUTO or abs(first.cost.seconds - first.seconds) <= NEAR * first.seconds:
         return first
-    second, _ = _simulated(find(machine.exposing(measured), first.mesh), machine, library)
+    second, _ = _simulated(find(machine.exposing(measured), first), machine, library)
     second = replace(second, notes=(*second.notes, f"{COMPARED} {describe_mesh(first.mesh)}"))
     return min(first, second, key=lambda plan: (bool(plan.warnings), plan.seconds))
 

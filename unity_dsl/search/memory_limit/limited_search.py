@@ -38,7 +38,8 @@ Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, Found]],
 @dataclass(frozen=True)
 class LimitedSearch:
     """Searches on any mesh of `every` one. Of the `segments` that may be recomputed, `others` are plans that do so and
-    were searched as if they did not.
+    were searched as if they did not. `scouts` are the best plans on coarse meshes, by multiplier and what is
+    recomputed.
     """
 
     machine: Machine
@@ -47,6 +48,7 @@ class LimitedSearch:
     search: Search
     segments: Sequence[str]
     others: list[Plan] = field(default_factory=list)
+    scouts: dict[tuple[float, frozenset[str]], Found] = field(default_factory=dict)
 
     def attempt(
         self, multiplier: float, meshes: Sequence[Mesh], again: frozenset[str], known: Mapping[Mesh, Found] = {}
@@ -64,16 +66,25 @@ class LimitedSearch:
         least, lessened = least_held(start, self.library), within_memory(start, self.machine, self.library)
         given = [Attempt(0.0, start, least, bounds), Attempt(inf, lessened, least)]
         tried = Tried(self.machine.memory_bytes, given)
-        coarse = [mesh for mesh in self.every if len(mesh.axes) <= COARSE]
+        coarse, again = [mesh for mesh in self.every if len(mesh.axes) <= COARSE], start.recomputed
+
+        def attempt(multiplier: float) -> Attempt:
+            made, self.scouts[multiplier, again] = self.attempt(multiplier, coarse, again)
+            return made
+
         if coarse:
-            again = start.recomputed
-            try_multipliers(tried, lambda multiplier: self.attempt(multiplier, coarse, again)[0], MOST_SCOUTS)
+            try_multipliers(tried, attempt, MOST_SCOUTS)
         return tried
 
     def search_meshes(self, scouted: Tried) -> Tried:
-        """All meshes at the best multiplier, and the mesh of the best plan at others."""
+        """Fine meshes at the best multiplier, near the plan of a coarse one where that is known; and the mesh of the
+        best plan at others.
+        """
         again = scouted.attempts[0].plan.recomputed
-        first, found = self.attempt(scouted.multiplier, self.every, again)
+        fine = [mesh for mesh in self.every if len(mesh.axes) > COARSE]
+        start = self.scouts.get((scouted.multiplier, again)) if fine else None
+        meshes, near = (self.every, {}) if start is None else (fine, {start.mesh: start})
+        first, found = self.attempt(scouted.multiplier, meshes, again, near)
         tried = Tried(scouted.limit, [*scouted.attempts[:2], first])
         mesh = first.plan.mesh
         known = {mesh: found}

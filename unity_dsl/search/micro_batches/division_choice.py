@@ -14,6 +14,10 @@ from ...syntax.diagnostic import InputError
 NEAR = 0.01
 """Of a step's seconds: where a plan takes so little longer than the cheapest of all, no others are tried."""
 
+_ASKED, _NONE, _UNTRIED = "memory asks for micro-batches", "no number of micro-batches", "micro-batches were"
+_USELESS = "micro-batches would not help"
+_TOLD = (_ASKED, _NONE, _UNTRIED, _USELESS)
+
 
 def cheapest_division(plan_of: Callable[[int], Plan], machine: Machine) -> Plan:
     """The plan that takes the least of those that fit the machine's memory, for a batch run whole or as 2, 4, 8, …
@@ -30,9 +34,7 @@ def cheapest_division(plan_of: Callable[[int], Plan], machine: Machine) -> Plan:
     stored = _least_stored(whole)
     if stored > machine.memory_bytes:
         share = describe_bytes(stored)
-        return _noted(
-            whole, f"micro-batches would not help: weights and the optimizer take {share} a device by themselves"
-        )
+        return _noted(whole, f"{_USELESS}: weights and the optimizer take {share} a device by themselves")
     tried, why = [whole], ""
     while not _found(tried):
         count = _next_number(tried[-1], stored, machine)
@@ -80,10 +82,10 @@ def _least_stored(plan: Plan) -> float:
 
 def _describe(tried: Sequence[Plan], why: str) -> str:
     if len(tried) == 1:
-        return f"micro-batches were not tried: {why or 'a whole batch takes next to nothing longer within the memory'}"
+        return f"{_UNTRIED} not tried: {why or 'a whole batch takes next to nothing longer within the memory'}"
     fits = not all(plan.warnings for plan in tried)
     told = [f"{plan.micro_batches} {_outcome(plan)}" for plan in tried]
-    found = "memory asks for micro-batches; of those tried" if fits else "no number of micro-batches was found to fit:"
+    found = f"{_ASKED}; of those tried" if fits else f"{_NONE} was found to fit:"
     return f"{found} {', '.join(told)}" + (f"; {why}" if why else "")
 
 
@@ -92,6 +94,11 @@ def _outcome(plan: Plan) -> str:
     if plan.warnings:
         return "does not fit"
     return f"takes {seconds:.3g} s" if seconds >= 1 else f"takes {seconds * 1e3:.3g} ms"
+
+
+def division_notes(plan: Plan) -> tuple[str, ...]:
+    """The notes of a plan that tell how its number of micro-batches was chosen."""
+    return tuple(note for note in plan.notes if note.startswith(_TOLD))
 
 
 def _noted(plan: Plan, note: str) -> Plan:
