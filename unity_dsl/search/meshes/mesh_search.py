@@ -76,10 +76,12 @@ which the whole problem is large.
 SHARED = 5_000
 """Configurations on the coarser meshes of those that are searched, of which several processes take less time than one.
 """
-UNLIKELY = 1.02
-"""Of the best plan's cost: a mesh with more than SMALL configurations is not searched as a whole where its local search
-ended above.
+MODERATE = 9_000
+"""Configurations of a mesh that is searched as a whole though another one is more promising. There, searches of whole
+problems of more took most of the time and saved 0.02 %.
 """
+UNLIKELY = 1.02
+"""Of the best plan's cost: where a local search ended above, only a mesh of SMALL configurations is searched so."""
 HOPELESS = 1.1
 """Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
 
@@ -255,9 +257,10 @@ def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome, thorough:
     many = any(has_many(found.problem) for found in outcome.coarse)
     left: float = EFFORT_FINE if thorough and not many else 0
     chosen = list(every[:1])
+    likely = (False, UNLIKELY * every[0].promise()[1]) if every else (False, inf)
     for one in every[1:]:
         effort = _effort(one.above, len(one.mesh.axes))
-        if effort > SMALL and one.near is not None and one.promise() > (False, UNLIKELY * every[0].promise()[1]):
+        if effort > (MODERATE if one.near is None or one.promise() <= likely else SMALL):
             continue
         left -= EFFORT_MESH + effort
         if left < 0:
