@@ -22,12 +22,12 @@ from unity_dsl.rules.enumeration.context import Context, contexts
 from unity_dsl.rules.enumeration.signature_table import read_table
 from unity_dsl.rules.generation.canonical_rule import canonical_rule, rule_digest
 from unity_dsl.rules.generation.examination import examine
-from unity_dsl.rules.generation.library_files import write_library
+from unity_dsl.rules.generation.library_files import theme_files, write_library
 from unity_dsl.rules.generation.pipeline import Generation, Generator
 from unity_dsl.rules.generation.proof_cache import Examiner
 from unity_dsl.rules.generation.reading_order import in_reading_order
 from unity_dsl.rules.generation.rule_text import rule_text, rules_text, sides_text
-from unity_dsl.rules.generation.selection import LIBRARY_BOUND, Selection
+from unity_dsl.rules.generation.selection import LIBRARY_BOUND, Kept, Selection
 from unity_dsl.rules.wellformed import load_rules
 from unity_dsl.syntax.diagnostic import InputError, fail
 from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
@@ -230,6 +230,21 @@ def test_no_rule_of_a_library_is_derived_from_the_others_and_all_are_proved(tmp_
         assert certified(one, library(), certificates)
         if one.name != "add_commutes":
             assert known.derive(one, LIBRARY_BOUND, without={place}) is None, one.name
+
+
+def test_certificates_are_of_proofs_of_the_text_where_it_names_what_its_sides_share() -> None:
+    """A convolution leaves a division of its groups among the obligations, in the order in which calls are met."""
+    joined = """\
+rule joined(x: [m, n, k, h], y: [i, n, j, l], z: [o, n, j, l]) where k >= j, h >= l
+  r1 = conv2d(x, concat(y, z; dim=0))
+  conv2d(x, y), conv2d(x, z) => slice(r1; dim=1, start=0, stop=i), slice(r1; dim=1, start=i, stop=i + o)
+"""
+    (made,) = theme_files([Kept("some", examine(rule(joined), library()))], {}, library())
+    (read,) = rules(made.rules)
+    answer = prove_rule(read, library())
+    assert read.definitions and isinstance(answer, Proved)
+    stored = json.loads(made.certificates)["rules"][read.name]["obligations"]
+    assert stored == [f"{one.name}: {one.statement}" for one in answer.obligations]
 
 
 def test_interrupted_generation_goes_on_and_ends_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

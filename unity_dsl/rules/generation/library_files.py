@@ -9,9 +9,10 @@ from pathlib import Path
 from ...index.library import Library
 from ...prove.answer import Obligation, Proved
 from ...syntax.diagnostic import fail
-from ...syntax.parse_rules import parse_rules
+from ...syntax.parse_rules import RuleDecl, parse_rules
 from ...syntax.span import Source
 from ..certificate import certificates_path, certify, render_certificates
+from ..rulebook import prove_one
 from .proof_cache import make_folder, write_file
 from .rule_text import rules_text
 from .selection import Kept
@@ -42,14 +43,17 @@ def _theme_file(theme: str, kept: Sequence[Kept], about: str, library: Library) 
     text = rules_text([one.rule for one in kept], header)
     # As they will be read: hashes are of the rules in the file.
     rules = parse_rules(Source(f"{theme}.rules", text)).rules
-    certificates = [
-        certify(rule, _proof(one.examined.obligations), library) for rule, one in zip(rules, kept, strict=True)
-    ]
+    certificates = [certify(rule, _proof(rule, one, library), library) for rule, one in zip(rules, kept, strict=True)]
     return ThemeFile(theme, text, render_certificates(certificates), len(rules))
 
 
-def _proof(obligations: Sequence[tuple[str, str]]) -> Proved:
-    return Proved(tuple(Obligation(name, statement) for name, statement in obligations), 0, 0.0)
+def _proof(rule: RuleDecl, kept: Kept, library: Library) -> Proved:
+    """The proof of a rule as it is read: anew where the text names what its sides share, which is then met first."""
+    if rule.definitions:
+        answer = prove_one(rule, library).answer
+        assert isinstance(answer, Proved), rule.name
+        return answer
+    return Proved(tuple(Obligation(name, statement) for name, statement in kept.examined.obligations), 0, 0.0)
 
 
 def write_library(files: Sequence[ThemeFile], folder: Path) -> None:
