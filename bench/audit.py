@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from measure import RESULTS, write_results
+from measure import RESULTS, processor_seconds, write_results
 
 from unity_dsl.report.audit_page import USUAL, audit_page, load_audits, load_coverage
 from unity_dsl.rules.audit.classification import Finding, Status, findings
@@ -64,14 +64,14 @@ def known(name: str) -> dict[str, Any]:
 
 def audited(path: Path, readings: list[str]) -> dict[str, Any]:
     """The answers, the seconds, and the seconds of processor time in all processes."""
-    begun, before = time.perf_counter(), processor_time()
+    begun, before = time.perf_counter(), processor_seconds()
     file = read_rule_file(path)
     reading = chosen_reading(FORMATS[file.format], readings)
     found = list(findings(file, reading, PROCESSES))
     counts = Counter(finding.status for finding in found)
     return {
         "seconds": round(time.perf_counter() - begun, 2),
-        "processor_seconds": round(processor_time() - before, 2),
+        "processor_seconds": round(processor_seconds() - before, 2),
         "processes": PROCESSES,
         "counts": {str(status): counts[status] for status in Status},
         "reading": reading.texts,
@@ -81,11 +81,6 @@ def audited(path: Path, readings: list[str]) -> dict[str, Any]:
 
 def told(finding: Finding) -> dict[str, object]:
     return {**finding.summary(), "text": finding.text, "counterexample": finding.counterexample}
-
-
-def processor_time() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from measure import write_results
+from measure import processor_seconds, write_results
 
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.resources import folder
@@ -51,11 +51,6 @@ class Clock:
         now = processor_seconds()
         self.seconds[self.stage] += now - self.since
         self.stage, self.since = stage, now
-
-
-def processor_seconds() -> float:
-    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def main() -> None:

@@ -50,6 +50,12 @@ def time_command(command: Sequence[str], repetitions: int, warmup: int = 1) -> d
     return {**{name: round(value, 3) for name, value in rounded.items()}, "repetitions": repetitions}
 
 
+def processor_seconds() -> float:
+    """Of this process, and of those that it started and has waited for."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
 def write_results(name: str, command: str, results: Mapping[str, Any]) -> Path:
     """`bench/results/NAME.json`: the numbers, how to get them again, and on what they were measured."""
     document = {"command": command, "unity_dsl": version("unity-dsl"), "hardware": hardware(), "seconds": results}

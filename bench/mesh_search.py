@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from dataclasses import astuple
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from measure import RESULTS, hardware
+from measure import RESULTS, hardware, processor_seconds
 
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.model_graph import build_model
@@ -109,12 +108,6 @@ def compare(example: str, machine: Machine, devices: int) -> Row:
         "search_cpu_seconds": round(spent, 2),
         "note": found.notes[0],
     }
-
-
-def processor_seconds() -> float:
-    """Of this process and of those that it has waited for."""
-    spent = os.times()
-    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def least(model: Model, prices: Prices) -> float:

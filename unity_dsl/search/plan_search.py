@@ -111,8 +111,8 @@ def search(
     every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine), *describe_precision(model, machine))
     again, proving = frozenset(recompute or ()), theorems or ShardingTheorems(library)
-    wanted = _Wanted(machine, library, proving, strategy, pins, model.gradient_bytes, excluded, again)
-    wanted = wanted if known is None else replace(wanted, found=known)
+    earlier = {} if known is None else known
+    wanted = _Wanted(machine, library, proving, strategy, pins, model.gradient_bytes, excluded, again, found=earlier)
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
     if seed is not None:
         drawn = _drawn(model, every[0], wanted, seed, rules, fusions)

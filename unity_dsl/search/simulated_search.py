@@ -26,9 +26,6 @@ NEAR = 0.03
 LEAST = 0.02
 """Of each kind of work that is hidden the cost counts so much, so that less of it is better."""
 
-COMPARED = "meshes were compared by what a step exposes mostly, layouts by what the simulated step exposes on"
-"""The note of a plan of the second search."""
-
 
 def search_simulated(find: Callable[[Machine, Plan | None], Plan], machine: Machine, library: Library) -> Plan:
     """The better of the plans that `find` makes by two exposures, of all meshes and numbers of micro-batches first, and
@@ -38,7 +35,8 @@ def search_simulated(find: Callable[[Machine, Plan | None], Plan], machine: Mach
     if first.strategy != AUTO or abs(first.cost.seconds - first.seconds) <= NEAR * first.seconds:
         return first
     second, _ = _simulated(find(machine.exposing(measured), first), machine, library)
-    second = replace(second, notes=(*second.notes, f"{COMPARED} {describe_mesh(first.mesh)}"))
+    told = "meshes were compared by what a step exposes mostly, layouts by what the simulated step exposes on"
+    second = replace(second, notes=(*second.notes, f"{told} {describe_mesh(first.mesh)}"))
     return min(first, second, key=lambda plan: (bool(plan.warnings), plan.seconds))
 
 

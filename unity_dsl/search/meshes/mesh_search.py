@@ -254,20 +254,10 @@ def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome, thorough:
     """Searches for cheaper plans on the most promising fine mesh, on as many others as the effort allows, and on those
     that have the axes of the best one in another order.
     """
-    many = any(has_many(found.problem) for found in outcome.coarse)
-    left: float = EFFORT_FINE if thorough and not many else 0
-    chosen = list(every[:1])
-    likely = (False, UNLIKELY * every[0].promise()[1]) if every else (False, inf)
-    for one in every[1:]:
-        effort = _effort(one.above, len(one.mesh.axes))
-        if effort > (MODERATE if one.near is None or one.promise() <= likely else SMALL):
-            continue
-        left -= EFFORT_MESH + effort
-        if left < 0:
-            break
-        chosen.append(one)
+    thorough = thorough and not any(has_many(found.problem) for found in outcome.coarse)
+    chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
     _search_whole(task, chosen, outcome)
-    if (best := _best_near(outcome)) is not None and thorough and not many:
+    if (best := _best_near(outcome)) is not None and thorough:
         small = (one for one in every if one not in chosen and _effort(one.above, len(one.mesh.axes)) <= LARGE)
         _search_whole(task, [one for one in small if reordered_axes(one.mesh, best) is not None], outcome)
         best = _best_near(outcome)
@@ -275,6 +265,21 @@ def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome, thorough:
         found = near_plan(task, best, outcome.near[best].held, inf, rounds=1, reach=0)
         if found is not None:
             _keep(found, outcome)
+
+
+def _affordable(every: Sequence[_Fine], left: float) -> list[_Fine]:
+    """The most promising mesh, and as many others as the effort that is left allows."""
+    chosen = list(every[:1])
+    for one in every[1:]:
+        effort = _effort(one.above, len(one.mesh.axes))
+        likely = one.near is None or one.promise() <= (False, UNLIKELY * every[0].promise()[1])
+        if effort > (MODERATE if likely else SMALL):
+            continue
+        left -= EFFORT_MESH + effort
+        if left < 0:
+            break
+        chosen.append(one)
+    return chosen
 
 
 def _best_near(outcome: Outcome) -> Mesh | None:
