@@ -11,7 +11,8 @@ import numpy as np
 
 from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
-from ...graph.layout_typing import Theorems
+from ...graph.operand_layouts import LayoutColumn
+from ...graph.typed_configurations import Theorems
 from ...index.library import Library
 from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction
@@ -19,7 +20,7 @@ from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ...machine.operator_price import price_update
 from ..choices.layout_space import ConversionTable, Spaces
-from ..choices.operator_options import Around, LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
+from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
@@ -274,12 +275,12 @@ class _Builder:
         path = node_path(self.prefix, node)
         every = self.context.options(node, self.prefix, self.weights)
         options = self._allowed(path, node, every)
-        if not options.typed:
+        if not len(options):
             raise Impossible(path, node, every)
         whole = all(value.name in self.meaning.free for value in node.arguments)
         if whole and self._left_whole(node, options):
             self.meaning.free.update(value.name for value in node.results)
-            self.meaning.fixed[node.name] = options.chosen([all_invariant(typed) for typed in options.typed])
+            self.meaning.fixed[node.name] = options.chosen(options.configurations.invariant)
             return
         seconds = options.seconds.copy()
         if self.context.memory is not None:
@@ -322,7 +323,7 @@ class _Builder:
 
     def _left_whole(self, node: Node, options: Options) -> bool:
         """Whether every device computes all of an operator on values without gradient: where that is cheap."""
-        seconds = [s for typed, s in zip(options.typed, options.seconds, strict=True) if all_invariant(typed)]
+        seconds = options.seconds[options.configurations.invariant].tolist()
         cheap = bool(seconds) and seconds[0] <= _COSTLY * self.context.prices.machine.launch_seconds
         return cheap or (bool(seconds) and any(value.name in self.closed for value in node.results))
 
