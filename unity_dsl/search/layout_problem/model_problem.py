@@ -102,7 +102,7 @@ class _Context:
             options = self.options(step, prefix, weights)
             columns = (*options.arguments, *options.results)
             for value, column in zip((*step.arguments, *step.results), columns, strict=True):
-                self.spaces.of(value).add(column.layouts)
+                self.spaces.of(value).of_column(column)
 
     def options(self, node: Node, prefix: str, weights: frozenset[str]) -> Options:
         """The configurations that an operator may have; `weights` are the names of stored values. What is pinned is
@@ -487,7 +487,7 @@ class _Builder:
         )
 
     def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:
-        return self.context.spaces.of(value).numbers(column.layouts)[column.index]
+        return self.context.spaces.of(value).of_column(column)
 
     def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
         return Port(variable, layouts, len(self.context.spaces.of(value).layouts))
