@@ -11,7 +11,6 @@ import numpy as np
 
 from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
-from ...graph.operand_layouts import LayoutColumn
 from ...graph.typed_configurations import Theorems
 from ...index.library import Library
 from ...machine.cast_price import price_stored_cast
@@ -287,15 +286,15 @@ class _Builder:
             seconds += self.context.memory.of_operator(node, self.prefix, options, self.context.prices.mesh)
         for position, value in enumerate(node.arguments):
             if (stored := self.meaning.stored.get(value.name)) is not None:
-                seconds += stored.seconds[self._numbers(value, options.arguments[position])]
+                seconds += stored.seconds[self.context.spaces.of(value).of_column(options.arguments[position])]
         variable = self.variable(seconds, node.name)
         self.meaning.nodes[node.name] = variable, options
         for position, value in enumerate(node.arguments):
             if value.name not in self.meaning.free and value.name not in self.meaning.stored:
-                asked = self._numbers(value, options.arguments[position])
+                asked = self.context.spaces.of(value).of_column(options.arguments[position])
                 self.reads.setdefault(value.name, []).append(self._port(variable, value, asked))
         for position, value in enumerate(node.results):
-            made = self._numbers(value, options.results[position])
+            made = self.context.spaces.of(value).of_column(options.results[position])
             self.values[value.name] = value
             self.produced[value.name] = self._port(variable, value, made)
 
@@ -485,9 +484,6 @@ class _Builder:
             conversions,
             (space.invariant,) if whole else (),
         )
-
-    def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:
-        return self.context.spaces.of(value).of_column(column)
 
     def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
         return Port(variable, layouts, len(self.context.spaces.of(value).layouts))
