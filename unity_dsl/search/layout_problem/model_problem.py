@@ -13,17 +13,15 @@ from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
 from ...graph.typed_configurations import Theorems
 from ...index.library import Library
-from ...machine.cast_price import price_stored_cast
-from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
-from ...machine.operator_price import price_update
 from ..choices.layout_space import ConversionTable, Spaces
 from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
 from .held_price import HeldPrice
+from .storage_price import StoragePrice
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
 
 _COSTLY = 20
@@ -73,7 +71,8 @@ def build_problem(
     """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only.
     What a choice holds has a price of `memory`. Raises Impossible where a restriction leaves nothing of something.
     """
-    context = _Context(prices, Spaces(prices.conversions, prices.between), restriction, near, memory)
+    spaces = Spaces(prices.conversions, prices.between)
+    context = _Context(prices, spaces, restriction, near, memory, StoragePrice(spaces, prices.machine, memory))
     context.register(model.graph, "", frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.whole)
@@ -87,6 +86,7 @@ class _Context:
     restriction: Restriction
     near: Mapping[str, Around]
     memory: HeldPrice | None
+    storing: StoragePrice
 
     def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
@@ -133,27 +133,10 @@ class _Context:
             raise Impossible(path, None, None)
         return left
 
-    def keeping(self, value: Value, layouts: Layouts) -> Table:
-        """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
-        machine, space = self.prices.machine, self.spaces.of(value)
-        held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
-        counts = held * value.stored_bytes
-        seconds = np.array([price_stored_cast(value, fraction, machine) for fraction in held])
-        if self.memory is not None:
-            seconds += counts * self.memory.of_stored(value)
-        if value.needs_gradient:
-            seconds += np.array([price_update(count, machine) for count in counts.tolist()])
-        return seconds
-
     def conversions(self, value: Value, prefix: str) -> Table:
         """Seconds of conversions, there and back, for every pair of layouts."""
         seconds, space = self.spaces.conversions(value), self.spaces.of(value)
         return seconds if self.memory is None else self.memory.with_copies(seconds, value, prefix, space)
-
-    def gathering(self, value: Value, prefix: str) -> Table:
-        """The same of a weight that one operator reads: it may be gathered once more in the backward pass."""
-        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
-        return seconds if self.memory is None else self.memory.with_gathers(seconds, value, prefix, space)
 
 
 @dataclass(frozen=True)
@@ -263,12 +246,10 @@ class _Builder:
         updated = {update.buffer.name for update in self.graph.updates}
         for value in stored_values(self.graph):
             layouts = self.context.storage(self.prefix + value.name, value)
-            seconds = self.context.keeping(value, layouts)
             if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
-                self.choose(value, layouts, seconds)
+                self.choose(value, layouts, self.context.storing.keeping(value, layouts))
                 continue
-            reached = seconds[:, None] + self.context.gathering(value, self.prefix)[layouts]
-            self.meaning.stored[value.name] = Stored(value, layouts[reached.argmin(axis=0)], reached.min(axis=0))
+            self.meaning.stored[value.name] = Stored(value, *self.context.storing.reading(value, self.prefix, layouts))
 
     def _add_node(self, node: Node) -> None:
         path = node_path(self.prefix, node)
