@@ -15,9 +15,8 @@ from ..index.library import Library
 from ..index.lowering.execution import Built, Execution
 from ..index.lowering.torch_term import Argument, Term
 from .layout import Mesh
-from .layout_typing import TypedOperator
-from .local_lowering import local_execution
-from .local_native_call import local_call
+from .layout_typing import LocalOperator
+from .local_lowering import execution_of_lowering, training_lowering
 
 Numbers = npt.NDArray[np.float64]
 
@@ -63,14 +62,19 @@ class EmittedKernels:
 
 
 def emitted_kernels(
-    instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library, needs: Sequence[bool], width: int
+    instance: Instance, typed: LocalOperator, mesh: Mesh, library: Library, needs: Sequence[bool], width: int
 ) -> EmittedKernels:
-    """Those of all configurations that divide the same axes in the same ways; floats have `width` bytes."""
-    around = bool(typed.windows)
-    divided = frozenset((axis, tuple(typed.cuts[a] for a in axes)) for axis, axes in typed.divided.items())
+    """Those of all configurations that are alike in `emission`; floats have `width` bytes."""
+    return _emitted_kernels(_Case(instance.identity, emission(typed), tuple(needs), width, typed, mesh, library))
+
+
+def emission(typed: LocalOperator) -> Hashable:
+    """What kernels depend on besides sizes: equal for configurations that divide the same axes in the same ways."""
     inner = frozenset((type(found).__name__, found.equation) for found in typed.inner)
-    alike = typed.native, around, inner, frozenset() if typed.native and not around else divided
-    return _emitted_kernels(_Case(instance.identity, alike, tuple(needs), width, typed, mesh, library))
+    if typed.native and not typed.windows:
+        return True, False, inner, frozenset()
+    divided = frozenset((axis, tuple(typed.cuts[a] for a in axes)) for axis, axes in typed.divided.items())
+    return typed.native, bool(typed.windows), inner, divided
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class _Case:
     alike: Hashable
     needs: tuple[bool, ...]
     width: int
-    typed: TypedOperator = field(compare=False)
+    typed: LocalOperator = field(compare=False)
     mesh: Mesh = field(compare=False)
     library: Library = field(compare=False)
 
@@ -89,8 +93,8 @@ class _Case:
 @lru_cache(maxsize=16384)
 def _emitted_kernels(case: _Case) -> EmittedKernels:
     instance, typed = case.identity.instance, case.typed
-    run = local_execution(instance, typed, case.mesh, case.library, case.needs, case.width)
-    called = local_call(instance, typed, case.library) is not None
+    lowering = training_lowering(instance, typed, case.mesh, case.library)
+    run, called = execution_of_lowering(lowering, instance, typed, case.needs, case.width), lowering.native
     results = {tensor.storage for tensor in run.outputs}
     between = [built for built in run.kernels if built.storage not in results and not called]
     draws = [built for built in run.kernels if built.term.operation == "uniform"]
@@ -123,7 +127,7 @@ def _backward_launches(instance: Instance, run: Execution, moving: Sequence[Buil
     return 0 if all(prod(x.shape) in whole for x in run.inputs if x.moves) else 1
 
 
-def _axes(built: Built, typed: TypedOperator) -> tuple[str, ...]:
+def _axes(built: Built, typed: LocalOperator) -> tuple[str, ...]:
     """The axes of a tensor: those of the term that makes it or of one inside, by which it has as many elements."""
     found = [axes for axes in _candidates(built.term) if all(axis in typed.local_sizes for axis in axes)]
     for axes in found:

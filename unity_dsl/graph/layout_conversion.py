@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import gcd
 from typing import Protocol
 
 from .collective_steps import SUMS, Step, StepKind
-from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Overlap, Partial, Shard, Window
+from .layout import Invariant, Kind, Layout, Mesh, Overlap, Partial, Shard, Window
 
 BUCKET_MIB = 25
 """Of gradients that are summed over devices by one collective: what the written programs do by themselves."""
@@ -65,19 +66,16 @@ def divides(layout: Layout, shape: Sequence[int], mesh: Mesh) -> bool:
     return all(extent % mesh.degree(layout.nesting(dim)) == 0 for dim, extent in enumerate(shape))
 
 
-def declared(kind: Kind) -> bool:
-    """Whether a kind is cut by another op than partition."""
-    return isinstance(kind, Window | Overlap) or (isinstance(kind, Shard) and kind.by != PARTITION)
-
-
-def beside(layout: Layout, entering: bool) -> Iterator[Layout]:
+@lru_cache(maxsize=1 << 16)
+def beside(layout: Layout, entering: bool) -> tuple[Layout, ...]:
     """Layouts by way of which one with declared cuts is entered or left by a single exchange.
 
     Every dimension that is cut so is, there, cut into blocks by the same mesh axes, or not cut: copies, from which a
     device's slice is taken, or terms, as which it is put into zeros. Where slices overlap, copies cannot be made and
     terms cannot be taken at once.
     """
-    dims = sorted({layout.cut(axis).dim for axis, kind in enumerate(layout.kinds) if declared(kind)})
+    found = []
+    dims = layout.declared_dims
     for chosen in product(("blocks", "copies", "terms"), repeat=len(dims)):
         kinds = list(layout.kinds)
         for dim, form in zip(dims, chosen, strict=True):
@@ -93,7 +91,8 @@ def beside(layout: Layout, entering: bool) -> Iterator[Layout]:
                 continue
             break
         else:
-            yield Layout(tuple(kinds))
+            found.append(Layout(tuple(kinds)))
+    return tuple(found)
 
 
 def _reaches(kind: Kind, form: str, entering: bool) -> bool:

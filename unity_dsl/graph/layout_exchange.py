@@ -10,24 +10,17 @@ that becomes terms along an axis is put down once: it stays with its holder, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
 from ..index.library import Library
 from .declared_slices import Indices, positions_of
-from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate
-
-
-def _receives(source: Layout, target: Layout, here: tuple[int, ...]) -> bool:
-    """Of a value that becomes Partial from copies, the first device of the axis keeps it."""
-    return all(
-        here[axis] == 0
-        for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
-        if isinstance(after, Partial) and isinstance(before, Invariant | Replicate)
-    )
+from .layout import Cut, Invariant, Kind, Layout, Mesh, MeshAxis, Overlap, Partial, Replicate
+from .layout_codes import Fractions, Numbers
 
 
 @dataclass(frozen=True)
@@ -118,69 +111,83 @@ class _Pair:
         return self._held[key]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Received:
-    """How much conversions move, by their transfers: what any layouts cost, those of a user's own ops included.
-
-    Pairs of layouts are remembered, and their dimensions, which meet in many pairs.
-    """
+    """How much conversions move, by their transfers: what any layouts cost, those of a user's own ops included."""
 
     mesh: Mesh
     library: Library
-    _pairs: dict[object, float] = field(default_factory=dict)
-    _dimensions: dict[object, Indices] = field(default_factory=dict)
 
     def fraction(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> float:
-        """The most elements that any device receives from others, as a fraction of the whole tensor.
+        """The most elements that any device receives from others, as a fraction of the whole tensor."""
+        return float(self.fractions([source, target], np.array([0]), np.array([1]), shape)[1][0])
 
-        It does not depend on the extents of dimensions that neither layout cuts.
+    def fractions(
+        self,
+        layouts: Sequence[Layout],
+        sources: Numbers,
+        targets: Numbers,
+        shape: tuple[int, ...],
+        *,
+        evenly: bool = False,
+    ) -> tuple[Numbers, Fractions]:
+        """Of conversions of a tensor of that shape between some of these layouts, given by their places: the mesh axes
+        that change as a bit set, and the most that any device receives from others, as a fraction of the whole tensor.
+
+        Mesh axes that do not change and cut other dimensions are taken to do so `evenly`, or as they do. Of a value
+        that becomes Partial from copies the first device of the axis receives all.
         """
-        dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Cut)})
-        extents = tuple((dim, shape[dim]) for dim in dims)
-        key = source, target, extents
-        if key not in self._pairs:
-            self._pairs[key] = self._fraction(source, target, extents)
-        return self._pairs[key]
+        kinds: dict[Kind, int] = {}
+        codes = np.array([[kinds.setdefault(kind, len(kinds)) for kind in layout.kinds] for layout in layouts])
+        before, after = codes[sources], codes[targets]
+        partial = np.array([isinstance(kind, Partial) for kind in kinds])
+        copies = np.array([isinstance(kind, Invariant | Replicate) for kind in kinds])
+        dims = np.array([kind.dim if isinstance(kind, Cut) else -1 for kind in kinds])
+        changed, degrees = before != after, np.array(self.mesh.degrees)
+        terms = np.where(partial[before] & changed, degrees, 1).prod(axis=1)
+        everything, own = np.tile(terms[:, None].astype(float), self.mesh.size), np.ones((len(before), self.mesh.size))
+        parts = np.ones(len(before), dtype=np.int64)
+        for dim in np.unique(dims[dims >= 0]).tolist():
+            here, there = dims[before] == dim, dims[after] == dim
+            touched = ((changed | (not evenly)) & (here | there)).any(axis=1)
+            parts *= np.where(here & ~touched[:, None], degrees, 1).prod(axis=1)
+            matters = np.hstack([np.where(here, before, -1), np.where(there | (here & partial[after]), after, -1)])
+            rows, number = np.unique(matters[touched], axis=0, return_inverse=True)
+            counted = np.array([self._dimension(row, list(kinds), dim, shape[dim]) for row in rows])
+            if len(counted):
+                shares = counted[number.ravel()] / shape[dim]
+                everything[touched] *= shares[:, 0]
+                own[touched] *= shares[:, 1]
+        later = np.indices(self.mesh.degrees).reshape(len(degrees), -1) > 0
+        received = np.where((partial[after] & copies[before]) @ later, 0.0, everything - own).max(axis=1)
+        return changed @ (1 << np.arange(len(degrees))), received * (1 / parts)
 
-    def _fraction(self, source: Layout, target: Layout, extents: tuple[tuple[int, int], ...]) -> float:
-        terms = self.mesh.degree(
-            axis
-            for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
-            if isinstance(before, Partial) and not isinstance(after, Partial)
-        )
-        everything = np.full(self.mesh.size, float(terms))
-        own = np.ones(self.mesh.size)
-        for dim, extent in extents:
-            taken, kept = self._dimension(source, target, dim, extent)
-            everything *= taken / extent
-            own *= kept / extent
-        if target.where(Partial):
-            takes = [_receives(source, target, self.mesh.coordinates(rank)) for rank in range(self.mesh.size)]
-            return float(np.max(np.where(takes, everything - own, 0.0)))
-        return float(np.max(everything - own))
+    def _dimension(self, seen: Sequence[int], kinds: Sequence[Kind], dim: int, extent: int) -> Indices:
+        """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices].
 
-    def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> Indices:
-        """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices]."""
-        axes = sorted({*source.nesting(dim), *target.nesting(dim)})
-        key = extent, tuple(_seen(source, target, dim))
-        if key not in self._dimensions:
-            pair = _Pair(source, target, dim, extent, self.mesh, self.library)
-            counted: dict[tuple[int, ...], tuple[int, int]] = {}
-            found = np.zeros((2, self.mesh.size))
-            for rank in range(self.mesh.size):
-                here = self.mesh.coordinates(rank)
-                place = tuple(here[axis] for axis in axes)
-                if place not in counted:
-                    counted[place] = pair.count(here)
-                found[:, rank] = counted[place]
-            self._dimensions[key] = found
-        return self._dimensions[key]
+        What is `seen` are the kinds before, then those after, along all mesh axes; -1 where one does not matter.
+        """
+        here, there = np.reshape(seen, (2, -1)).tolist()
+        cuts, degrees = [], []
+        for axis, before, after in zip(self.mesh.axes, here, there, strict=True):
+            degrees.append(axis.degree if before >= 0 or after >= 0 else 1)
+            if before >= 0 or after >= 0:
+                cuts.append((axis.degree, *(_of_first(kinds[k]) if k >= 0 else Invariant() for k in (before, after))))
+        counted = _counted(extent, tuple(cuts), self.library).reshape(2, *degrees)
+        return np.broadcast_to(counted, (2, *self.mesh.degrees)).reshape(2, -1)
 
 
-def _seen(source: Layout, target: Layout, dim: int) -> Iterator[object]:
-    """What of two layouts matters to one dimension."""
-    for before, after in zip(source.kinds, target.kinds, strict=True):
-        here = isinstance(before, Cut) and before.dim == dim
-        there = isinstance(after, Cut) and after.dim == dim
-        yield before if here else None
-        yield after if there else (here and isinstance(after, Partial))
+def _of_first(kind: Kind) -> Kind:
+    """The same of the first dimension."""
+    return replace(kind, dim=0) if isinstance(kind, Cut) else kind
+
+
+@lru_cache(maxsize=1 << 14)
+def _counted(extent: int, cuts: tuple[tuple[int, Kind, Kind], ...], library: Library) -> Indices:
+    """How many positions of a dimension each device takes, counted once per giver, and how many of its own: of the mesh
+    axes that cut it, given as degree and the kinds before and after. Shape [2, devices].
+    """
+    mesh = Mesh(tuple(MeshAxis("", degree) for degree, _, _ in cuts))
+    source, target = (Layout(kinds) for kinds in list(zip(*cuts, strict=True))[1:])
+    pair = _Pair(source, target, 0, extent, mesh, library)
+    return np.array([pair.count(mesh.coordinates(rank)) for rank in range(mesh.size)], dtype=float).T

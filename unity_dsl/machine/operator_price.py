@@ -4,9 +4,10 @@ else a roofline and the launches of what is emitted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -14,17 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ..graph.collective_steps import Step, StepKind
-from ..graph.emitted_kernels import EmittedKernels, emitted_kernels
+from ..graph.emitted_kernels import EmittedKernels, emission, emitted_kernels
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Mesh
-from ..graph.layout_typing import TypedOperator
+from ..graph.layout_typing import LocalOperator
 from ..index.cost.work import Work, backward_work, work
-from ..index.equations.instance import Instance
+from ..index.equations.instance import Instance, Key
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce
 from .collective_price import price_steps
 from .machine import Machine
 from .measured_price import MeasuredPrice
+from .price import Price
 
 Seconds = npt.NDArray[np.float64]
 
@@ -39,7 +41,7 @@ class Limit(StrEnum):
 
 def price_operator(
     instance: Instance,
-    typed: TypedOperator,
+    typed: LocalOperator,
     dtype: str,
     mesh: Mesh,
     machine: Machine,
@@ -52,7 +54,7 @@ def price_operator(
 
 def price_operators(
     instance: Instance,
-    typed: Sequence[TypedOperator],
+    typed: Sequence[LocalOperator],
     dtype: str,
     mesh: Mesh,
     machine: Machine,
@@ -64,11 +66,24 @@ def price_operators(
     nothing. Shape [configurations].
     """
     # Configurations that divide the same axes share what depends on these alone, and are priced once.
-    different = {(id(found.local_sizes), id(found.inner), found.native): found for found in typed}
-    number = {key: row for row, key in enumerate(different)}
-    which = [number[id(found.local_sizes), id(found.inner), found.native] for found in typed]
+    different: dict[tuple[int, int, bool], tuple[int, LocalOperator]] = {}
+    for found in typed:
+        different.setdefault((id(found.local_sizes), id(found.inner), found.native), (len(different), found))
+    which = [different[id(found.local_sizes), id(found.inner), found.native][0] for found in typed]
     prices = _Prices(instance, dtype, mesh, machine, tuple(needs_gradient), library)
-    return prices.of(list(different.values()))[which]
+    return prices.of([found for _, found in different.values()])[which]
+
+
+Alike = tuple[Hashable, tuple[int, ...]]
+"""What the price of a configuration depends on but for the collectives inside: its `emission`, and its local sizes."""
+
+
+@lru_cache(maxsize=16384)
+def _known(
+    identity: Key, dtype: str, machine: Machine, needs: tuple[bool, ...], library: Library
+) -> dict[Alike, float]:
+    """The seconds of an operator's configurations that were priced on any mesh."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -82,7 +97,19 @@ class _Prices:
     needs: tuple[bool, ...]
     library: Library
 
-    def of(self, typed: Sequence[TypedOperator]) -> Seconds:
+    def of(self, typed: Sequence[LocalOperator]) -> Seconds:
+        alike = [(emission(found), tuple(found.local_sizes.values())) for found in typed]
+        known = _known(self.instance.identity, self.dtype, self.machine, self.needs, self.library)
+        new: dict[Alike, LocalOperator] = {}
+        for key, found in zip(alike, typed, strict=True):
+            if key not in known:
+                new.setdefault(key, found)
+        if new:
+            known.update(zip(new, self.local(list(new.values())).tolist(), strict=True))
+        return np.array([known[key] for key in alike]) + self.inner(typed)
+
+    def local(self, typed: Sequence[LocalOperator]) -> Seconds:
+        """Without the collectives inside."""
         kernels = [self.kernels(found) for found in typed]
         seconds = np.empty(len(typed))
         for alike in dict.fromkeys(zip(kernels, (found.native for found in typed), strict=True)):
@@ -90,10 +117,17 @@ class _Prices:
             axes = self.instance.sizes
             sizes = {axis: np.array([typed[row].local_sizes[axis] for row in rows], dtype=float) for axis in axes}
             seconds[rows] = self.seconds(*alike, sizes)
-        inner = [price_inner(self.instance, t, self.dtype, self.mesh, self.machine, any(self.needs)) for t in typed]
-        return np.asarray(seconds + np.array(inner))
+        return seconds
 
-    def kernels(self, typed: TypedOperator) -> EmittedKernels:
+    def inner(self, typed: Sequence[LocalOperator]) -> Seconds:
+        """Of the collectives inside."""
+        seconds = np.zeros(len(typed))
+        for row, found in enumerate(typed):
+            if found.inner:
+                seconds[row] = price_inner(self.instance, found, self.dtype, self.mesh, self.machine, any(self.needs))
+        return seconds
+
+    def kernels(self, typed: LocalOperator) -> EmittedKernels:
         return emitted_kernels(self.instance, typed, self.mesh, self.library, self.needs, DTYPE_BYTES[self.dtype])
 
     def seconds(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> Seconds:
@@ -125,7 +159,7 @@ class _Prices:
 
 
 def priced_kernels(
-    instance: Instance, typed: TypedOperator, dtype: str, mesh: Mesh, library: Library, needs: Sequence[bool]
+    instance: Instance, typed: LocalOperator, dtype: str, mesh: Mesh, library: Library, needs: Sequence[bool]
 ) -> tuple[int, int]:
     """The kernels that `price_operators` counts, forward and backward."""
     found = emitted_kernels(instance, typed, mesh, library, needs, DTYPE_BYTES[dtype])
@@ -145,7 +179,7 @@ def _parts(done: Work, dtype: str, machine: Machine) -> tuple[Any, Any]:
 
 def limits_of_operator(
     instance: Instance,
-    typed: TypedOperator,
+    typed: LocalOperator,
     dtype: str,
     mesh: Mesh,
     machine: Machine,
@@ -172,7 +206,7 @@ def _limit(done: Work, between: float, launches: int, dtype: str, machine: Machi
 
 
 def price_inner(
-    instance: Instance, typed: TypedOperator, dtype: str, mesh: Mesh, machine: Machine, gradient: bool
+    instance: Instance, typed: LocalOperator, dtype: str, mesh: Mesh, machine: Machine, gradient: bool
 ) -> float:
     """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made of one tensor."""
     seconds = 0.0
@@ -184,9 +218,13 @@ def price_inner(
         else:
             continue
         count = prod(typed.local_sizes[axis] for axis in operand.axes) * DTYPE_BYTES[dtype]
-        step = Step(StepKind.ALL_REDUCE, collective.axes)
-        seconds += price_steps((step,), mesh, machine, 1.0).seconds(count)
+        seconds += _all_reduce(collective.axes, mesh, machine).seconds(count)
     return seconds
+
+
+@lru_cache(maxsize=4096)
+def _all_reduce(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
+    return price_steps((Step(StepKind.ALL_REDUCE, axes),), mesh, machine, 1.0)
 
 
 def price_update(count: float, machine: Machine) -> float:

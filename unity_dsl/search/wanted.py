@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..graph.graph import Graph, Model
 from ..graph.layout import Layout, Mesh
-from ..graph.layout_typing import Theorems
 from ..graph.plan import Plan, PlannedGraph
+from ..graph.typed_configurations import Theorems
 from ..index.library import Library
 from ..machine.machine import Machine
 from .accounting.plan_cost import plan_cost

@@ -11,19 +11,17 @@ import numpy as np
 
 from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...graph.layout import Mesh
-from ...graph.layout_typing import Theorems
+from ...graph.typed_configurations import Theorems
 from ...index.library import Library
-from ...machine.cast_price import price_stored_cast
-from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
-from ...machine.operator_price import price_update
 from ..choices.layout_space import ConversionTable, Spaces
-from ..choices.operator_options import Around, LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
+from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
 from .held_price import HeldPrice
+from .storage_price import StoragePrice
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
 
 _COSTLY = 20
@@ -73,7 +71,8 @@ def build_problem(
     """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only.
     What a choice holds has a price of `memory`. Raises Impossible where a restriction leaves nothing of something.
     """
-    context = _Context(prices, Spaces(prices.conversions, prices.between), restriction, near, memory)
+    spaces = Spaces(prices.conversions, prices.between)
+    context = _Context(prices, spaces, restriction, near, memory, StoragePrice(spaces, prices.machine, memory))
     context.register(model.graph, "", frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.whole)
@@ -87,6 +86,7 @@ class _Context:
     restriction: Restriction
     near: Mapping[str, Around]
     memory: HeldPrice | None
+    storing: StoragePrice
 
     def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
@@ -101,7 +101,7 @@ class _Context:
             options = self.options(step, prefix, weights)
             columns = (*options.arguments, *options.results)
             for value, column in zip((*step.arguments, *step.results), columns, strict=True):
-                self.spaces.of(value).add(column.layouts)
+                self.spaces.of(value).of_column(column)
 
     def options(self, node: Node, prefix: str, weights: frozenset[str]) -> Options:
         """The configurations that an operator may have; `weights` are the names of stored values. What is pinned is
@@ -133,27 +133,10 @@ class _Context:
             raise Impossible(path, None, None)
         return left
 
-    def keeping(self, value: Value, layouts: Layouts) -> Table:
-        """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
-        machine, space = self.prices.machine, self.spaces.of(value)
-        held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
-        counts = held * value.stored_bytes
-        seconds = np.array([price_stored_cast(value, fraction, machine) for fraction in held])
-        if self.memory is not None:
-            seconds += counts * self.memory.of_stored(value)
-        if value.needs_gradient:
-            seconds += np.array([price_update(count, machine) for count in counts.tolist()])
-        return seconds
-
     def conversions(self, value: Value, prefix: str) -> Table:
         """Seconds of conversions, there and back, for every pair of layouts."""
         seconds, space = self.spaces.conversions(value), self.spaces.of(value)
         return seconds if self.memory is None else self.memory.with_copies(seconds, value, prefix, space)
-
-    def gathering(self, value: Value, prefix: str) -> Table:
-        """The same of a weight that one operator reads: it may be gathered once more in the backward pass."""
-        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
-        return seconds if self.memory is None else self.memory.with_gathers(seconds, value, prefix, space)
 
 
 @dataclass(frozen=True)
@@ -263,38 +246,36 @@ class _Builder:
         updated = {update.buffer.name for update in self.graph.updates}
         for value in stored_values(self.graph):
             layouts = self.context.storage(self.prefix + value.name, value)
-            seconds = self.context.keeping(value, layouts)
             if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
-                self.choose(value, layouts, seconds)
+                self.choose(value, layouts, self.context.storing.keeping(value, layouts))
                 continue
-            reached = seconds[:, None] + self.context.gathering(value, self.prefix)[layouts]
-            self.meaning.stored[value.name] = Stored(value, layouts[reached.argmin(axis=0)], reached.min(axis=0))
+            self.meaning.stored[value.name] = Stored(value, *self.context.storing.reading(value, self.prefix, layouts))
 
     def _add_node(self, node: Node) -> None:
         path = node_path(self.prefix, node)
         every = self.context.options(node, self.prefix, self.weights)
         options = self._allowed(path, node, every)
-        if not options.typed:
+        if not len(options):
             raise Impossible(path, node, every)
         whole = all(value.name in self.meaning.free for value in node.arguments)
         if whole and self._left_whole(node, options):
             self.meaning.free.update(value.name for value in node.results)
-            self.meaning.fixed[node.name] = options.chosen([all_invariant(typed) for typed in options.typed])
+            self.meaning.fixed[node.name] = options.chosen(options.configurations.invariant)
             return
         seconds = options.seconds.copy()
         if self.context.memory is not None:
             seconds += self.context.memory.of_operator(node, self.prefix, options, self.context.prices.mesh)
         for position, value in enumerate(node.arguments):
             if (stored := self.meaning.stored.get(value.name)) is not None:
-                seconds += stored.seconds[self._numbers(value, options.arguments[position])]
+                seconds += stored.seconds[self.context.spaces.of(value).of_column(options.arguments[position])]
         variable = self.variable(seconds, node.name)
         self.meaning.nodes[node.name] = variable, options
         for position, value in enumerate(node.arguments):
             if value.name not in self.meaning.free and value.name not in self.meaning.stored:
-                asked = self._numbers(value, options.arguments[position])
+                asked = self.context.spaces.of(value).of_column(options.arguments[position])
                 self.reads.setdefault(value.name, []).append(self._port(variable, value, asked))
         for position, value in enumerate(node.results):
-            made = self._numbers(value, options.results[position])
+            made = self.context.spaces.of(value).of_column(options.results[position])
             self.values[value.name] = value
             self.produced[value.name] = self._port(variable, value, made)
 
@@ -322,7 +303,7 @@ class _Builder:
 
     def _left_whole(self, node: Node, options: Options) -> bool:
         """Whether every device computes all of an operator on values without gradient: where that is cheap."""
-        seconds = [s for typed, s in zip(options.typed, options.seconds, strict=True) if all_invariant(typed)]
+        seconds = options.seconds[options.configurations.invariant].tolist()
         cheap = bool(seconds) and seconds[0] <= _COSTLY * self.context.prices.machine.launch_seconds
         return cheap or (bool(seconds) and any(value.name in self.closed for value in node.results))
 
@@ -484,9 +465,6 @@ class _Builder:
             conversions,
             (space.invariant,) if whole else (),
         )
-
-    def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:
-        return self.context.spaces.of(value).numbers(column.layouts)[column.index]
 
     def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
         return Port(variable, layouts, len(self.context.spaces.of(value).layouts))
