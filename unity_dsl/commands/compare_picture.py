@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ..syntax.diagnostic import fail
-from .compare import BASELINE, Comparison
+from .strategy_comparison import BASELINE, Comparison
 
 KINDS = (".svg", ".png", ".pdf")
 LIBRARY = "matplotlib"

@@ -64,7 +64,6 @@ def check_strategy(name: str) -> None:
     """Raises E310 for what is no strategy."""
     if name in STRATEGIES or seed_of(name) is not None:
         return
-    every = (*STRATEGIES, RANDOM)
-    hint = suggest(name, every)
-    hint = hint or f"there are {', '.join(every)}; `{RANDOM}:7` draws by the seed 7 (at most 18 digits)"
+    hint = suggest(name, (*STRATEGIES, RANDOM))
+    hint = hint or f"`unityc list strategies` names them; `{RANDOM}:7` draws by the seed 7 (at most 18 digits)"
     raise fail("E310", f"there is no strategy called `{name}`", help=hint)
