@@ -161,6 +161,7 @@ class Typing:
         self._merged = [(operand, dim) for operand in self.operands for dim in operand.dims if len(dim) > 1]
         self.classes = classify(instance, library)
         self.finder = HaloFinder(instance, mesh, library)
+        self.degrees = mesh.degrees
         self.linear = linear_operands(instance)
         self.detached = gradient_free(instance)
         self.always_native = local_native(instance, library, ())
@@ -321,7 +322,7 @@ class Typing:
         """Found once for all meshes where nothing that is held belongs to one of their axes. A reason may be one of
         several, and is found for each order of the axes.
         """
-        known, degrees = self._found.slicings, self.mesh.degrees
+        known, degrees = self._found.slicings, self.degrees
         ordered = tuple([tuple([(effects[axis].along, degrees[axis]) for axis in axes]) for axes in divided.values()])
         if (found := known.get(alike := frozenset(ordered)) or known.get(ordered)) is None:
             found = self._slice(configuration, divided, cuts)
@@ -340,10 +341,9 @@ class Typing:
             if local[name] % degree:
                 return f"{degree} devices do not divide axis `{name}` of {local[name]}"
             for axis in axes:
-                degree = self.mesh.axes[axis].degree
-                if (reason := self._why_not_dealt(name, cuts[axis], degree, local[name])) is not None:
+                if (reason := self._why_not_dealt(name, cuts[axis], self.degrees[axis], local[name])) is not None:
                     return reason
-                local[name] //= degree
+                local[name] //= self.degrees[axis]
         if (reason := self._unmerged(configuration, divided, local)) is not None:
             return reason
         holding = self.finder.hold(_held_by(configuration), divided, local)
