@@ -31,8 +31,8 @@ from .choices.operator_options import ProvedTable
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching, without_unnamed_cuts
-from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
+from .layout_problem.problem_context import Prices, prices_on
 from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.held_bytes import HeldBytes
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit

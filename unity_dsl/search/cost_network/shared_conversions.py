@@ -54,15 +54,17 @@ class SharedCost:
     """The cost of making what is asked of one tensor. All layouts are numbers of rows of the table.
 
     `prices[i, j]` is the price of a conversion; none is more than by way of a layout between. Of at most `few` layouts
-    every choice of a produced one and two others is looked at: that is quicker.
+    every choice of a produced one and two others is looked at: that is quicker. A reader may ask for nothing, which
+    costs nothing and takes no layout's place: the number `nothing` stands for that, and for a tensor that is not made.
     """
 
     prices: Table
     few: int = 16
+    nothing: int | None = None
 
     def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
         """The least total with each produced layout. Shape [layouts]."""
-        merged = _Merged.of(root, readers)
+        merged = _Merged.of(root, self._served(readers))
         if self._few:
             return self._least_of_few(merged)[0]
         choices = merged.choices(self)
@@ -73,8 +75,25 @@ class SharedCost:
 
         `root` and `readers` are what a layout costs there besides. An infinite one is excluded.
         """
-        merged = _Merged.of(root, readers)
-        return merged.told_apart(self._least_of_few(merged) if self._few else merged.choices(self).least())
+        served = self._served(readers)
+        merged = _Merged.of(root, served)
+        found = merged.told_apart(self._least_of_few(merged) if self._few else merged.choices(self).least())
+        if self.nothing is None:
+            return found
+        ends = zip(readers, served, found[1:], strict=True)
+        return [found[0], *(self._asking(*end) for end in ends)]
+
+    def _served(self, readers: Sequence[Table]) -> Sequence[Table]:
+        """What readers pay by a layout that is there: no more than for nothing."""
+        return readers if self.nothing is None else [np.minimum(reader, reader[self.nothing]) for reader in readers]
+
+    def _asking(self, reader: Table, served: Table, least: Table) -> Table:
+        """The least totals by what a reader asks for, from those by a layout that is there."""
+        others = np.full(len(served), np.inf)
+        np.subtract(least, served, out=others, where=np.isfinite(served) & np.isfinite(least))
+        found = reader + others
+        found[self.nothing] = reader[self.nothing] + others.min()
+        return np.asarray(found)
 
     @property
     def _few(self) -> bool:
@@ -116,7 +135,9 @@ class SharedCost:
 
         Where fewer than two further ones are held the produced one is repeated; further ones are read by somebody.
         """
-        merged, useful = _Merged.of(root, readers), _useful(readers)
+        merged, useful = _Merged.of(root, self._served(readers)), _useful(readers)
+        if self.nothing is not None:
+            useful[self.nothing] = False
         if self._few:
             yield self._few_within(room, merged, useful)
             return
@@ -131,6 +152,43 @@ class SharedCost:
             for reader in merged.readers:
                 cost = cost + reader[held].min(axis=1)
             yield held[np.isfinite(cost) & (cost <= room)]
+
+
+@dataclass(frozen=True)
+class GroupedCost:
+    """The cost of a tensor some of whose ends have one number of `count` in common, besides their layouts.
+
+    Tables at an end of the group have a row of layouts for each number, one after the other.
+    """
+
+    cost: SharedCost
+    grouped: tuple[bool, ...]
+    count: int
+
+    @property
+    def prices(self) -> Table:
+        return self.cost.prices
+
+    def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
+        """As of `SharedCost`."""
+        rows = [self.cost.least_produced(first, rest) for first, *rest in self._each([root, *readers])]
+        return np.concatenate(rows) if self.grouped[0] else np.minimum.reduce(rows)
+
+    def least(self, root: Table, readers: Sequence[Table]) -> list[Table]:
+        """As of `SharedCost`."""
+        every = [self.cost.least(first, rest) for first, *rest in self._each([root, *readers])]
+        grouped = (*self.grouped, *(False,) * (len(readers) + 1 - len(self.grouped)))
+        return [
+            np.concatenate(rows) if own else np.minimum.reduce(rows)
+            for own, rows in zip(grouped, map(list, zip(*every, strict=True)), strict=True)
+        ]
+
+    def _each(self, said: Sequence[Table]) -> Iterator[list[Table]]:
+        """What all ends say, by number; ends besides those known to be in the group are not."""
+        size = len(self.cost.prices)
+        grouped = (*self.grouped, *(False,) * (len(said) - len(self.grouped)))
+        for low in range(0, self.count * size, size):
+            yield [table[low : low + size] if own else table for table, own in zip(said, grouped, strict=True)]
 
 
 @dataclass(frozen=True)

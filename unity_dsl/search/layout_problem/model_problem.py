@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...graph.graph import Graph, Model, Node, Segment, Series, Value
-from ...graph.layout import Mesh
-from ...graph.layout_typing import Theorems
-from ...index.library import Library
-from ...machine.cast_price import price_stored_cast
-from ...machine.collective_price import local_fraction
-from ...machine.conversion_model import ConversionModel
-from ...machine.machine import Machine
-from ...machine.operator_price import price_update
-from ..choices.layout_space import ConversionTable, Spaces
-from ..choices.operator_options import Around, LayoutColumn, Options, OptionTable, ProvedTable, all_invariant
+from ...rules.egraph.equality_graph import Enode
+from ..choices.extractions import Choice, Extractions
+from ..choices.layout_space import Spaces
+from ..choices.operator_options import Around, LayoutColumn, Options, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
 from .held_price import HeldPrice
+from .problem_context import Context, Prices
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
 
 _COSTLY = 20
@@ -39,121 +33,23 @@ class Problem:
     prices: Prices
 
 
-@dataclass(frozen=True)
-class Prices:
-    """What operators and conversions cost on a mesh of a machine: found once for all models that are compared."""
-
-    mesh: Mesh
-    machine: Machine
-    options: OptionTable
-    conversions: ConversionModel
-    between: ConversionTable = field(default_factory=dict)
-
-
-def prices_on(
-    mesh: Mesh,
-    machine: Machine,
-    library: Library,
-    theorems: Theorems,
-    proved: ProvedTable | None = None,
-    gradient_bytes: float = inf,
-) -> Prices:
-    """Prices, found when first asked for, of models with so many gradients. Meshes may share what is `proved`."""
-    options = OptionTable(mesh, machine, library, theorems, proved)
-    return Prices(mesh, machine, options, ConversionModel(mesh, machine, library, gradient_bytes))
-
-
 def build_problem(
     model: Model,
     prices: Prices,
     restriction: Restriction,
     near: Mapping[str, Around] = {},
     memory: HeldPrice | None = None,
+    algebra: Mapping[str, Extractions] = {},
 ) -> Problem:
     """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only.
-    What a choice holds has a price of `memory`. Raises Impossible where a restriction leaves nothing of something.
+    What a choice holds has a price of `memory`. `algebra` are, by what stands before names in paths, the extractions of
+    graphs among which is chosen as well. Raises Impossible where a restriction leaves nothing of something.
     """
-    context = _Context(prices, Spaces(prices.conversions, prices.between), restriction, near, memory)
+    context = Context(prices, Spaces(prices.conversions, prices.between), restriction, near, memory, algebra)
     context.register(model.graph, "", frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.whole)
     return Problem(part, builder.meaning, context.spaces, prices)
-
-
-@dataclass(frozen=True)
-class _Context:
-    prices: Prices
-    spaces: Spaces
-    restriction: Restriction
-    near: Mapping[str, Around]
-    memory: HeldPrice | None
-
-    def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
-        """Gives every layout that an operator reads or makes a number."""
-        weights |= {value.name for value in stored_values(graph)}
-        for step in graph.steps:
-            if isinstance(step, Segment):
-                self.register(step.body, f"{prefix}{step.name}.", weights)
-                for series in (*step.sliced, *step.stacked):
-                    parts = self.spaces.of(series.part).layouts
-                    self.spaces.of(series.whole).add(part.inserted(series.dim) for part in parts if not part.overlaps)
-                continue
-            options = self.options(step, prefix, weights)
-            columns = (*options.arguments, *options.results)
-            for value, column in zip((*step.arguments, *step.results), columns, strict=True):
-                self.spaces.of(value).add(column.layouts)
-
-    def options(self, node: Node, prefix: str, weights: frozenset[str]) -> Options:
-        """The configurations that an operator may have; `weights` are the names of stored values. What is pinned is
-        chosen among all.
-        """
-        stored = tuple(value.name in weights for value in node.arguments)
-        path, options = node_path(prefix, node), self.prices.options
-        pinned = path in self.restriction.configurations or any(
-            prefix + value.name in self.restriction.produced for value in node.results
-        )
-        around = None if pinned else self.near.get(path)
-        return options.of(node, stored) if around is None else options.near(node, stored, around)
-
-    def storage(self, path: str, value: Value) -> Layouts:
-        """Layouts in which a weight or buffer may be kept."""
-        space = self.spaces.of(value)
-        wanted = self.restriction.storage.get(path)
-        found = space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
-        return self.without_excluded(path, value, found)
-
-    def without_excluded(self, path: str, value: Value, layouts: Layouts) -> Layouts:
-        """The layouts that the restriction leaves of these."""
-        excluded = self.restriction.excluded.get(path)
-        if excluded is None:
-            return layouts
-        every = self.spaces.of(value).layouts
-        left = np.array([number for number in layouts if every[number] not in excluded], dtype=np.intp)
-        if not len(left):
-            raise Impossible(path, None, None)
-        return left
-
-    def keeping(self, value: Value, layouts: Layouts) -> Table:
-        """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
-        machine, space = self.prices.machine, self.spaces.of(value)
-        held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
-        counts = held * value.stored_bytes
-        seconds = np.array([price_stored_cast(value, fraction, machine) for fraction in held])
-        if self.memory is not None:
-            seconds += counts * self.memory.of_stored(value)
-        if value.needs_gradient:
-            seconds += np.array([price_update(count, machine) for count in counts.tolist()])
-        return seconds
-
-    def conversions(self, value: Value, prefix: str) -> Table:
-        """Seconds of conversions, there and back, for every pair of layouts."""
-        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
-        return seconds if self.memory is None else self.memory.with_copies(seconds, value, prefix, space)
-
-    def gathering(self, value: Value, prefix: str) -> Table:
-        """The same of a weight that one operator reads: it may be gathered once more in the backward pass."""
-        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
-        return seconds if self.memory is None else self.memory.with_gathers(seconds, value, prefix, space)
 
 
 @dataclass(frozen=True)
@@ -169,6 +65,14 @@ class _Ends:
     left: Sequence[Value] = ()
 
 
+@dataclass(frozen=True)
+class _Owner:
+    """A variable among whose values algebra chooses: its group, and the extraction by value."""
+
+    group: int
+    extractions: Layouts
+
+
 class _Builder:
     """One part. `weights` are names of stored values outside, `whole` those of values without gradient; `closed` are
     results that must be whole on every device.
@@ -176,7 +80,7 @@ class _Builder:
 
     def __init__(
         self,
-        context: _Context,
+        context: Context,
         graph: Graph,
         prefix: str,
         weights: frozenset[str],
@@ -188,6 +92,8 @@ class _Builder:
         self.prefix = prefix
         self.weights = weights | {value.name for value in stored_values(graph)}
         self.closed = closed
+        self.algebra = context.algebra.get(prefix)
+        self.owners: dict[int, _Owner] = {}
         self.meaning = Meaning(graph, free=set(whole))
         self.costs: list[Table] = []
         self.names: list[str] = []
@@ -206,7 +112,7 @@ class _Builder:
     def choose(self, value: Value, layouts: Layouts, cost: Table | None = None) -> Port:
         """A variable whose values are layouts of a tensor."""
         variable = self.variable(np.zeros(len(layouts)) if cost is None else cost, value.name)
-        port = Port(variable, layouts, len(self.context.spaces.of(value).layouts))
+        port = self._port(variable, value, layouts)
         self.values[value.name], self.produced[value.name] = value, port
         self.meaning.kept[value.name] = variable
         self.meaning.layouts[variable] = value, layouts
@@ -226,16 +132,22 @@ class _Builder:
             self.meaning.free.add(source.value.name)
         self._add_stored()
         for step in self.graph.steps:
-            if isinstance(step, Node):
+            if isinstance(step, Segment):
+                self._add_segment(step)
+            elif self.algebra is None:
                 self._add_node(step)
             else:
-                self._add_segment(step)
+                self._add_made(step, self.algebra)
+        if self.algebra is not None:
+            for name in self.algebra.choices:
+                self._add_choice(name, self.algebra)
         self._add_updates()
         for entry, exit_, initial in zip(ends.entries, ends.exits, ends.initial, strict=True):
             possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
             self._limit_entry(self.produced[entry.name], possible)
         left = [self._leave(value) for value in ends.left if value.name not in self.meaning.free]
         tensors = [self._tensor(name, name in {value.name for value in whole}) for name in self.produced]
+        tensors += self._agreements()
         return Part(
             tuple(self.costs),
             tuple(self.names),
@@ -257,9 +169,10 @@ class _Builder:
 
     def _add_stored(self) -> None:
         """A weight with one reader is part of the reader's choice; any other, and what is updated, is a variable."""
-        readers = Counter(_reads(self.graph))
-        nodes = (step for step in self.graph.steps if isinstance(step, Node))
-        of_nodes = {value.name for node in nodes for value in node.arguments}
+        readers = Counter(_reads(self.graph) if self.algebra is None else self.algebra.reads)
+        nodes = self.algebra.nodes if self.algebra is not None else _nodes(self.graph)
+        partly_used = frozenset[str]() if self.algebra is None else self.algebra.partly_used
+        of_nodes = {value.name for node in nodes for value in node.arguments} - partly_used
         updated = {update.buffer.name for update in self.graph.updates}
         for value in stored_values(self.graph):
             layouts = self.context.storage(self.prefix + value.name, value)
@@ -281,13 +194,7 @@ class _Builder:
             self.meaning.free.update(value.name for value in node.results)
             self.meaning.fixed[node.name] = options.chosen([all_invariant(typed) for typed in options.typed])
             return
-        seconds = options.seconds.copy()
-        if self.context.memory is not None:
-            seconds += self.context.memory.of_operator(node, self.prefix, options, self.context.prices.mesh)
-        for position, value in enumerate(node.arguments):
-            if (stored := self.meaning.stored.get(value.name)) is not None:
-                seconds += stored.seconds[self._numbers(value, options.arguments[position])]
-        variable = self.variable(seconds, node.name)
+        variable = self.variable(self._seconds(node, options), node.name)
         self.meaning.nodes[node.name] = variable, options
         for position, value in enumerate(node.arguments):
             if value.name not in self.meaning.free and value.name not in self.meaning.stored:
@@ -297,6 +204,88 @@ class _Builder:
             made = self._numbers(value, options.results[position])
             self.values[value.name] = value
             self.produced[value.name] = self._port(variable, value, made)
+
+    def _seconds(self, node: Node, options: Options) -> Table:
+        """What the configurations of an operator cost, with the storage of the weights that it alone reads."""
+        seconds = options.seconds.copy()
+        if self.context.memory is not None:
+            seconds += self.context.memory.of_operator(node, self.prefix, options, self.context.prices.mesh)
+        for position, value in enumerate(node.arguments):
+            if (stored := self.meaning.stored.get(value.name)) is not None:
+                seconds += stored.seconds[self._numbers(value, options.arguments[position])]
+        return seconds
+
+    def _add_made(self, step: Node, algebra: Extractions) -> None:
+        """What the graph makes by this operator: by another, perhaps, of the e-graph, or by none."""
+        for name in (value.name for value in step.results):
+            if name in algebra.choices:
+                self._add_choice(name, algebra)
+            elif name in algebra.fixed and name not in self.produced and name not in self.meaning.free:
+                self._add_node(algebra.fixed[name])
+
+    def _add_choice(self, name: str, algebra: Extractions) -> None:
+        """A variable whose values are the configurations of the operators that may make a value, by the extraction of
+        its group; one for each extraction without it.
+        """
+        if name in self.produced:
+            return
+        choice = algebra.choices[name]
+        rows = list(self._rows(choice))
+        variable = self.variable(np.concatenate([seconds for _, _, seconds in rows]), name)
+        extractions = np.concatenate([np.full(len(s), number) for number, (_, _, s) in enumerate(rows)])
+        self.meaning.chosen[name] = variable, extractions
+        self.owners[variable] = _Owner(algebra.group_of[name], extractions)
+        for value, occurrence in choice.reads:
+            if value.name not in self.meaning.free and value.name not in self.meaning.stored:
+                asked = [
+                    self._asked(value, occurrence, extraction, options, enode)
+                    for extraction, (enode, options, _) in enumerate(rows)
+                ]
+                self.reads.setdefault(value.name, []).append(self._port(variable, value, np.concatenate(asked)))
+        made = []
+        for extraction, (enode, options, _) in enumerate(rows):
+            if enode is None or options is None:
+                made.append(np.array([self._nothing(choice.value, extraction)], dtype=np.intp))
+            else:
+                place = [value.name for value in enode.node.results].index(name)
+                made.append(self._first(choice.value, extraction) + self._numbers(choice.value, options.results[place]))
+        self.values[name] = choice.value
+        self.produced[name] = self._port(variable, choice.value, np.concatenate(made))
+
+    def _rows(self, choice: Choice) -> Iterator[tuple[Enode | None, Options | None, Table]]:
+        """By extraction the operator with its options and their seconds."""
+        found: dict[int, tuple[Options, Table]] = {}
+        for enode in choice.enodes:
+            if enode is None:
+                yield None, None, np.zeros(1)
+                continue
+            if id(enode) not in found:
+                path = node_path(self.prefix, enode.node)
+                every = self.context.options(enode.node, self.prefix, self.weights)
+                options = self._allowed(path, enode.node, every)
+                if not options.typed:
+                    raise Impossible(path, enode.node, every)
+                found[id(enode)] = options, self._seconds(enode.node, options)
+            yield enode, *found[id(enode)]
+
+    def _asked(
+        self, value: Value, occurrence: int, extraction: int, options: Options | None, enode: Enode | None
+    ) -> Layouts:
+        """What the operator of an extraction asks for where it reads a value for the so-and-so-manyth time."""
+        places = [] if enode is None else [i for i, v in enumerate(enode.node.arguments) if v.name == value.name]
+        if options is None or occurrence >= len(places):
+            return np.full(
+                1 if options is None else len(options.typed), self._nothing(value, extraction), dtype=np.intp
+            )
+        return self._first(value, extraction) + self._numbers(value, options.arguments[places[occurrence]])
+
+    def _first(self, value: Value, extraction: int) -> int:
+        """The number of a value's first layout: those of each extraction are apart where some are without the value."""
+        return extraction * (len(self.context.spaces.of(value).layouts) + 1) if self._copies(value) > 1 else 0
+
+    def _nothing(self, value: Value, extraction: int) -> int:
+        """The number that stands for not asking for a value, or not making it."""
+        return self._first(value, extraction) + len(self.context.spaces.of(value).layouts)
 
     def _add_updates(self) -> None:
         """What a buffer becomes is read in the layout in which the buffer is kept."""
@@ -481,15 +470,66 @@ class _Builder:
             self.prefix + name,
             self.produced[name],
             tuple(self.reads.get(name, ())),
-            conversions,
+            self._with_nothing(value, conversions),
             (space.invariant,) if whole else (),
+            len(space.layouts) if self._copies(value) == 1 else None,
+            *self._common(name),
         )
+
+    def _common(self, name: str) -> tuple[tuple[Layouts | None, ...], int]:
+        """By end of a tensor, the extractions of its group that its values stand for, where several ends are of one."""
+        if self.algebra is None:
+            return (), 1
+        ends = [self.owners.get(port.variable) for port in (self.produced[name], *self.reads.get(name, ()))]
+        groups = Counter(end.group for end in ends if end is not None)
+        if len(ends) < 3 or not groups or groups.most_common(1)[0][1] < 2:
+            return (), 1
+        group, _ = groups.most_common(1)[0]
+        common = (end.extractions if end is not None and end.group == group else None for end in ends)
+        return tuple(common), self.algebra.groups[group].extractions
+
+    def _agreements(self) -> Iterator[Tensor]:
+        """Links by which operators of a group have one extraction, where no tensor of two of them says so."""
+        if self.algebra is None:
+            return
+        for first, second in self.algebra.agreeing:
+            count = len(self.algebra.choices[first].enodes)
+            produced, read = (Port(*self.meaning.chosen[name], count) for name in (first, second))
+            same = np.where(np.eye(count, dtype=bool), 0.0, np.inf)
+            yield Tensor(f"{self.prefix}{first} with {second}", produced, (read,), same)
 
     def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:
         return self.context.spaces.of(value).numbers(column.layouts)[column.index]
 
     def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
-        return Port(variable, layouts, len(self.context.spaces.of(value).layouts))
+        count, copies = len(self.context.spaces.of(value).layouts), self._copies(value)
+        return Port(variable, layouts, copies * (count + 1) if copies else count)
+
+    def _copies(self, value: Value) -> int:
+        """How often the layouts of a value are numbered, with nothing after them: once for each extraction where that
+        makes a link of two operators of a group; 0 for layouts alone, where the value is always made and read.
+        """
+        if self.algebra is None:
+            return 0
+        if value.name in self.algebra.linked:
+            return len(self.algebra.choices[value.name].enodes)
+        return int(value.name in self.algebra.partly_used)
+
+    def _with_nothing(self, value: Value, prices: Table) -> Table:
+        """Prices of conversions with those from and to nothing."""
+        copies, size = self._copies(value), len(prices) + 1
+        if not copies:
+            return prices
+        block = np.full((size, size), np.inf)
+        block[:-1, :-1], block[:, -1] = prices, 0.0
+        table = np.full((copies * size, copies * size), np.inf)
+        for first in range(0, copies * size, size):
+            table[first : first + size, first : first + size] = block
+        return table
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    return (step for step in graph.steps if isinstance(step, Node))
 
 
 def _reads(graph: Graph) -> Iterator[str]:

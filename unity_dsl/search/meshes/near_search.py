@@ -20,7 +20,8 @@ from ..choices.restriction import Restriction
 from ..exact_search.bounded_search import ROUNDS, Optimum, improved, optimise
 from ..folded_solver.problem_part import everything
 from ..layout_problem.held_price import HeldPrice
-from ..layout_problem.model_problem import Prices, Problem, build_problem
+from ..layout_problem.model_problem import Problem, build_problem
+from ..layout_problem.problem_context import Prices
 from ..layout_problem.starting_domains import Held, axis_domains, held_domain, near_domain
 from ..layout_problem.variable_meaning import Impossible
 

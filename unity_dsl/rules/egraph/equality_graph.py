@@ -1,0 +1,134 @@
+"""E-graphs over computation graphs: values that several operators make.
+
+A class of equal values (an e-class) is one Value, under the name that the graph gives it if it has one; an e-node is a
+Node over such values. Equal operators on equal values are one (hash consing), and make equal values (congruence).
+Willsey et al., "egg: Fast and Extensible Equality Saturation", POPL 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ...graph.graph import Graph, Node, Segment, Value
+from ...graph.plan import AppliedRule
+from ..right_side import Made, made_by, made_key
+
+
+@dataclass(frozen=True)
+class Enode:
+    """An operator, and the rules that made it, in the order in which they were applied: none for the graph's own."""
+
+    node: Node
+    applied: tuple[AppliedRule, ...] = ()
+
+
+@dataclass
+class EqualityGraph:
+    """The e-graph of one graph, the model's or the body of a segment by its path.
+
+    `stored` are the values that no step of the graph makes, and `leaving` those that something besides its operators
+    reads: both keep their names.
+    """
+
+    path: tuple[str, ...]
+    graph: Graph
+    stored: frozenset[str]
+    leaving: frozenset[str]
+    enodes: list[Enode] = field(default_factory=list)
+    parents: dict[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.enodes += [Enode(step) for step in self.graph.steps if isinstance(step, Node)]
+        self.own = {value.name for enode in self.enodes for value in enode.node.results}
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [enode.node for enode in self.enodes]
+
+    def known(self) -> Made:
+        """Values by what makes them."""
+        return made_by(self.nodes)
+
+    def find(self, value: Value) -> Value:
+        """The value that stands for a class."""
+        while value.name in self.parents:
+            value = self.parents[value.name]
+        return value
+
+    def makers(self) -> Mapping[str, list[Enode]]:
+        """By class the operators that make it, the graph's own first. What is stored needs none."""
+        found: dict[str, list[Enode]] = {}
+        for enode in self.enodes:
+            for value in enode.node.results:
+                found.setdefault(value.name, []).append(enode)
+        return found
+
+    def can_join(self, first: Value, second: Value) -> bool:
+        """Whether one value can stand for both: at most one of them must keep its name, and both have one type."""
+        kept = sum(self._keeps_name(self.find(value).name) for value in (first, second))
+        return kept < 2 and first.dtype == second.dtype and first.needs_gradient == second.needs_gradient
+
+    def _keeps_name(self, name: str) -> bool:
+        return name in self.stored or name in self.leaving
+
+    def join(self, first: Value, second: Value) -> None:
+        """Makes one class of two. What keeps its name stands for both, or else what the graph makes itself."""
+        one, other = self.find(first), self.find(second)
+        if one.name == other.name:
+            return
+        if self._rank(other.name) < self._rank(one.name):
+            one, other = other, one
+        self.parents[other.name] = one
+
+    def _rank(self, name: str) -> int:
+        return 0 if self._keeps_name(name) else 1 if name in self.own else 2
+
+    def rebuild(self) -> None:
+        """Restores congruence: operators read what stands for their operands, and equal ones are one."""
+        settled = False
+        while not settled:
+            settled = True
+            kept: dict[tuple[object, ...], Enode] = {}
+            for number, enode in enumerate(self.enodes):
+                node = self._canonical(enode.node)
+                key: tuple[object, ...] = (
+                    (node.site or number,) if node.site else made_key(node.instance, node.arguments, 0)
+                )
+                before = kept.setdefault(key, Enode(node, enode.applied))
+                for made, same in zip(node.results, before.node.results, strict=True):
+                    if made.name != same.name and self.can_join(made, same):
+                        self.join(made, same)
+                        settled = False
+                    elif made.name != same.name:
+                        kept[(*key, number)] = Enode(node, enode.applied)
+            self.enodes = [enode for enode in kept.values() if self._is_useful(enode.node)]
+
+    def _canonical(self, node: Node) -> Node:
+        if not self.parents:
+            return node
+        arguments, results = (tuple(map(self.find, values)) for values in (node.arguments, node.results))
+        return (
+            node
+            if (arguments, results) == (node.arguments, node.results)
+            else replace(node, arguments=arguments, results=results)
+        )
+
+    def _is_useful(self, node: Node) -> bool:
+        """Whether it makes something that is not there anyway, of something else."""
+        read = {value.name for value in node.arguments}
+        return any(value.name not in self.stored and value.name not in read for value in node.results)
+
+
+def equality_graph(
+    path: tuple[str, ...], graph: Graph, outside: Iterable[Value], leaving: Iterable[Value]
+) -> EqualityGraph:
+    """The e-graph of a graph before rules are applied; `leaving` are values that are read outside it."""
+    stored = {value.name for value in outside}
+    stored |= {item.value.name for items in (graph.inputs, graph.weights, graph.buffers) for item in items}
+    left = {value.name for value in leaving} | {update.value.name for update in graph.updates}
+    for step in graph.steps:
+        if isinstance(step, Segment):
+            stored |= {value.name for value in step.makes}
+            left |= {value.name for value in step.reads}
+    return EqualityGraph(path, graph, frozenset(stored), frozenset(left))

@@ -1,0 +1,82 @@
+"""The model that extractions of its e-graphs make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...graph.dead_code import finish
+from ...graph.graph import Graph, Model, Node, Segment
+from ...graph.plan import AppliedRule
+from ...index.library import Library
+from ...machine.machine import Machine
+from ...rules.egraph.equality_graph import Enode
+from ...rules.egraph.saturation import saturate
+from ...rules.rewrite import ordered
+from ...rules.right_side import Refused
+from ...rules.substitution import Substitution
+from ...syntax.diagnostic import InputError
+from ..choices.extractions import Extractions, extractions
+from ..model_variants.rewritten_model import Variant
+from ..model_variants.variant_enumeration import SingleDevice
+
+Chosen = Mapping[str, tuple[int, ...]]
+"""By what stands before names in the paths of a graph, the number of an extraction for each of its groups."""
+
+
+@dataclass(frozen=True)
+class Algebra:
+    """The extractions of a model's graphs, by what stands before names in paths; `limits` left something out."""
+
+    model: Model
+    graphs: Mapping[str, Extractions]
+    limits: tuple[str, ...]
+
+    @property
+    def own(self) -> Chosen:
+        """The extraction that is the model itself."""
+        return {prefix: (0,) * len(graph.groups) for prefix, graph in self.graphs.items()}
+
+
+def algebra_of(model: Model, rules: Sequence[Substitution], machine: Machine, library: Library) -> Algebra:
+    """The e-graphs of a model after rules, and what can be extracted of them."""
+    saturated, price = saturate(model, rules, library), SingleDevice(machine, library)
+    graphs = {
+        "".join(f"{name}." for name in egraph.path): extractions(egraph, price.operator) for egraph in saturated.graphs
+    }
+    left_out = sum(not group.complete for graph in graphs.values() for group in graph.groups)
+    told = (f"{left_out} groups of values have more extractions than were looked at",) if left_out else ()
+    return Algebra(model, graphs, (*saturated.limits, *told))
+
+
+def extracted(algebra: Algebra, chosen: Chosen) -> Variant | None:
+    """The model of these extractions, with the rules that make it; None where its values would be made of themselves,
+    or a random operator were gone.
+    """
+    model, applied = algebra.model, list[AppliedRule]()
+    try:
+        graph = _graph(algebra, chosen, model.graph, "", applied)
+        made = finish(model.with_returned(graph, model.returned), None if model.loss is None else model.loss.span)
+    except (Refused, InputError):
+        return None
+    sites = [sorted(node.site for node in one.graph.nodes() if node.site) for one in (model, made)]
+    return Variant(made, tuple(dict.fromkeys(applied))) if sites[0] == sites[1] else None
+
+
+def _graph(algebra: Algebra, chosen: Chosen, graph: Graph, prefix: str, applied: list[AppliedRule]) -> Graph:
+    """Raises Refused where values would be made of themselves."""
+    found = algebra.graphs[prefix]
+    nodes = {id(node): node for node in found.fixed.values()}
+    for group, number in zip(found.groups, chosen[prefix], strict=True):
+        for choice in group.choices:
+            if isinstance(enode := choice.enodes[number], Enode):
+                nodes[id(enode.node)] = enode.node
+                applied += enode.applied
+    segments = [
+        replace(segment, body=_graph(algebra, chosen, segment.body, f"{prefix}{segment.name}.", applied))
+        for segment in graph.segments
+    ]
+    place = {value.name: number for number, step in enumerate(graph.steps) for value in step.makes}
+    steps: list[Node | Segment] = [*nodes.values(), *segments]
+    steps.sort(key=lambda step: min((place[value.name] for value in step.makes if value.name in place), default=-1))
+    return replace(graph, steps=ordered(steps))

@@ -1,0 +1,127 @@
+"""Chooses algebra and layouts together: one cost network over the e-graphs of a model, on a mesh.
+
+A value that algebra makes in several ways is one variable: its values are the configurations of all operators that may
+make it, by the extraction of its group, and one for each extraction without it. A lower bound of the network holds for
+all extractions. Iterations of a repeat have one body: where they choose differently the search branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+
+import numpy as np
+
+from ..choices.extractions import Extractions
+from ..exact_search.bounded_search import Optimum, optimise
+from ..folded_solver.exact_minimum import Solved
+from ..folded_solver.problem_part import Domains, everything
+from ..layout_problem.model_problem import Problem
+from ..layout_problem.starting_domains import axis_domains
+from ..layout_problem.variable_meaning import Meaning
+from .extracted_model import Algebra, Chosen
+
+BRANCHES = 16
+"""Searches of parts of the space, in which the extraction of a group in a repeat is fixed."""
+
+Group = tuple[str, int]
+"""The graph of a group, by what stands before names in its paths, and its number there."""
+
+
+@dataclass(frozen=True)
+class JointOptimum:
+    """The best extraction that costs less than what was known, None if there is none, and its cost; no other costs less
+    than `bound`, and none less than `cost` if `exact`.
+    """
+
+    chosen: Chosen | None
+    cost: float
+    bound: float
+    exact: bool
+
+
+def search_joint(problem: Problem, algebra: Algebra, below: float) -> JointOptimum:
+    """The extraction and the layouts of least cost, if that is less than `below`."""
+    best: Chosen | None = None
+    cost, bound, exact = below, inf, True
+    pending: list[Mapping[Group, int]] = [{}]
+    for _ in range(BRANCHES):
+        if not pending:
+            break
+        fixed = pending.pop()
+        found = _optimum(problem, algebra, fixed, cost)
+        if found.plan is None:
+            bound, exact = min(bound, found.bound), exact and found.exact
+            continue
+        taken = _taken(problem.meaning, algebra, found.plan)
+        mixed = next((group for group, numbers in taken.items() if len(numbers) > 1), None)
+        if mixed is not None:
+            count = algebra.graphs[mixed[0]].groups[mixed[1]].extractions
+            pending += [{**fixed, mixed: number} for number in reversed(range(count))]
+            continue
+        best, cost = _chosen(algebra, taken), found.cost
+        bound, exact = min(bound, found.bound), exact and found.exact
+    else:
+        exact = exact and not pending
+    bound = bound if not pending else -inf
+    return JointOptimum(best, cost, min(bound, cost), exact)
+
+
+def _optimum(problem: Problem, algebra: Algebra, fixed: Mapping[Group, int], below: float) -> Optimum:
+    domains = everything(problem.part)
+    if fixed:
+        domains = domains.intersected(_fixed(problem.meaning, algebra, "", domains, fixed))
+    return optimise(problem.part, domains.agreed(problem.part), partial(axis_domains, problem), below)
+
+
+def _fixed(meaning: Meaning, algebra: Algebra, prefix: str, domains: Domains, fixed: Mapping[Group, int]) -> Domains:
+    """The values that go with the extractions of some groups."""
+    masks = [np.ones(len(mask), dtype=bool) for mask in domains.masks]
+    for number, group in enumerate(algebra.graphs[prefix].groups):
+        if (prefix, number) in fixed:
+            for choice in group.choices:
+                variable, extractions = meaning.chosen[choice.value.name]
+                masks[variable] = extractions == fixed[prefix, number]
+    bodies = [
+        _fixed(body, algebra, inner, part, fixed)
+        for (inner, body), part in zip(_bodies(meaning, prefix), domains.bodies, strict=True)
+    ]
+    return Domains(masks, bodies)
+
+
+def _bodies(meaning: Meaning, prefix: str) -> Iterator[tuple[str, Meaning]]:
+    for segment, body in zip(meaning.graph.segments, meaning.bodies, strict=True):
+        yield f"{prefix}{segment.name}.", body
+
+
+def _taken(meaning: Meaning, algebra: Algebra, solved: Solved) -> dict[Group, set[int]]:
+    """The extractions of each group that a plan has, several where iterations differ."""
+    found: dict[Group, set[int]] = {}
+
+    def visit(meaning: Meaning, prefix: str, solved: Solved) -> None:
+        for number, extraction in enumerate(_extractions(meaning, algebra.graphs[prefix], solved)):
+            found.setdefault((prefix, number), set()).add(extraction)
+        for (inner, body), iterations in zip(_bodies(meaning, prefix), solved.repeats, strict=True):
+            for iteration in dict.fromkeys(iterations):
+                visit(body, inner, iteration)
+
+    visit(meaning, "", solved)
+    return found
+
+
+def _extractions(meaning: Meaning, graph: Extractions, solved: Solved) -> Iterator[int]:
+    """That of each group: all its values have the same one."""
+    for group in graph.groups:
+        variables = (meaning.chosen[choice.value.name] for choice in group.choices)
+        every = {int(extractions[solved.values[variable]]) for variable, extractions in variables}
+        (extraction,) = every
+        yield extraction
+
+
+def _chosen(algebra: Algebra, taken: Mapping[Group, set[int]]) -> Chosen:
+    return {
+        prefix: tuple(min(taken[prefix, number]) for number in range(len(graph.groups)))
+        for prefix, graph in algebra.graphs.items()
+    }
