@@ -64,14 +64,14 @@ def test_codes_are_those_of_their_layouts() -> None:
 
 
 def pairs(mesh: Mesh, dims: int) -> list[tuple[Layout, Layout, int, int]]:
-    layouts = single_steps(dims, mesh).layouts.layouts(tuple(range(dims)))
+    layouts = single_steps((mesh.size,) * dims, mesh).layouts.layouts(tuple(range(dims)))
     return [(a, b, i, j) for (i, a), (j, b) in product(enumerate(layouts), repeat=2)]
 
 
 @pytest.mark.parametrize(("mesh", "dims", "every"), [(FOUR, 2, 1), (SIX, 2, 1), (EIGHT, 2, 7)])
 def test_every_step_keeps_the_value(mesh: Mesh, dims: int, every: int) -> None:
     rng = np.random.default_rng(0)
-    found, shape = single_steps(dims, mesh), (24, 48)[:dims]
+    found, shape = single_steps((mesh.size,) * dims, mesh), (24, 48)[:dims]
     kinds = set()
     for source, target, i, j in pairs(mesh, dims)[::every]:
         step = found.step(i, j, tuple(range(dims)))
@@ -85,7 +85,7 @@ def test_every_step_keeps_the_value(mesh: Mesh, dims: int, every: int) -> None:
 
 @pytest.mark.parametrize(("mesh", "every"), [(FOUR, 1), (SIX, 1), (EIGHT, 11)])
 def test_what_is_received_is_what_transfers_bring(mesh: Mesh, every: int) -> None:
-    found, shape = single_steps(2, mesh), (24, 48)
+    found, shape = single_steps((mesh.size,) * 2, mesh), (24, 48)
     for source, target, i, j in pairs(mesh, 2)[::every]:
         kind = int(found.kind[i, j])
         if kind < 0 or STEP_KINDS[kind] not in (StepKind.PERMUTE, StepKind.EXCHANGE):
@@ -102,7 +102,7 @@ def test_what_is_received_is_what_transfers_bring(mesh: Mesh, every: int) -> Non
 
 
 def test_named_collectives_are_recognised_over_groups() -> None:
-    found = single_steps(2, EIGHT)
+    found = single_steps((EIGHT.size,) * 2, EIGHT)
     number = {layout: i for i, layout in enumerate(found.layouts.layouts((0, 1)))}
 
     def step(source: tuple[Kind, ...], target: tuple[Kind, ...]) -> object:

@@ -16,8 +16,7 @@ from ..index.lowering.execution import Built, Execution
 from ..index.lowering.torch_term import Argument, Term
 from .layout import Mesh
 from .layout_typing import TypedOperator
-from .local_lowering import local_execution
-from .local_native_call import local_call
+from .local_lowering import execution_of_lowering, training_lowering
 
 Numbers = npt.NDArray[np.float64]
 
@@ -65,12 +64,17 @@ class EmittedKernels:
 def emitted_kernels(
     instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library, needs: Sequence[bool], width: int
 ) -> EmittedKernels:
-    """Those of all configurations that divide the same axes in the same ways; floats have `width` bytes."""
-    around = bool(typed.windows)
-    divided = frozenset((axis, tuple(typed.cuts[a] for a in axes)) for axis, axes in typed.divided.items())
+    """Those of all configurations that are alike in `emission`; floats have `width` bytes."""
+    return _emitted_kernels(_Case(instance.identity, emission(typed), tuple(needs), width, typed, mesh, library))
+
+
+def emission(typed: TypedOperator) -> Hashable:
+    """What kernels depend on besides sizes: equal for configurations that divide the same axes in the same ways."""
     inner = frozenset((type(found).__name__, found.equation) for found in typed.inner)
-    alike = typed.native, around, inner, frozenset() if typed.native and not around else divided
-    return _emitted_kernels(_Case(instance.identity, alike, tuple(needs), width, typed, mesh, library))
+    if typed.native and not typed.windows:
+        return True, False, inner, frozenset()
+    divided = frozenset((axis, tuple(typed.cuts[a] for a in axes)) for axis, axes in typed.divided.items())
+    return typed.native, bool(typed.windows), inner, divided
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,8 @@ class _Case:
 @lru_cache(maxsize=16384)
 def _emitted_kernels(case: _Case) -> EmittedKernels:
     instance, typed = case.identity.instance, case.typed
-    run = local_execution(instance, typed, case.mesh, case.library, case.needs, case.width)
-    called = local_call(instance, typed, case.library) is not None
+    lowering = training_lowering(instance, typed, case.mesh, case.library)
+    run, called = execution_of_lowering(lowering, instance, typed, case.needs, case.width), lowering.native
     results = {tensor.storage for tensor in run.outputs}
     between = [built for built in run.kernels if built.storage not in results and not called]
     draws = [built for built in run.kernels if built.term.operation == "uniform"]

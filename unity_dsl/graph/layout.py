@@ -225,6 +225,12 @@ class Layout:
         """Whether some element is held by several devices of a mesh axis in different places."""
         return any(isinstance(kind, Window | Overlap) for kind in self.kinds)
 
+    @cached_property
+    def declared_dims(self) -> tuple[int, ...]:
+        """The dimensions that are cut by another op than partition."""
+        cuts = (kind for kind in self.kinds if isinstance(kind, Cut))
+        return tuple(sorted({kind.dim for kind in cuts if not isinstance(kind, Shard) or kind.by != PARTITION}))
+
     def inserted(self, dim: int) -> Layout:
         """The layout of a stack, along a new dimension `dim`, of tensors held so: the new dimension is not cut."""
         return Layout(

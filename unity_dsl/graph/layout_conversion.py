@@ -9,7 +9,7 @@ from math import gcd
 from typing import Protocol
 
 from .collective_steps import SUMS, Step, StepKind
-from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Overlap, Partial, Shard, Window
+from .layout import Invariant, Kind, Layout, Mesh, Overlap, Partial, Shard, Window
 
 BUCKET_MIB = 25
 """Of gradients that are summed over devices by one collective: what the written programs do by themselves."""
@@ -65,11 +65,6 @@ def divides(layout: Layout, shape: Sequence[int], mesh: Mesh) -> bool:
     return all(extent % mesh.degree(layout.nesting(dim)) == 0 for dim, extent in enumerate(shape))
 
 
-def declared(kind: Kind) -> bool:
-    """Whether a kind is cut by another op than partition."""
-    return isinstance(kind, Window | Overlap) or (isinstance(kind, Shard) and kind.by != PARTITION)
-
-
 def beside(layout: Layout, entering: bool) -> Iterator[Layout]:
     """Layouts by way of which one with declared cuts is entered or left by a single exchange.
 
@@ -77,7 +72,7 @@ def beside(layout: Layout, entering: bool) -> Iterator[Layout]:
     device's slice is taken, or terms, as which it is put into zeros. Where slices overlap, copies cannot be made and
     terms cannot be taken at once.
     """
-    dims = sorted({layout.cut(axis).dim for axis, kind in enumerate(layout.kinds) if declared(kind)})
+    dims = layout.declared_dims
     for chosen in product(("blocks", "copies", "terms"), repeat=len(dims)):
         kinds = list(layout.kinds)
         for dim, form in zip(dims, chosen, strict=True):

@@ -10,24 +10,15 @@ that becomes terms along an axis is put down once: it stays with its holder, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
 from ..index.library import Library
 from .declared_slices import Indices, positions_of
-from .layout import Cut, Invariant, Layout, Mesh, Overlap, Partial, Replicate
-
-
-def _receives(source: Layout, target: Layout, here: tuple[int, ...]) -> bool:
-    """Of a value that becomes Partial from copies, the first device of the axis keeps it."""
-    return all(
-        here[axis] == 0
-        for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
-        if isinstance(after, Partial) and isinstance(before, Invariant | Replicate)
-    )
+from .layout import Cut, Invariant, Kind, Layout, Mesh, MeshAxis, Overlap, Partial, Replicate
 
 
 @dataclass(frozen=True)
@@ -120,15 +111,11 @@ class _Pair:
 
 @dataclass
 class Received:
-    """How much conversions move, by their transfers: what any layouts cost, those of a user's own ops included.
-
-    Pairs of layouts are remembered, and their dimensions, which meet in many pairs.
-    """
+    """How much conversions move, by their transfers: what any layouts cost, those of a user's own ops included."""
 
     mesh: Mesh
     library: Library
-    _pairs: dict[object, float] = field(default_factory=dict)
-    _dimensions: dict[object, Indices] = field(default_factory=dict)
+    _found: dict[object, float] = field(default_factory=dict)
 
     def fraction(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> float:
         """The most elements that any device receives from others, as a fraction of the whole tensor.
@@ -138,49 +125,53 @@ class Received:
         dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Cut)})
         extents = tuple((dim, shape[dim]) for dim in dims)
         key = source, target, extents
-        if key not in self._pairs:
-            self._pairs[key] = self._fraction(source, target, extents)
-        return self._pairs[key]
+        if key not in self._found:
+            self._found[key] = self._fraction(source, target, extents)
+        return self._found[key]
 
     def _fraction(self, source: Layout, target: Layout, extents: tuple[tuple[int, int], ...]) -> float:
+        """Of a value that becomes Partial from copies, the first device of the axis keeps it, others get nothing."""
+        pairs = list(enumerate(zip(source.kinds, target.kinds, strict=True)))
         terms = self.mesh.degree(
-            axis
-            for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
-            if isinstance(before, Partial) and not isinstance(after, Partial)
+            axis for axis, (before, after) in pairs if isinstance(before, Partial) and not isinstance(after, Partial)
         )
-        everything = np.full(self.mesh.size, float(terms))
-        own = np.ones(self.mesh.size)
+        everything, own = np.full((1,) * len(pairs), float(terms)), np.ones((1,) * len(pairs))
         for dim, extent in extents:
             taken, kept = self._dimension(source, target, dim, extent)
-            everything *= taken / extent
-            own *= kept / extent
-        if target.where(Partial):
-            takes = [_receives(source, target, self.mesh.coordinates(rank)) for rank in range(self.mesh.size)]
-            return float(np.max(np.where(takes, everything - own, 0.0)))
-        return float(np.max(everything - own))
+            everything = everything * (taken / extent)
+            own = own * (kept / extent)
+        received = everything - own
+        for axis, (before, after) in pairs:
+            if isinstance(after, Partial) and isinstance(before, Invariant | Replicate):
+                received = received.take([0], axis=axis)
+        return float(received.max())
 
     def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> Indices:
-        """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices]."""
-        axes = sorted({*source.nesting(dim), *target.nesting(dim)})
-        key = extent, tuple(_seen(source, target, dim))
-        if key not in self._dimensions:
-            pair = _Pair(source, target, dim, extent, self.mesh, self.library)
-            counted: dict[tuple[int, ...], tuple[int, int]] = {}
-            found = np.zeros((2, self.mesh.size))
-            for rank in range(self.mesh.size):
-                here = self.mesh.coordinates(rank)
-                place = tuple(here[axis] for axis in axes)
-                if place not in counted:
-                    counted[place] = pair.count(here)
-                found[:, rank] = counted[place]
-            self._dimensions[key] = found
-        return self._dimensions[key]
+        """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, degrees],
+        with 1 for mesh axes that do not cut the dimension.
+        """
+        axes = {*source.nesting(dim), *target.nesting(dim)}
+        seen = (_seen(source.kinds[axis], target.kinds[axis], dim) for axis in sorted(axes))
+        degrees = [axis.degree if number in axes else 1 for number, axis in enumerate(self.mesh.axes)]
+        cuts = tuple((self.mesh.axes[axis].degree, *kinds) for axis, kinds in zip(sorted(axes), seen, strict=True))
+        return _counted(extent, cuts, self.library).reshape(2, *degrees)
 
 
-def _seen(source: Layout, target: Layout, dim: int) -> Iterator[object]:
-    """What of two layouts matters to one dimension."""
-    for before, after in zip(source.kinds, target.kinds, strict=True):
-        here = isinstance(before, Cut) and before.dim == dim
-        there = isinstance(after, Cut) and after.dim == dim
-        yield before if here else None
-        yield after if there else (here and isinstance(after, Partial))
+def _seen(before: Kind, after: Kind, dim: int) -> tuple[Kind, Kind]:
+    """What of two kinds along a mesh axis matters to one dimension, as if it were the first one."""
+    here, there = (isinstance(kind, Cut) and kind.dim == dim for kind in (before, after))
+    source = replace(before, dim=0) if here and isinstance(before, Cut) else Invariant()
+    if there and isinstance(after, Cut):
+        return source, replace(after, dim=0)
+    return source, after if here and isinstance(after, Partial) else Invariant()
+
+
+@lru_cache(maxsize=1 << 14)
+def _counted(extent: int, cuts: tuple[tuple[int, Kind, Kind], ...], library: Library) -> Indices:
+    """How many positions of a dimension each device takes, counted once per giver, and how many of its own: of the mesh
+    axes that cut it, given as degree and the kinds before and after. Shape [2, devices].
+    """
+    mesh = Mesh(tuple(MeshAxis("", degree) for degree, _, _ in cuts))
+    source, target = (Layout(kinds) for kinds in list(zip(*cuts, strict=True))[1:])
+    pair = _Pair(source, target, 0, extent, mesh, library)
+    return np.array([pair.count(mesh.coordinates(rank)) for rank in range(mesh.size)], dtype=float).T

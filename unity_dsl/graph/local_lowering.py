@@ -59,6 +59,19 @@ def local_execution(
 
     Floats have `width` bytes; inputs without `strides` are contiguous.
     """
+    lowering = training_lowering(instance, typed, mesh, library)
+    return execution_of_lowering(lowering, instance, typed, needs, width, strides)
+
+
+def execution_of_lowering(
+    lowering: Lowering,
+    instance: Instance,
+    typed: TypedOperator,
+    needs: Sequence[bool],
+    width: int,
+    strides: Sequence[tuple[int, ...] | None] | None = None,
+) -> Execution:
+    """The same, of a lowering that is known."""
     windows = {(window.operand, window.dim): window.length for window in typed.windows}
 
     def local(operand: Operand, moves: bool = False, steps: tuple[int, ...] | None = None) -> LocalOperand:
@@ -70,7 +83,6 @@ def local_execution(
 
     given = zip(instance.inputs, needs, strides or [None] * len(needs), strict=True)
     inputs = [local(operand, needed, steps) for operand, needed, steps in given]
-    lowering = training_lowering(instance, typed, mesh, library)
     return execute(lowering, inputs, [local(operand) for operand in instance.outputs], width)
 
 

@@ -27,6 +27,7 @@ from .layout_codes import (
     Mask,
     Numbers,
     block_counts,
+    dividing,
     encode,
     layouts_of_any_extents,
 )
@@ -50,10 +51,12 @@ class SingleSteps:
 
     `kind[i, j]` is the number of the step from layout i to layout j (NOTHING, UNKNOWN), `group` the mesh axes that
     change as a bit set, `received` the most that a device takes from others in a permutation or an exchange, as a
-    fraction of the whole tensor. `local[i]` is the fraction of the elements that each device holds.
+    fraction of the whole tensor. `local[i]` is the fraction of the elements that each device holds, `rows[i]` the
+    layout's number in `step_layouts`.
     """
 
     layouts: LayoutCodes
+    rows: Numbers
     kind: Numbers
     group: Numbers
     received: Fractions
@@ -81,14 +84,11 @@ class SingleSteps:
 
 @dataclass(frozen=True)
 class _Patterns:
-    """What of single steps does not depend on how long mesh axes are. `copies` are the pairs that a permutation or an
-    exchange converts, `kind` has an exchange for all of these.
-    """
+    """What of single steps does not depend on how long mesh axes are. `kind` has an exchange for permutations, too."""
 
     layouts: LayoutCodes
     kind: Numbers
     group: Numbers
-    copies: tuple[Numbers, Numbers]
 
 
 @lru_cache(maxsize=64)
@@ -106,26 +106,28 @@ def _patterns(dims: int, axes: int) -> _Patterns:
     kind[group == 0] = NOTHING
     copies = (((before != PARTIAL) & (after != PARTIAL)) | ~changed).all(axis=2) & (kind == UNKNOWN)
     kind[copies] = _NUMBER[StepKind.EXCHANGE]
-    rows, columns = np.nonzero(copies)
-    return _Patterns(layouts, kind, group, (rows, columns))
+    return _Patterns(layouts, kind, group)
 
 
-@lru_cache(maxsize=64)
-def single_steps(dims: int, mesh: Mesh) -> SingleSteps:
-    """Those of a tensor with so many dimensions, each of which can be cut by all mesh axes."""
-    found = _patterns(dims, len(mesh.axes))
-    layouts, kind, (rows, columns) = found.layouts, found.kind.copy(), found.copies
-    counts = block_counts(layouts, dims, mesh)
+@lru_cache(maxsize=256)
+def single_steps(extents: tuple[int, ...], mesh: Mesh) -> SingleSteps:
+    """Those of a tensor with these extents, each of which mesh axes may cut."""
+    found = _patterns(len(extents), len(mesh.axes))
+    divide = np.flatnonzero(dividing(found.layouts, extents, mesh))
+    layouts, every = found.layouts.at(divide), np.ix_(divide, divide)
+    kind, group = found.kind[every], found.group[every]
+    rows, columns = np.nonzero(kind == _NUMBER[StepKind.EXCHANGE])
+    counts = block_counts(layouts, len(extents), mesh)
     same = (counts[rows] == counts[columns]).all(axis=1)
     kind[rows[same], columns[same]] = _NUMBER[StepKind.PERMUTE]
     received = np.zeros(kind.shape)
-    received[rows, columns] = _received(_cuts(layouts, dims, mesh), rows, columns)
-    return SingleSteps(layouts, kind, found.group, received, layouts.local_fractions(mesh))
+    received[rows, columns] = _received(_cuts(layouts, len(extents), mesh), rows, columns)
+    return SingleSteps(layouts, divide, kind, group, received, layouts.local_fractions(mesh))
 
 
 @lru_cache(maxsize=256)
 def step_layouts(dims: tuple[int, ...], axes: int) -> tuple[Layout, ...]:
-    """The layouts that single steps are between, as objects. `dims` are the tensor's dimensions that can be cut."""
+    """All layouts that single steps are between, as objects. `dims` are the tensor's dimensions that can be cut."""
     return tuple(_patterns(len(dims), axes).layouts.layouts(dims))
 
 

@@ -4,9 +4,10 @@ else a roofline and the launches of what is emitted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -14,17 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ..graph.collective_steps import Step, StepKind
-from ..graph.emitted_kernels import EmittedKernels, emitted_kernels
+from ..graph.emitted_kernels import EmittedKernels, emission, emitted_kernels
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..index.cost.work import Work, backward_work, work
-from ..index.equations.instance import Instance
+from ..index.equations.instance import Instance, Key
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce
 from .collective_price import price_steps
 from .machine import Machine
 from .measured_price import MeasuredPrice
+from .price import Price
 
 Seconds = npt.NDArray[np.float64]
 
@@ -71,6 +73,18 @@ def price_operators(
     return prices.of(list(different.values()))[which]
 
 
+Alike = tuple[Hashable, tuple[int, ...]]
+"""What the price of a configuration depends on but for the collectives inside: its `emission`, and its local sizes."""
+
+
+@lru_cache(maxsize=16384)
+def _known(
+    identity: Key, dtype: str, machine: Machine, needs: tuple[bool, ...], library: Library
+) -> dict[Alike, float]:
+    """The seconds of an operator's configurations that were priced on any mesh."""
+    return {}
+
+
 @dataclass(frozen=True)
 class _Prices:
     """Prices of one operator's configurations."""
@@ -83,6 +97,18 @@ class _Prices:
     library: Library
 
     def of(self, typed: Sequence[TypedOperator]) -> Seconds:
+        alike = [(emission(found), tuple(found.local_sizes.values())) for found in typed]
+        known = _known(self.instance.identity, self.dtype, self.machine, self.needs, self.library)
+        new: dict[Alike, TypedOperator] = {}
+        for key, found in zip(alike, typed, strict=True):
+            if key not in known:
+                new.setdefault(key, found)
+        if new:
+            known.update(zip(new, self.local(list(new.values())).tolist(), strict=True))
+        return np.array([known[key] for key in alike]) + self.inner(typed)
+
+    def local(self, typed: Sequence[TypedOperator]) -> Seconds:
+        """Without the collectives inside."""
         kernels = [self.kernels(found) for found in typed]
         seconds = np.empty(len(typed))
         for alike in dict.fromkeys(zip(kernels, (found.native for found in typed), strict=True)):
@@ -90,8 +116,15 @@ class _Prices:
             axes = self.instance.sizes
             sizes = {axis: np.array([typed[row].local_sizes[axis] for row in rows], dtype=float) for axis in axes}
             seconds[rows] = self.seconds(*alike, sizes)
-        inner = [price_inner(self.instance, t, self.dtype, self.mesh, self.machine, any(self.needs)) for t in typed]
-        return np.asarray(seconds + np.array(inner))
+        return seconds
+
+    def inner(self, typed: Sequence[TypedOperator]) -> Seconds:
+        """Of the collectives inside."""
+        seconds = np.zeros(len(typed))
+        for row, found in enumerate(typed):
+            if found.inner:
+                seconds[row] = price_inner(self.instance, found, self.dtype, self.mesh, self.machine, any(self.needs))
+        return seconds
 
     def kernels(self, typed: TypedOperator) -> EmittedKernels:
         return emitted_kernels(self.instance, typed, self.mesh, self.library, self.needs, DTYPE_BYTES[self.dtype])
@@ -184,9 +217,13 @@ def price_inner(
         else:
             continue
         count = prod(typed.local_sizes[axis] for axis in operand.axes) * DTYPE_BYTES[dtype]
-        step = Step(StepKind.ALL_REDUCE, collective.axes)
-        seconds += price_steps((step,), mesh, machine, 1.0).seconds(count)
+        seconds += _all_reduce(collective.axes, mesh, machine).seconds(count)
     return seconds
+
+
+@lru_cache(maxsize=4096)
+def _all_reduce(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
+    return price_steps((Step(StepKind.ALL_REDUCE, axes),), mesh, machine, 1.0)
 
 
 def price_update(count: float, machine: Machine) -> float:

@@ -78,6 +78,7 @@ def test_without_their_statements_some_would_look_cheaper(
     mesh = build_mesh(machine, 4)
     one_kernel = EmittedKernels(1, 1, (), (), {})
     monkeypatch.setattr(operator_price, "emitted_kernels", lambda *_: one_kernel)
+    monkeypatch.setattr(operator_price, "_known", lambda *_: {})
     used: set[str] = set()
     for rule in APART:
         model = written(build, rule, 8192, 1024, 4096)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ...syntax.ast import Expr
-from ..equations.instance import Instance, Operand
+from ..equations.instance import Instance, Key, Operand
 from ..equations.term import affine, dim_axes, free_axes, reads
 from ..library import Library
 from .axis_classes import AxisClass, AxisKind, classify
@@ -38,8 +39,14 @@ class Windowed:
         return next((reach for reach in self.reaches if reach.operand == operand), None)
 
 
-def windowed(instance: Instance, library: Library) -> dict[str, Windowed | str]:
+def windowed(instance: Instance, library: Library) -> Mapping[str, Windowed | str]:
     """Every axis that some dimension is read around, or the reason why it cannot be divided."""
+    return _windowed(instance.identity, library)
+
+
+@lru_cache(maxsize=4096)
+def _windowed(identity: Key, library: Library) -> Mapping[str, Windowed | str]:
+    instance = identity.instance
     found: dict[str, Windowed | str] = {}
     around = _around(instance)
     for axis in filter(around.get, instance.axes):

@@ -45,10 +45,13 @@ Outside = Sequence[tuple[Window, Rational]]
 
 @dataclass(frozen=True)
 class Lowering:
-    """Statements in order. Variables 0, 1, … are the operator's inputs; `results` are its outputs."""
+    """Statements in order. Variables 0, 1, … are the operator's inputs; `results` are its outputs. `native`: whether
+    the statements are the calls of its declaration.
+    """
 
     statements: tuple[Statement, ...]
     results: tuple[Variable, ...]
+    native: bool = False
 
 
 def lower_equations(instance: Instance, division: Division, library: Library) -> Lowering:
@@ -79,7 +82,7 @@ def lower_native(
     if isinstance(native, NativeCall):
         results = tuple(space.variable() for _ in instance.outputs)
         space.statements.append(Statement(results, _typed(call(native), instance.outputs[0]), instance.outputs[0].name))
-        return Lowering(tuple(space.statements), results)
+        return Lowering(tuple(space.statements), results, native=True)
     outputs = {operand.name: operand for operand in instance.outputs}
     made: dict[str, Variable] = {}
     for name, step in native.steps:
@@ -87,7 +90,7 @@ def lower_native(
         made[name] = space.variable()
         space.statements.append(Statement((made[name],), value, name, own=True))
         named[name] = Term("name", (made[name],), value.axes, value.sort)
-    return Lowering(tuple(space.statements), tuple(made[name] for name in outputs))
+    return Lowering(tuple(space.statements), tuple(made[name] for name in outputs), native=True)
 
 
 def _typed(value: Term, output: Operand) -> Term:

@@ -16,6 +16,7 @@ from ...machine.conversion_model import ConversionModel, Located
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
 from .axis_choices import AxisChoices, axis_choices, kinds_along
+from .operator_options import LayoutColumn
 from .restriction import storable
 
 
@@ -35,6 +36,7 @@ class Space:
             layouts = layouts_in_order(divisors(shape, prices.mesh), prices.mesh)
         self.layouts: list[Layout] = list(layouts)
         self._number = {layout: number for number, layout in enumerate(self.layouts)}
+        self._columns: dict[int, tuple[LayoutColumn, Layouts]] = {}
 
     def add(self, layouts: Iterable[Layout]) -> None:
         """Makes sure that the layouts have numbers. Not after prices were asked for."""
@@ -42,6 +44,13 @@ class Space:
             if layout not in self._number:
                 self._number[layout] = len(self.layouts)
                 self.layouts.append(layout)
+
+    def of_column(self, column: LayoutColumn) -> Layouts:
+        """The number of every configuration's layout, which it is given if it has none; found once for an object."""
+        if id(column) not in self._columns:
+            self.add(column.layouts)
+            self._columns[id(column)] = column, self.numbers(column.layouts)[column.index]
+        return self._columns[id(column)][1]
 
     def number(self, layout: Layout) -> int:
         """Raises KeyError for a layout that the tensor cannot have."""
@@ -63,6 +72,10 @@ class Space:
         if back is None:
             return there
         return there + self.prices.seconds(self._transposed, back, in_buckets=weight).T
+
+    def alike(self, back: int | None) -> tuple[Located, Located | None]:
+        """What the prices of its conversions, and of those back, depend on beside bytes."""
+        return self._located, None if back is None else self._transposed
 
     def forward_seconds(self, count: int) -> Table:
         """Of the conversions alone, without the way back of a gradient."""
@@ -106,9 +119,9 @@ class Space:
         return np.array([i for i, layout in enumerate(self.layouts) if storable(layout)], dtype=np.intp)
 
 
-ConversionTable = dict[tuple[object, ...], Table]
-"""By shape, bytes of the tensor and of its cotangent, if it has one, whether it is a weight, and the layouts in their
-order.
+ConversionTable = dict[tuple[Located, Located | None, int, int | None, bool], Table]
+"""By the layouts and their transposes, bytes of the tensor and of its cotangent, if it has one, and whether it is a
+weight.
 """
 
 
@@ -135,7 +148,7 @@ class Spaces:
         kind = value.shape, value.bytes, back, value.is_weight
         if kind not in self._conversions:
             space = self.of(value)
-            everywhere = (*kind, *space.layouts)
+            everywhere = *space.alike(back), *kind[1:]
             if everywhere not in self.found:
                 self.found[everywhere] = space.seconds(value.bytes, back, weight=value.is_weight)
             self._conversions[kind] = self.found[everywhere]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 
 from ...graph.graph import Graph, Model, Node, Segment, Value
@@ -61,6 +62,7 @@ def stored_values(graph: Graph) -> Iterator[Value]:
     yield from (buffer.value for buffer in graph.buffers)
 
 
+@lru_cache(maxsize=1 << 16)
 def storable(layout: Layout) -> bool:
     """Whether a parameter can be kept so: Invariant or Shard in mesh order; its gradient then arrives as it is kept."""
     cut = all(isinstance(k, Invariant) or (isinstance(k, Shard) and k.by == "partition") for k in layout.kinds)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...graph.graph import Graph, Model, Node, Segment, Series, Value
-from ...rules.egraph.equality_graph import Enode
 from ..choices.extractions import Choice, Extractions
 from ..choices.layout_space import Spaces
 from ..choices.operator_options import Around, LayoutColumn, Options, all_invariant
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
+from .algebra_variables import AlgebraVariables
 from .held_price import HeldPrice
 from .problem_context import Context, Prices
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
@@ -65,14 +65,6 @@ class _Ends:
     left: Sequence[Value] = ()
 
 
-@dataclass(frozen=True)
-class _Owner:
-    """A variable among whose values algebra chooses: its group, and the extraction by value."""
-
-    group: int
-    extractions: Layouts
-
-
 class _Builder:
     """One part. `weights` are names of stored values outside, `whole` those of values without gradient; `closed` are
     results that must be whole on every device.
@@ -92,8 +84,8 @@ class _Builder:
         self.prefix = prefix
         self.weights = weights | {value.name for value in stored_values(graph)}
         self.closed = closed
-        self.algebra = context.algebra.get(prefix)
-        self.owners: dict[int, _Owner] = {}
+        given = context.algebra.get(prefix)
+        self.algebra = None if given is None else AlgebraVariables(given, context.spaces)
         self.meaning = Meaning(graph, free=set(whole))
         self.costs: list[Table] = []
         self.names: list[str] = []
@@ -139,15 +131,16 @@ class _Builder:
             else:
                 self._add_made(step, self.algebra)
         if self.algebra is not None:
-            for name in self.algebra.choices:
-                self._add_choice(name, self.algebra)
+            for choice in self.algebra.algebra.choices.values():
+                self._add_choice(choice, self.algebra)
         self._add_updates()
         for entry, exit_, initial in zip(ends.entries, ends.exits, ends.initial, strict=True):
             possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
             self._limit_entry(self.produced[entry.name], possible)
         left = [self._leave(value) for value in ends.left if value.name not in self.meaning.free]
         tensors = [self._tensor(name, name in {value.name for value in whole}) for name in self.produced]
-        tensors += self._agreements()
+        if self.algebra is not None:
+            tensors += self.algebra.agreements(self.meaning.chosen, self.prefix)
         return Part(
             tuple(self.costs),
             tuple(self.names),
@@ -169,9 +162,9 @@ class _Builder:
 
     def _add_stored(self) -> None:
         """A weight with one reader is part of the reader's choice; any other, and what is updated, is a variable."""
-        readers = Counter(_reads(self.graph) if self.algebra is None else self.algebra.reads)
-        nodes = self.algebra.nodes if self.algebra is not None else _nodes(self.graph)
-        partly_used = frozenset[str]() if self.algebra is None else self.algebra.partly_used
+        readers = Counter(_reads(self.graph) if self.algebra is None else self.algebra.algebra.reads)
+        nodes = _nodes(self.graph) if self.algebra is None else self.algebra.algebra.nodes
+        partly_used = frozenset[str]() if self.algebra is None else self.algebra.algebra.partly_used
         of_nodes = {value.name for node in nodes for value in node.arguments} - partly_used
         updated = {update.buffer.name for update in self.graph.updates}
         for value in stored_values(self.graph):
@@ -215,77 +208,36 @@ class _Builder:
                 seconds += stored.seconds[self._numbers(value, options.arguments[position])]
         return seconds
 
-    def _add_made(self, step: Node, algebra: Extractions) -> None:
+    def _add_made(self, step: Node, variables: AlgebraVariables) -> None:
         """What the graph makes by this operator: by another, perhaps, of the e-graph, or by none."""
+        algebra = variables.algebra
         for name in (value.name for value in step.results):
             if name in algebra.choices:
-                self._add_choice(name, algebra)
+                self._add_choice(algebra.choices[name], variables)
             elif name in algebra.fixed and name not in self.produced and name not in self.meaning.free:
                 self._add_node(algebra.fixed[name])
 
-    def _add_choice(self, name: str, algebra: Extractions) -> None:
-        """A variable whose values are the configurations of the operators that may make a value, by the extraction of
-        its group; one for each extraction without it.
-        """
-        if name in self.produced:
+    def _add_choice(self, choice: Choice, variables: AlgebraVariables) -> None:
+        value = choice.value
+        if value.name in self.produced:
             return
-        choice = algebra.choices[name]
-        rows = list(self._rows(choice))
-        variable = self.variable(np.concatenate([seconds for _, _, seconds in rows]), name)
-        extractions = np.concatenate([np.full(len(s), number) for number, (_, _, s) in enumerate(rows)])
-        self.meaning.chosen[name] = variable, extractions
-        self.owners[variable] = _Owner(algebra.group_of[name], extractions)
-        for value, occurrence in choice.reads:
-            if value.name not in self.meaning.free and value.name not in self.meaning.stored:
-                asked = [
-                    self._asked(value, occurrence, extraction, options, enode)
-                    for extraction, (enode, options, _) in enumerate(rows)
-                ]
-                self.reads.setdefault(value.name, []).append(self._port(variable, value, np.concatenate(asked)))
-        made = []
-        for extraction, (enode, options, _) in enumerate(rows):
-            if enode is None or options is None:
-                made.append(np.array([self._nothing(choice.value, extraction)], dtype=np.intp))
-            else:
-                place = [value.name for value in enode.node.results].index(name)
-                made.append(self._first(choice.value, extraction) + self._numbers(choice.value, options.results[place]))
-        self.values[name] = choice.value
-        self.produced[name] = self._port(variable, choice.value, np.concatenate(made))
+        rows = variables.rows(choice, self._priced)
+        variable = self.variable(rows.seconds, value.name)
+        self.meaning.chosen[value.name] = variable, rows.extractions
+        variables.owned[variable] = variables.algebra.group_of[value.name], rows.extractions
+        for read, asked in rows.asked:
+            if read.name not in self.meaning.free and read.name not in self.meaning.stored:
+                self.reads.setdefault(read.name, []).append(self._port(variable, read, asked))
+        self.values[value.name], self.produced[value.name] = value, self._port(variable, value, rows.made)
 
-    def _rows(self, choice: Choice) -> Iterator[tuple[Enode | None, Options | None, Table]]:
-        """By extraction the operator with its options and their seconds."""
-        found: dict[int, tuple[Options, Table]] = {}
-        for enode in choice.enodes:
-            if enode is None:
-                yield None, None, np.zeros(1)
-                continue
-            if id(enode) not in found:
-                path = node_path(self.prefix, enode.node)
-                every = self.context.options(enode.node, self.prefix, self.weights)
-                options = self._allowed(path, enode.node, every)
-                if not options.typed:
-                    raise Impossible(path, enode.node, every)
-                found[id(enode)] = options, self._seconds(enode.node, options)
-            yield enode, *found[id(enode)]
-
-    def _asked(
-        self, value: Value, occurrence: int, extraction: int, options: Options | None, enode: Enode | None
-    ) -> Layouts:
-        """What the operator of an extraction asks for where it reads a value for the so-and-so-manyth time."""
-        places = [] if enode is None else [i for i, v in enumerate(enode.node.arguments) if v.name == value.name]
-        if options is None or occurrence >= len(places):
-            return np.full(
-                1 if options is None else len(options.typed), self._nothing(value, extraction), dtype=np.intp
-            )
-        return self._first(value, extraction) + self._numbers(value, options.arguments[places[occurrence]])
-
-    def _first(self, value: Value, extraction: int) -> int:
-        """The number of a value's first layout: those of each extraction are apart where some are without the value."""
-        return extraction * (len(self.context.spaces.of(value).layouts) + 1) if self._copies(value) > 1 else 0
-
-    def _nothing(self, value: Value, extraction: int) -> int:
-        """The number that stands for not asking for a value, or not making it."""
-        return self._first(value, extraction) + len(self.context.spaces.of(value).layouts)
+    def _priced(self, node: Node) -> tuple[Options, Table]:
+        """The options that the restriction leaves of an operator of the e-graph, and what each costs."""
+        path = node_path(self.prefix, node)
+        every = self.context.options(node, self.prefix, self.weights)
+        options = self._allowed(path, node, every)
+        if not options.typed:
+            raise Impossible(path, node, every)
+        return options, self._seconds(node, options)
 
     def _add_updates(self) -> None:
         """What a buffer becomes is read in the layout in which the buffer is kept."""
@@ -466,66 +418,27 @@ class _Builder:
     def _tensor(self, name: str, whole: bool) -> Tensor:
         value = self.values[name]
         conversions, space = self.context.conversions(value, self.prefix), self.context.spaces.of(value)
-        return Tensor(
+        tensor = Tensor(
             self.prefix + name,
             self.produced[name],
             tuple(self.reads.get(name, ())),
-            self._with_nothing(value, conversions),
+            conversions,
             (space.invariant,) if whole else (),
-            len(space.layouts) if self._copies(value) == 1 else None,
-            *self._common(name),
         )
-
-    def _common(self, name: str) -> tuple[tuple[Layouts | None, ...], int]:
-        """By end of a tensor, the extractions of its group that its values stand for, where several ends are of one."""
         if self.algebra is None:
-            return (), 1
-        ends = [self.owners.get(port.variable) for port in (self.produced[name], *self.reads.get(name, ()))]
-        groups = Counter(end.group for end in ends if end is not None)
-        if len(ends) < 3 or not groups or groups.most_common(1)[0][1] < 2:
-            return (), 1
-        group, _ = groups.most_common(1)[0]
-        common = (end.extractions if end is not None and end.group == group else None for end in ends)
-        return tuple(common), self.algebra.groups[group].extractions
-
-    def _agreements(self) -> Iterator[Tensor]:
-        """Links by which operators of a group have one extraction, where no tensor of two of them says so."""
-        if self.algebra is None:
-            return
-        for first, second in self.algebra.agreeing:
-            count = len(self.algebra.choices[first].enodes)
-            produced, read = (Port(*self.meaning.chosen[name], count) for name in (first, second))
-            same = np.where(np.eye(count, dtype=bool), 0.0, np.inf)
-            yield Tensor(f"{self.prefix}{first} with {second}", produced, (read,), same)
+            return tensor
+        common, numbers = self.algebra.common((tensor.produced, *tensor.reads))
+        nothing = len(space.layouts) if self.algebra.copies(value) == 1 else None
+        prices = self.algebra.prices(value, conversions)
+        return replace(tensor, prices=prices, nothing=nothing, common=common, numbers=numbers)
 
     def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:
-        return self.context.spaces.of(value).numbers(column.layouts)[column.index]
+        return self.context.spaces.of(value).of_column(column)
 
     def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
-        count, copies = len(self.context.spaces.of(value).layouts), self._copies(value)
+        copies = 0 if self.algebra is None else self.algebra.copies(value)
+        count = len(self.context.spaces.of(value).layouts)
         return Port(variable, layouts, copies * (count + 1) if copies else count)
-
-    def _copies(self, value: Value) -> int:
-        """How often the layouts of a value are numbered, with nothing after them: once for each extraction where that
-        makes a link of two operators of a group; 0 for layouts alone, where the value is always made and read.
-        """
-        if self.algebra is None:
-            return 0
-        if value.name in self.algebra.linked:
-            return len(self.algebra.choices[value.name].enodes)
-        return int(value.name in self.algebra.partly_used)
-
-    def _with_nothing(self, value: Value, prices: Table) -> Table:
-        """Prices of conversions with those from and to nothing."""
-        copies, size = self._copies(value), len(prices) + 1
-        if not copies:
-            return prices
-        block = np.full((size, size), np.inf)
-        block[:-1, :-1], block[:, -1] = prices, 0.0
-        table = np.full((copies * size, copies * size), np.inf)
-        for first in range(0, copies * size, size):
-            table[first : first + size, first : first + size] = block
-        return table
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:

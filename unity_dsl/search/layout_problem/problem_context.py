@@ -77,7 +77,7 @@ class Context:
             options = self.options(step, prefix, weights)
             columns = (*options.arguments, *options.results)
             for value, column in zip((*step.arguments, *step.results), columns, strict=True):
-                self.spaces.of(value).add(column.layouts)
+                self.spaces.of(value).of_column(column)
 
     def options(self, node: Node, prefix: str, weights: frozenset[str]) -> Options:
         """The configurations that an operator may have; `weights` are the names of stored values. What is pinned is

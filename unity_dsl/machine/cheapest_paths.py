@@ -1,0 +1,81 @@
+"""Cheapest paths of single steps between layouts, as closures of tables under (min, +)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from .step_prices import StepPrices, Table
+
+
+class Paths:
+    """Seconds of the cheapest paths of single steps of a tensor of `count` bytes, which are found when first asked for.
+
+    Of a sum in buckets the tensor is a part of `gradient_bytes`, and the fraction `exposed` of its seconds counts.
+
+    The first layouts, which are in mesh order, are mostly all that is asked for: the paths between these go by way of
+    the `others`, too, which are eliminated first.
+    """
+
+    def __init__(self, prices: StepPrices, count: float, gradient_bytes: float, exposed: float) -> None:
+        self.single = prices.seconds(count)
+        self._prices = prices
+        self._sums = count, gradient_bytes, exposed
+
+    @cached_property
+    def cheapest(self) -> Table:
+        """Between all layouts. Shape [layouts, layouts]."""
+        return closed(self.single)
+
+    @cached_property
+    def last(self) -> Table:
+        """Seconds of the single steps that are sums in buckets, infinite for others. Shape [layouts, layouts]."""
+        return self._prices.sums_in_buckets(*self._sums)
+
+    @cached_property
+    def ending(self) -> Table:
+        """As `cheapest`, but a last sum may be in buckets."""
+        return _ended(self.cheapest, self.last)
+
+    @cached_property
+    def cheapest_in_order(self) -> Table:
+        """Between the layouts in mesh order. Shape [layouts in order, layouts in order]."""
+        return closed(self._eliminated[: self._prices.ordered, : self._prices.ordered])
+
+    @cached_property
+    def ending_in_order(self) -> Table:
+        """As `cheapest_in_order`, but a last sum may be in buckets."""
+        last, ordered = self.last[:, : self._prices.ordered].copy(), self._prices.ordered
+        for middle in reversed(range(ordered, len(last))):
+            if (last[middle] < np.inf).any():
+                onward = self._eliminated[:middle, middle, None] + last[middle]
+                np.minimum(last[:middle], onward, out=last[:middle])
+        return _ended(self.cheapest_in_order, last[:ordered])
+
+    @cached_property
+    def _eliminated(self) -> Table:
+        """Paths by way of layouts that are not in mesh order: an entry [i, j] goes by way of those after i and j."""
+        found, through = self.single.copy(), np.empty_like(self.single)
+        for middle in reversed(range(self._prices.ordered, len(found))):
+            before, onward = found[:middle, :middle], through[:middle, :middle]
+            np.add(found[:middle, middle, None], found[middle, :middle], out=onward)
+            np.minimum(before, onward, out=before)
+        return found
+
+
+def closed(single: Table) -> Table:
+    """The cheapest paths between all pairs (Floyd, Warshall)."""
+    found, through = single.copy(), np.empty(single.shape)
+    for middle in range(len(found)):
+        np.add(found[:, middle, None], found[middle], out=through)
+        np.minimum(found, through, out=found)
+    return found
+
+
+def _ended(cheapest: Table, last: Table) -> Table:
+    """The cheapest paths, of which one of these steps may be the last."""
+    found = cheapest.copy()
+    for middle in np.flatnonzero((last < np.inf).any(axis=1)):
+        np.minimum(found, cheapest[:, middle, None] + last[middle], out=found)
+    return found

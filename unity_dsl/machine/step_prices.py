@@ -1,0 +1,159 @@
+"""Prices of the single steps between the layouts that divide a tensor, as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..graph.collective_steps import LOCAL_STEPS, SUMS, Step, StepKind
+from ..graph.layout import Mesh
+from ..graph.layout_codes import SHARD
+from ..graph.layout_conversion import BUCKET_MIB
+from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps
+from .collective_algorithms import permutation_price
+from .collective_price import local_price, price_exchanges, price_steps
+from .machine import Machine
+from .price import Price
+
+Table = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
+
+TIE = 1e-12
+"""Seconds by which a step more makes a conversion worse: decides between equal prices, and is below what they mean."""
+_LOCAL = 0.1
+"""Of a collective: what a local step counts then."""
+_EXCHANGE, _PERMUTE = STEP_KINDS.index(StepKind.EXCHANGE), STEP_KINDS.index(StepKind.PERMUTE)
+
+
+@dataclass(frozen=True)
+class StepPrices:
+    """Prices of single steps: each is the least of `latency + per_byte * bytes of the whole tensor` over algorithms,
+    infinite where no single step converts.
+
+    `latency` and `per_byte` are those of the first algorithm, shape [layouts, layouts]; `further` both of the others,
+    shape [2, algorithms, pairs], of the pairs that have `several`, as places in a flat table. The first `ordered`
+    layouts cut every dimension by mesh axes in their order.
+    """
+
+    steps: SingleSteps
+    latency: Table
+    per_byte: Table
+    several: Places
+    further: Table
+    ordered: int
+
+    def seconds(self, count: float) -> Table:
+        """Of single steps of a tensor of so many bytes. Shape [layouts, layouts]."""
+        return self._seconds(np.full(len(self.latency), count))
+
+    def sums_in_buckets(self, count: float, total: float, exposed: float) -> Table:
+        """Of sums of a tensor that is a part of `total` bytes, its part of a bucket, of which so much is `exposed`;
+        infinite for other steps.
+        """
+        buckets = np.array([bucket_of(count, held, total) for held in self.steps.local.tolist()])
+        summed = self._seconds(buckets) * (exposed * count / buckets)[:, None]
+        return np.where(self._sums, summed, np.inf)
+
+    def _seconds(self, counts: Table) -> Table:
+        """Of tensors of so many bytes by the layout that they begin in."""
+        found = (self.latency + self.per_byte * counts[:, None]).ravel()
+        others = self.further[0] + self.further[1] * counts[self.several // len(counts)]
+        found[self.several] = np.minimum(found[self.several], others.min(axis=0, initial=np.inf))
+        return found.reshape(self.latency.shape)
+
+    @cached_property
+    def _sums(self) -> npt.NDArray[np.bool_]:
+        """Which single steps are sums. Shape [layouts, layouts]."""
+        return np.isin(self.steps.kind, [STEP_KINDS.index(kind) for kind in SUMS])
+
+
+def bucket_of(count: float, held: float, total: float) -> float:
+    """Bytes of whole tensors that are summed at once with one of `count` bytes, of `total`, of which a device holds
+    the fraction `held`.
+    """
+    return max(count, min(BUCKET_MIB * 2**20 / held, total))
+
+
+class Tariff:
+    """Prices of single steps on a mesh of a machine, by kind and group of mesh axes."""
+
+    def __init__(self, mesh: Mesh, machine: Machine) -> None:
+        self.mesh = mesh
+        self.machine = machine
+        self._found: dict[tuple[tuple[int, ...], bool], StepPrices] = {}
+
+    def of(self, extents: tuple[int, ...], first: bool) -> StepPrices:
+        """Of a tensor of which dimensions of these extents can be cut, and whether its `first` one is among them."""
+        key = extents, first
+        if key not in self._found:
+            self._found[key] = self._prices(single_steps(extents, self.mesh), first)
+        return self._found[key]
+
+    def _prices(self, steps: SingleSteps, first: bool) -> StepPrices:
+        """`TIE`s are included in latencies."""
+        at = np.nonzero(steps.kind >= 0)
+        kind, group, before, after = steps.kind[at], steps.group[at], steps.local[at[0]], steps.local[at[1]]
+        received = steps.received[at]
+        found = self._by_group[:, :, kind, group]
+        found[1] *= np.where(kind == _PERMUTE, received, before)
+        exchanges = np.flatnonzero(kind == _EXCHANGE)
+        for number in np.unique(group[exchanges]).tolist():
+            some = exchanges[group[exchanges] == number]
+            moved = received[some], before[some], after[some]
+            found[:, 0, some] = price_exchanges(_axes(number), self.mesh, self.machine, *moved)
+        found += self._copies(steps, first)
+        ties = np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS])
+        found[0] += ties[kind]
+        latency, per_byte = np.zeros((2, *steps.kind.shape))
+        latency[steps.kind == UNKNOWN] = np.inf
+        latency[at], per_byte[at] = found[:, 0]
+        several = np.flatnonzero((found[0, 1:] < np.inf).any(axis=0))
+        places = np.ravel_multi_index(at, steps.kind.shape)[several]
+        ordered = int(np.count_nonzero(steps.layouts.in_mesh_order))
+        return StepPrices(steps, latency, per_byte, places, found[:, 1:, several], ordered)
+
+    def _copies(self, steps: SingleSteps, first: bool) -> Table:
+        """Latency and price per byte of the copies around every single step. Shape [2, 1, steps]."""
+        rows, columns = np.nonzero(steps.kind >= 0)
+        kind, group = steps.kind[rows, columns], steps.group[rows, columns]
+        before, after = steps.local[rows], steps.local[columns]
+        lowest = np.log2(group & -group).astype(np.int64)
+        leads, led = (first & (steps.layouts.kind[ends, lowest] == SHARD) for ends in (rows, columns))
+        packed = np.isin(kind, [STEP_KINDS.index(of) for of in (StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL)]) & ~led
+        joined = np.isin(kind, [STEP_KINDS.index(of) for of in (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL)]) & ~leads
+        (copy,) = local_price(self.machine, 2).algorithms
+        latency = copy.latency * (packed.astype(float) + joined)
+        return np.stack([latency, copy.per_byte * (packed * before + joined * after)])[:, None]
+
+    @cached_property
+    def _by_group(self) -> Table:
+        """Latency and price per byte held, or received in a permutation, of steps, by algorithm, kind and group of mesh
+        axes as a bit set. Shape [2, algorithms, kinds, groups]; infinite where there are fewer algorithms, and for
+        exchanges, of which the group is not all that matters.
+        """
+        groups = [_axes(group) for group in range(1, 1 << len(self.mesh.axes))]
+        prices = {
+            (number, group): self._of_group(kind, axes).algorithms
+            for number, kind in enumerate(STEP_KINDS)
+            if kind is not StepKind.EXCHANGE
+            for group, axes in enumerate(groups, start=1)
+        }
+        most = max(map(len, prices.values()), default=1)
+        found = np.zeros((2, most, len(STEP_KINDS), len(groups) + 1))
+        found[0] = np.inf
+        for place, algorithms in prices.items():
+            for number, algorithm in enumerate(algorithms):
+                found[:, number, *place] = algorithm.latency, algorithm.per_byte
+        return found
+
+    def _of_group(self, kind: StepKind, axes: tuple[int, ...]) -> Price:
+        if kind is StepKind.PERMUTE:
+            return permutation_price(axes, self.mesh, self.machine)
+        return price_steps((Step(kind, axes),), self.mesh, self.machine, 1.0)
+
+
+def _axes(group: int) -> tuple[int, ...]:
+    return tuple(axis for axis in range(group.bit_length()) if group >> axis & 1)
