@@ -8,13 +8,15 @@ is merged in one way.
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...graph.graph import Graph, Model, Node, Segment, Value
 from ...graph.plan import AppliedRule
+from ...index.cost.lowering_class import LoweringClass, lowering_class
 from ...index.library import Library
+from ...prove.translation.rule_forms import calls_within
 from ...syntax.diagnostic import InputError
 from ..graph_match import Match, TooMany, matches_among
 from ..infinities import Infinities, Known, infinities, infinities_of_results
@@ -80,6 +82,7 @@ class _Saturation:
     limits: dict[str, None]
     merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     seen: set[tuple[object, ...]] = field(default_factory=set)
+    reordering: dict[str, bool] = field(default_factory=dict)
 
     def run(self, rules: Sequence[Substitution], rounds: int, largest: int) -> None:
         self.order = {value.name: place for place, node in enumerate(self.egraph.nodes) for value in node.results}
@@ -127,7 +130,19 @@ class _Saturation:
             return False
         if any(root.name in self.egraph.stored for root in match.roots):
             return False
+        if self._reorders(match):
+            self.limits["sums and joined parts are taken in the order that the model has"] = None
+            return False
         return len(match.roots) == 1 or self._are_siblings(match)
+
+    def _reorders(self, match: Match) -> bool:
+        """Whether a rule says of an operator that contracts nothing that it is associative or commutative."""
+        rule = match.substitution.rule
+        if rule.name not in self.reordering:
+            left, right = (Counter(call.name for call in calls_within(side)) for side in (rule.left, rule.right))
+            contracts = lowering_class(match.nodes[0].instance) in (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
+            self.reordering[rule.name] = left == right and len(left) == 1 and not rule.definitions and not contracts
+        return self.reordering[rule.name]
 
     def _are_siblings(self, match: Match) -> bool:
         """Whether the roots read one value, and are a merge or a value of the graph and then a later one of it."""
@@ -160,6 +175,8 @@ class _Saturation:
                 if found.name != root.name:
                     joined.append((root, found))
         except (Refused, InputError):
+            return None
+        if self.gradients and not all(value.needs_gradient for node in right.made for value in node.results):
             return None
         for root, found in joined:
             if not self.egraph.can_join(root, found):

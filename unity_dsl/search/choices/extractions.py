@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, pairwise
 
@@ -188,15 +188,16 @@ class _Grouping:
             (sorted(part, key=order.__getitem__) for part in nx.connected_components(graph)),
             key=lambda part: order[part[0]],
         )
-        groups, single = [], dict[str, Enode]()
+        groups, fixed = [], {name: self.makers[name][0] for name in self.makers if name in self.necessary}
         for names in members:
             group = self._group(names)
-            if group.extractions > 1:
-                groups.append(group)
-            else:
-                single |= {c.value.name: e for c in group.choices if (e := c.enodes[0]) is not None}
+            alike = {
+                choice.value.name: choice.enodes[0] for choice in group.choices if len(set(map(id, choice.enodes))) == 1
+            }
+            fixed |= {name: enode for name, enode in alike.items() if enode is not None}
+            left = tuple(choice for choice in group.choices if choice.value.name not in alike)
+            groups += [replace(group, choices=left)] if left else []
         chosen = {choice.value.name for group in groups for choice in group.choices}
-        fixed = {name: self.makers[name][0] for name in self.makers if name in self.necessary} | single
         nodes = {name: enode.node for name, enode in fixed.items() if name not in chosen}
         return Extractions(self.egraph, tuple(groups), nodes)
 
@@ -209,8 +210,8 @@ class _Grouping:
         kept = [own, *ranked[: self.most - 1]]
         values = {value.name: value for name in names for value in self.makers[name][0].node.results}
         choices = (Choice(values[name], tuple(chosen.get(name) for chosen in kept)) for name in names)
-        computed = tuple(choice for choice in choices if any(enode is not None for enode in choice.enodes))
-        return Group(computed, len(kept), complete)
+        computed = (choice for choice in choices if any(enode is not None for enode in choice.enodes))
+        return Group(tuple(computed), len(kept), complete)
 
     def _extended(self, chosen: dict[str, Enode], pending: tuple[str, ...]) -> Iterator[dict[str, Enode]]:
         """Every extraction with what is chosen already, of what is `pending` and what that reads; none with a cycle."""
