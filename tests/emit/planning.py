@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Shard, invariant, nest
-from unity_dsl.graph.layout_typing import TypedOperator, configurations
+from unity_dsl.graph.layout_typing import TypedOperator
 from unity_dsl.graph.plan import (
     Border,
     Cost,
@@ -19,6 +19,7 @@ from unity_dsl.graph.plan import (
     PlannedValue,
     Run,
 )
+from unity_dsl.graph.typed_configurations import configurations
 from unity_dsl.index.library import Library
 from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import load_machine

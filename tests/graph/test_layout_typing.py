@@ -19,9 +19,9 @@ from unity_dsl.graph.layout_typing import (
     Role,
     TypedOperator,
     Uniformly,
-    configurations,
     type_operator,
 )
+from unity_dsl.graph.typed_configurations import configurations
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
-from unity_dsl.graph.layout_typing import Along, TypedOperator, Uniformly, configurations, type_operator
+from unity_dsl.graph.layout_typing import Along, TypedOperator, Uniformly, type_operator
+from unity_dsl.graph.typed_configurations import configurations
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate

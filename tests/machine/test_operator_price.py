@@ -7,8 +7,9 @@ import pytest
 
 from unity_dsl.graph.graph import Node
 from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
-from unity_dsl.graph.layout_typing import Along, Uniformly, configurations, type_operator
+from unity_dsl.graph.layout_typing import Along, Uniformly, type_operator
 from unity_dsl.graph.model_graph import build_model
+from unity_dsl.graph.typed_configurations import configurations
 from unity_dsl.index.cost.work import backward_work
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from unity_dsl.graph.layout import Mesh, MeshAxis
-from unity_dsl.graph.layout_typing import Along, Linearly, Role, Uniformly, configurations
+from unity_dsl.graph.layout_typing import Along, Linearly, Role, Uniformly
 from unity_dsl.graph.model_graph import build_model
+from unity_dsl.graph.typed_configurations import configurations
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate

@@ -14,7 +14,7 @@ from unity_dsl.graph.collective_steps import StepKind
 from unity_dsl.graph.graph import Model, Node, Value
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Replicate, Shard, invariant, nest
 from unity_dsl.graph.layout import Partial as Terms
-from unity_dsl.graph.layout_typing import configurations
+from unity_dsl.graph.typed_configurations import configurations
 from unity_dsl.index.library import Library
 from unity_dsl.machine.collective_price import local_fraction, price_copies, price_step
 from unity_dsl.machine.conversion_model import ConversionModel

@@ -15,7 +15,7 @@ from ..index.library import Library
 from ..index.lowering.execution import Built, Execution
 from ..index.lowering.torch_term import Argument, Term
 from .layout import Mesh
-from .layout_typing import TypedOperator
+from .layout_typing import LocalOperator
 from .local_lowering import execution_of_lowering, training_lowering
 
 Numbers = npt.NDArray[np.float64]
@@ -62,13 +62,13 @@ class EmittedKernels:
 
 
 def emitted_kernels(
-    instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library, needs: Sequence[bool], width: int
+    instance: Instance, typed: LocalOperator, mesh: Mesh, library: Library, needs: Sequence[bool], width: int
 ) -> EmittedKernels:
     """Those of all configurations that are alike in `emission`; floats have `width` bytes."""
     return _emitted_kernels(_Case(instance.identity, emission(typed), tuple(needs), width, typed, mesh, library))
 
 
-def emission(typed: TypedOperator) -> Hashable:
+def emission(typed: LocalOperator) -> Hashable:
     """What kernels depend on besides sizes: equal for configurations that divide the same axes in the same ways."""
     inner = frozenset((type(found).__name__, found.equation) for found in typed.inner)
     if typed.native and not typed.windows:
@@ -85,7 +85,7 @@ class _Case:
     alike: Hashable
     needs: tuple[bool, ...]
     width: int
-    typed: TypedOperator = field(compare=False)
+    typed: LocalOperator = field(compare=False)
     mesh: Mesh = field(compare=False)
     library: Library = field(compare=False)
 
@@ -127,7 +127,7 @@ def _backward_launches(instance: Instance, run: Execution, moving: Sequence[Buil
     return 0 if all(prod(x.shape) in whole for x in run.inputs if x.moves) else 1
 
 
-def _axes(built: Built, typed: TypedOperator) -> tuple[str, ...]:
+def _axes(built: Built, typed: LocalOperator) -> tuple[str, ...]:
     """The axes of a tensor: those of the term that makes it or of one inside, by which it has as many elements."""
     found = [axes for axes in _candidates(built.term) if all(axis in typed.local_sizes for axis in axes)]
     for axes in found:

@@ -14,14 +14,12 @@ Invariant meets another kind nowhere else: that is what keeps a redundant comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import product
-from typing import Protocol
+from functools import cached_property, lru_cache
 
 from ..index.axes.axis_classes import AxisKind, classify, gradient_free, linear_operands, local_native
-from ..index.equations.instance import Equation, Instance, Operand
+from ..index.equations.instance import Equation, Instance, Key, Operand
 from ..index.equations.term import reads
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce, InnerReplicate
@@ -80,17 +78,14 @@ Configuration = tuple[Role, ...]
 
 
 @dataclass(frozen=True)
-class TypedOperator:
-    """An operator under a configuration.
+class LocalOperator:
+    """What one device has of an operator: all that depends on nothing but which axes are divided.
 
-    `local_sizes` gives each axis's length on one device, `divided` the mesh axes that divide it, major first. `native`
-    says that the declaration's torch call on local slices is what the equations compute there; otherwise the equations
-    are emitted, with the collectives of `inner`. `cuts` names the op that cuts the operator's own axis, per mesh axis.
+    `local_sizes` gives each axis's length there, `divided` the mesh axes that divide it, major first. `native` says
+    that the declaration's torch call on local slices is what the equations compute there; otherwise the equations are
+    emitted, with the collectives of `inner`. `cuts` names the op that cuts the operator's own axis, per mesh axis.
     """
 
-    configuration: Configuration
-    arguments: tuple[Layout, ...]
-    results: tuple[Layout, ...]
     local_sizes: Mapping[str, int]
     divided: Mapping[str, tuple[int, ...]]
     inner: tuple[InnerReduce | InnerReplicate, ...] = ()
@@ -99,29 +94,55 @@ class TypedOperator:
     cuts: Mapping[int, str] = field(default_factory=dict)
 
 
-class Theorems(Protocol):
-    """What is proved of operators."""
+@dataclass(frozen=True, kw_only=True)
+class TypedOperator(LocalOperator):
+    """An operator under a configuration, with the layouts of its operands."""
 
-    def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
-        """Tells of a role whether the operator, and its adjoints by operands that have a cotangent, may have it."""
+    configuration: Configuration
+    arguments: tuple[Layout, ...]
+    results: tuple[Layout, ...]
 
 
 @dataclass(frozen=True)
-class _Division:
+class DividedOperator:
     """What of a typed operator depends on nothing but which axes are divided: equal fields are one object."""
 
-    local_sizes: Mapping[str, int]
-    divided: Mapping[str, tuple[int, ...]]
-    inner: tuple[InnerReduce | InnerReplicate, ...]
-    native: bool
+    local: LocalOperator
     holding: Halos
-    cuts: Mapping[int, str]
     sliced: frozenset[tuple[str, int]]
 
     @cached_property
     def beside_kinds(self) -> Hashable:
         """What layouts depend on besides kinds: the windows that are slices, and what merged dimensions are held by."""
         return (self.sliced, *self.holding.merged.items()) if self.sliced or self.holding.merged else None
+
+
+@dataclass(frozen=True)
+class _Slicing:
+    """What of a divided operator depends on no mesh axis but for its degree. `callable`: whether the declaration's
+    torch call may be run on the slices.
+    """
+
+    sizes: Mapping[str, int]
+    holding: Halos
+    sliced: frozenset[tuple[str, int]]
+    callable: bool
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What has been found of an instance, on any mesh."""
+
+    reasons: dict[tuple[Role, int], str | None] = field(default_factory=dict)
+    replicated: dict[tuple[Role, int], frozenset[str]] = field(default_factory=dict)
+    collecting: dict[Role, frozenset[int]] = field(default_factory=dict)
+    effects: dict[Role, Effect] = field(default_factory=dict)
+    slicings: dict[Hashable, _Slicing | str] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=4096)
+def _found(identity: Key, library: Library) -> _Found:
+    return _Found()
 
 
 class Typing:
@@ -131,8 +152,8 @@ class Typing:
         self.instance = instance
         self.mesh = mesh
         self.library = library
-        self._operands: tuple[Operand, ...] = (*instance.inputs, *instance.outputs)
-        self._merged = [(operand, dim) for operand in self._operands for dim in operand.dims if len(dim) > 1]
+        self.operands: tuple[Operand, ...] = (*instance.inputs, *instance.outputs)
+        self._merged = [(operand, dim) for operand in self.operands for dim in operand.dims if len(dim) > 1]
         self.classes = classify(instance, library)
         self.finder = HaloFinder(instance, mesh, library)
         self.linear = linear_operands(instance)
@@ -142,21 +163,18 @@ class Typing:
         self.outputs = {output.name for output in instance.outputs}
         self.reading = [_read_names(equation) for equation in instance.equations]
         self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
-        self._reasons: dict[tuple[Role, int], str | None] = {}
-        self._replicated_of: dict[tuple[Role, int], frozenset[str]] = {}
-        self._collecting: dict[Role, bool] = {}
-        self._effects: dict[Role, Effect] = {}
-        self._divisions: dict[tuple[int, ...], _Division | str] = {}
-        self._placements = placements(instance.kind)
+        self._found = _found(instance.identity, library)
+        self._divisions: dict[tuple[int, ...], DividedOperator | str] = {}
+        self.placements = placements(instance.kind)
 
     # ------------------------------------------------------------------------------------------ one axis
 
     def blocked(self, role: Role, axis: int) -> str | None:
         """Why a mesh axis cannot have a role, in words; None if it can."""
-        key = (role, self.mesh.axes[axis].degree)
-        if key not in self._reasons:
-            self._reasons[key] = self._find_reason(role, key[1])
-        return self._reasons[key]
+        key, reasons = (role, self.mesh.axes[axis].degree), self._found.reasons
+        if key not in reasons:
+            reasons[key] = self._find_reason(role, key[1])
+        return reasons[key]
 
     def _find_reason(self, role: Role, degree: int) -> str | None:
         match role:
@@ -247,48 +265,63 @@ class Typing:
 
     def type_unblocked(self, configuration: Configuration) -> TypedOperator | str:
         """As `type`, of roles that are known not to be blocked."""
-        return self._type(configuration, [self._effect(role) for role in configuration])
-
-    def type_every(self, by_axis: Sequence[Sequence[Role]]) -> list[TypedOperator]:
-        """Every configuration of unblocked roles that can be, in the order of their product."""
-        every = map(self._type, product(*by_axis), product(*(map(self._effect, roles) for roles in by_axis)))
-        return [typed for typed in every if isinstance(typed, TypedOperator)]
-
-    def _type(self, configuration: Configuration, effects: Sequence[Effect]) -> TypedOperator | str:
-        key = tuple([effect.along for effect in effects])
-        if (division := self._divisions.get(key)) is None:
-            division = self._divisions[key] = self._divide(configuration)
+        effects = [self.effect(role) for role in configuration]
+        division = self.division(configuration, effects)
         if isinstance(division, str):
             return division
-        layouts = tuple(self._layout(position, effects, division) for position in range(len(self._operands)))
-        return TypedOperator(
-            configuration,
-            layouts[: len(self.instance.inputs)],
-            layouts[len(self.instance.inputs) :],
-            division.local_sizes,
-            division.divided,
-            division.inner,
-            division.native,
-            division.holding.windows,
-            division.cuts,
-        )
+        layouts = tuple(self.layout(place, effects, division) for place in range(len(self.operands)))
+        return typed_operator(division.local, configuration, layouts, len(self.instance.inputs))
 
-    def _effect(self, role: Role) -> Effect:
-        if (found := self._effects.get(role)) is None:
+    def effect(self, role: Role) -> Effect:
+        effects = self._found.effects
+        if (found := effects.get(role)) is None:
             given = [self.operand_kind(role, operand, i) for i, operand in enumerate(self.instance.inputs)]
             kinds = (*given, *(self.result_kind(role, output) for output in self.instance.outputs))
             numbers = []
-            for kind, placed in zip(kinds, self._placements, strict=True):
+            for kind, placed in zip(kinds, self.placements, strict=True):
                 numbers.append(placed.number(kind, role.axis if isinstance(role, Along) else ""))
-            along = 1 + len(self._effects) if isinstance(role, Along) else 0
-            found = self._effects[role] = Effect(kinds, tuple(numbers), along)
+            along = 1 + len(effects) if isinstance(role, Along) else 0
+            found = effects[role] = Effect(kinds, tuple(numbers), along)
         return found
 
-    def _divide(self, configuration: Configuration) -> _Division | str:
+    def division(self, configuration: Configuration, effects: Sequence[Effect]) -> DividedOperator | str:
         """What follows from the divided axes alone, or why they cannot be divided so."""
+        key = tuple([effect.along for effect in effects])
+        if (division := self._divisions.get(key)) is None:
+            division = self._divisions[key] = self._divide(configuration)
+        return division
+
+    def _divide(self, configuration: Configuration) -> DividedOperator | str:
         divided = self._divided(configuration)
-        cuts = {axis: self.finder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
-        local = dict(self.instance.sizes)
+        found = self._slicing(configuration, divided)
+        if isinstance(found, str):
+            return found
+        inner, windows = tuple(self._inner(configuration)), found.holding.windows
+        if windows and inner:
+            return f"{self.instance.name} reduces on the way what is read around axis `{windows[0].axis}`"
+        if len(windows) > 1:
+            order = list(divided)
+            windows = tuple(sorted(windows, key=lambda window: order.index(window.axis)))
+        native, cuts = found.callable and not inner, self._cuts(configuration)
+        local = LocalOperator(found.sizes, divided, inner, native, windows, cuts)
+        return DividedOperator(local, found.holding, found.sliced)
+
+    def _slicing(self, configuration: Configuration, divided: Mapping[str, tuple[int, ...]]) -> _Slicing | str:
+        """Found once for all meshes where nothing that is held belongs to one of their axes. A reason may be one of
+        several, and is found for each order of the axes.
+        """
+        known, roles = self._found.slicings, tuple(zip(self.mesh.degrees, configuration, strict=True))
+        ordered = tuple([(name, *[roles[axis] for axis in axes]) for name, axes in divided.items()])
+        if (found := known.get(alike := frozenset(ordered)) or known.get(ordered)) is None:
+            found = self._slice(configuration, divided)
+            if isinstance(found, str):
+                known[ordered] = found
+            elif not found.holding.merged:
+                known[alike] = found
+        return found
+
+    def _slice(self, configuration: Configuration, divided: Mapping[str, tuple[int, ...]]) -> _Slicing | str:
+        cuts, local = self._cuts(configuration), dict(self.instance.sizes)
         for name, axes in divided.items():
             degree = self.mesh.degree(axes)
             if local[name] % degree:
@@ -304,14 +337,13 @@ class Typing:
         if isinstance(holding, str):
             return holding
         local |= holding.sizes(self.instance)
-        inner = tuple(self._inner(configuration)) if any(map(self._collects, configuration)) else ()
-        if holding.windows and inner:
-            return f"{self.instance.name} reduces on the way what is read around axis `{holding.windows[0].axis}`"
-        native = not inner and self.always_native and self.native_along.issuperset(divided)
+        native = self.always_native and self.native_along.issuperset(divided)
         native = native and not holding.windows and all(by == PARTITION for by in cuts.values())
-        return _Division(
-            local, divided, inner, native, holding, cuts, sliced(self.instance, holding, divided, self.mesh)
-        )
+        return _Slicing(local, holding, sliced(self.instance, holding, divided, self.mesh), native)
+
+    def _cuts(self, configuration: Configuration) -> dict[int, str]:
+        """Per mesh axis that divides one of the operator, the op that cuts it."""
+        return {axis: self.finder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
 
     def _divided(self, configuration: Configuration) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
@@ -347,37 +379,43 @@ class Typing:
                     )
         return None
 
-    def _layout(self, position: int, effects: Sequence[Effect], division: _Division) -> Layout:
-        """The layout of an operand or a result, in the order of `_operands`."""
-        known = self._placements[position].layouts
+    def layout(self, position: int, effects: Sequence[Effect], division: DividedOperator) -> Layout:
+        """The layout of an operand or a result, in the order of `operands`."""
+        known = self.placements[position].layouts
         key = *[effect.numbers[position] for effect in effects], division.beside_kinds
         if (found := known.get(key)) is None:
             kinds = [effect.kinds[position] for effect in effects]
             found = known[key] = place(
-                kinds, self._operands[position], division.divided, division.holding, division.sliced
+                kinds, self.operands[position], division.local.divided, division.holding, division.sliced
             )
         return found
 
     def _inner(self, configuration: Configuration) -> Iterator[InnerReduce | InnerReplicate]:
-        for number, equation in enumerate(self.instance.equations):
-            for name, axes in self._replicated(number, configuration).items():
-                if name not in self.detached:
-                    yield InnerReplicate(number, name, axes)
-            reduced = tuple(
-                axis
-                for axis, role in enumerate(configuration)
-                if isinstance(role, Along)
-                and role.axis in equation.over
-                and not (equation.target.name in self.outputs and equation.kind is ReductionKind.SUM)
-            )
-            if reduced and equation.kind is not None:
-                yield InnerReduce(number, reduced, equation.kind)
+        for number in sorted(frozenset[int]().union(*map(self._collects, configuration))):
+            yield from self._of_equation(number, configuration)
 
-    def _collects(self, role: Role) -> bool:
-        """Whether a mesh axis with this role takes collectives inside the operator."""
-        if role not in self._collecting:
-            self._collecting[role] = any(True for _ in self._inner((role,)))
-        return self._collecting[role]
+    def _collects(self, role: Role) -> frozenset[int]:
+        """The equations that take collectives inside the operator where a mesh axis has this role."""
+        collecting = self._found.collecting
+        if role not in collecting:
+            every = range(len(self.instance.equations))
+            collecting[role] = frozenset(number for number in every if any(self._of_equation(number, (role,))))
+        return collecting[role]
+
+    def _of_equation(self, number: int, configuration: Configuration) -> Iterator[InnerReduce | InnerReplicate]:
+        equation = self.instance.equations[number]
+        for name, axes in self._replicated(number, configuration).items():
+            if name not in self.detached:
+                yield InnerReplicate(number, name, axes)
+        reduced = tuple(
+            axis
+            for axis, role in enumerate(configuration)
+            if isinstance(role, Along)
+            and role.axis in equation.over
+            and not (equation.target.name in self.outputs and equation.kind is ReductionKind.SUM)
+        )
+        if reduced and equation.kind is not None:
+            yield InnerReduce(number, reduced, equation.kind)
 
     def _replicated(self, number: int, configuration: Configuration) -> dict[str, tuple[int, ...]]:
         """Per tensor an equation reads: the mesh axes along which it is Invariant while the equation is divided."""
@@ -390,7 +428,8 @@ class Typing:
 
     def _replicated_by(self, role: Role, number: int) -> frozenset[str]:
         """What an equation reads Invariant along a mesh axis that has this role."""
-        if (role, number) not in self._replicated_of:
+        replicated = self._found.replicated
+        if (role, number) not in replicated:
             equation, names = self.instance.equations[number], []
             if isinstance(role, Along) and role.axis in equation.space:
                 for name in self.reading[number]:
@@ -399,8 +438,8 @@ class Typing:
                     absent = absent and self.finder.window(role.axis, role.by, operand) is None
                     if absent and not self._replicated_from_outside(role, operand):
                         names.append(name)
-            self._replicated_of[role, number] = frozenset(names)
-        return self._replicated_of[role, number]
+            replicated[role, number] = frozenset(names)
+        return replicated[role, number]
 
     def _replicated_from_outside(self, role: Along, operand: Operand) -> bool:
         for position, given in enumerate(self.instance.inputs):
@@ -427,6 +466,14 @@ class Typing:
         return found
 
 
+def typed_operator(
+    local: LocalOperator, configuration: Configuration, layouts: tuple[Layout, ...], inputs: int
+) -> TypedOperator:
+    """A configuration that has so much on one device, with the layouts of so many inputs and of the results."""
+    arguments, results = layouts[:inputs], layouts[inputs:]
+    return TypedOperator(**vars(local), configuration=configuration, arguments=arguments, results=results)
+
+
 def _held_by(configuration: Configuration) -> dict[str, tuple[str, ...]]:
     """Per divided axis the ops that its roles name."""
     found: dict[str, tuple[str, ...]] = {}
@@ -449,51 +496,3 @@ def type_operator(
 ) -> TypedOperator | str:
     """The operator under a configuration, or the reason in words why it cannot have it."""
     return Typing(instance, mesh, library).type(configuration)
-
-
-Proved = dict[int, list[Role]]
-"""By the degree of a mesh axis, the roles that are proved of an operator along it."""
-
-
-class ProvedRoles:
-    """The proved roles of an operator, `by_axis` of the mesh; configurations are chosen among them.
-
-    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter. What is
-    `known` from other meshes is not looked at again, and what is found is added.
-    """
-
-    def __init__(
-        self,
-        instance: Instance,
-        mesh: Mesh,
-        library: Library,
-        needs_gradient: Sequence[bool],
-        weights: Sequence[bool],
-        theorems: Theorems,
-        known: Proved,
-    ) -> None:
-        self.typing = Typing(instance, mesh, library)
-        for axis, degree in enumerate(mesh.degrees):
-            if degree not in known:
-                proves = theorems.about(instance, needs_gradient)
-                suggested = self.typing.roles(axis, needs_gradient, weights)
-                known[degree] = [role for role in suggested if proves(role)]
-        self.by_axis = [known[degree] for degree in mesh.degrees]
-
-    def typed(self, chosen: Iterable[Configuration]) -> list[TypedOperator]:
-        """Those of the configurations that the sizes and the operands' dimensions allow, in their order."""
-        return [typed for typed in map(self.typing.type_unblocked, chosen) if isinstance(typed, TypedOperator)]
-
-
-def configurations(
-    instance: Instance,
-    mesh: Mesh,
-    library: Library,
-    needs_gradient: Sequence[bool],
-    weights: Sequence[bool],
-    theorems: Theorems,
-    known: Proved | None = None,
-) -> list[TypedOperator]:
-    """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
-    roles = ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems, {} if known is None else known)
-    return roles.typing.type_every(roles.by_axis)

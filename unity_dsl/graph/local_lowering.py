@@ -16,11 +16,11 @@ from ..index.lowering.operator_lowering import Lowering, lower_equations, lower_
 from ..index.lowering.torch_term import Sort, Term
 from .declared_slices import cut_at
 from .layout import PARTITION, Mesh
-from .layout_typing import TypedOperator, type_operator
+from .layout_typing import LocalOperator, TypedOperator, type_operator
 from .local_native_call import local_call
 
 
-def training_lowering(instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library) -> Lowering:
+def training_lowering(instance: Instance, typed: LocalOperator, mesh: Mesh, library: Library) -> Lowering:
     """In training. A native call that asks for it tells training and evaluation apart by itself."""
     division = division_of(instance, typed, mesh, library)
     found = local_call(instance, typed, library)
@@ -48,7 +48,7 @@ def evaluation_lowering(instance: Instance, typed: TypedOperator, mesh: Mesh, li
 
 def local_execution(
     instance: Instance,
-    typed: TypedOperator,
+    typed: LocalOperator,
     mesh: Mesh,
     library: Library,
     needs: Sequence[bool],
@@ -66,7 +66,7 @@ def local_execution(
 def execution_of_lowering(
     lowering: Lowering,
     instance: Instance,
-    typed: TypedOperator,
+    typed: LocalOperator,
     needs: Sequence[bool],
     width: int,
     strides: Sequence[tuple[int, ...] | None] | None = None,
@@ -86,7 +86,7 @@ def execution_of_lowering(
     return execute(lowering, inputs, [local(operand) for operand in instance.outputs], width)
 
 
-def division_of(instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library) -> Division:
+def division_of(instance: Instance, typed: LocalOperator, mesh: Mesh, library: Library) -> Division:
     """The part of an operator that one device has."""
     cuts = {
         axis: tuple(_cuts(instance.sizes[axis], typed, axes, mesh, library)) for axis, axes in typed.divided.items()
@@ -94,7 +94,7 @@ def division_of(instance: Instance, typed: TypedOperator, mesh: Mesh, library: L
     return Division(typed.local_sizes, cuts, typed.windows, typed.inner)
 
 
-def _cuts(extent: int, typed: TypedOperator, axes: tuple[int, ...], mesh: Mesh, library: Library) -> Iterator[Cut]:
+def _cuts(extent: int, typed: LocalOperator, axes: tuple[int, ...], mesh: Mesh, library: Library) -> Iterator[Cut]:
     """How an axis is cut along mesh axes, major first."""
     for mesh_axis in axes:
         degree = mesh.axes[mesh_axis].degree

@@ -25,7 +25,7 @@ from ..syntax.diagnostic import InputError
 from ..syntax.rational import plain_number
 from .halo import HaloWindow
 from .layout import PARTITION
-from .layout_typing import TypedOperator
+from .layout_typing import LocalOperator
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LocalCall:
     outside: tuple[tuple[HaloWindow, Value], ...] = ()
 
 
-def local_call(instance: Instance, typed: TypedOperator, library: Library) -> LocalCall | None:
+def local_call(instance: Instance, typed: LocalOperator, library: Library) -> LocalCall | None:
     """The operator's own call on one device, or None where none is known to compute what the equations do there."""
     if not instance.native or instance.operator.torch is None:
         return None
@@ -129,7 +129,7 @@ def _outside(instance: Instance, windows: Sequence[HaloWindow]) -> tuple[tuple[H
 # ---------------------------------------------------------------------------------------------- comparison
 
 
-def _agrees(instance: Instance, typed: TypedOperator, attributes: Mapping[str, Value]) -> bool:
+def _agrees(instance: Instance, typed: LocalOperator, attributes: Mapping[str, Value]) -> bool:
     """Whether the declared operator at the device's shapes has the device's sizes and equations."""
     windows = {(window.operand, window.dim): window for window in typed.windows}
     shapes = []

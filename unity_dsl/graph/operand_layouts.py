@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from ..index.equations.instance import Instance, Operand
 from ..index.equations.instance import Kind as InstanceKind
 from .halo import Halos
-from .layout import Kind, Layout, Mesh, Shard, Window
+from .layout import Kind, Layout, Mesh, Replicate, Shard, Window
+
+Numbers = npt.NDArray[np.intp]
+Value = TypeVar("Value", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -27,11 +34,38 @@ class Effect:
     along: int
 
 
+@dataclass(frozen=True, eq=False)
+class LayoutColumn:
+    """One layout per configuration: `layouts[index[i]]`, each of `layouts` once, in the order of their first use."""
+
+    layouts: tuple[Layout, ...]
+    index: Numbers
+
+    def chosen(self, rows: Numbers) -> LayoutColumn:
+        first, index = numbered(self.index[rows].tolist())
+        return LayoutColumn(tuple([self.layouts[old] for old in first]), index)
+
+    @cached_property
+    def replicated(self) -> Numbers:
+        """Along how many mesh axes each configuration's layout is Replicate."""
+        return np.array([len(layout.where(Replicate)) for layout in self.layouts], dtype=np.intp)[self.index]
+
+
+def numbered(values: Sequence[Value]) -> tuple[dict[Value, int], Numbers]:
+    """The different values in order with the place where each is first, and of all values the numbers of these."""
+    first: dict[Value, int] = {}
+    for place, value in enumerate(values):
+        first.setdefault(value, place)
+    number = {value: count for count, value in enumerate(first)}
+    return first, np.array([number[value] for value in values], dtype=np.intp)
+
+
 class Placements:
     """The layouts of one operand under all configurations so far, by the numbers of the kinds that roles give it."""
 
     def __init__(self) -> None:
         self.layouts: dict[tuple[Hashable, ...], Layout] = {}
+        self.columns: dict[Hashable, LayoutColumn] = {}
         self._numbers: dict[tuple[Kind, str], int] = {}
 
     def number(self, kind: Kind, axis: str) -> int:

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ..graph.graph import DTYPE_BYTES, Node, Value
-from ..graph.layout_typing import TypedOperator
+from ..graph.layout_typing import LocalOperator
 from ..graph.precision import operand_types, result_types
 from ..index.equations.instance import Operand
 from .machine import Machine
@@ -29,7 +29,7 @@ def price_stored_cast(value: Value, held: float, machine: Machine) -> float:
 
 
 def price_operand_casts(
-    node: Node, typed: Sequence[TypedOperator], dtype: str, machine: Machine, *, backward: bool = True
+    node: Node, typed: Sequence[LocalOperator], dtype: str, machine: Machine, *, backward: bool = True
 ) -> Seconds:
     """Seconds of the casts around an operator that runs in `dtype`, forward and, if wanted, `backward`, those of its
     weights' gradients included. Shape [configurations].

@@ -18,7 +18,7 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.emitted_kernels import EmittedKernels, emission, emitted_kernels
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Mesh
-from ..graph.layout_typing import TypedOperator
+from ..graph.layout_typing import LocalOperator
 from ..index.cost.work import Work, backward_work, work
 from ..index.equations.instance import Instance, Key
 from ..index.library import Library
@@ -41,7 +41,7 @@ class Limit(StrEnum):
 
 def price_operator(
     instance: Instance,
-    typed: TypedOperator,
+    typed: LocalOperator,
     dtype: str,
     mesh: Mesh,
     machine: Machine,
@@ -54,7 +54,7 @@ def price_operator(
 
 def price_operators(
     instance: Instance,
-    typed: Sequence[TypedOperator],
+    typed: Sequence[LocalOperator],
     dtype: str,
     mesh: Mesh,
     machine: Machine,
@@ -66,11 +66,12 @@ def price_operators(
     nothing. Shape [configurations].
     """
     # Configurations that divide the same axes share what depends on these alone, and are priced once.
-    different = {(id(found.local_sizes), id(found.inner), found.native): found for found in typed}
-    number = {key: row for row, key in enumerate(different)}
-    which = [number[id(found.local_sizes), id(found.inner), found.native] for found in typed]
+    different: dict[tuple[int, int, bool], tuple[int, LocalOperator]] = {}
+    for found in typed:
+        different.setdefault((id(found.local_sizes), id(found.inner), found.native), (len(different), found))
+    which = [different[id(found.local_sizes), id(found.inner), found.native][0] for found in typed]
     prices = _Prices(instance, dtype, mesh, machine, tuple(needs_gradient), library)
-    return prices.of(list(different.values()))[which]
+    return prices.of([found for _, found in different.values()])[which]
 
 
 Alike = tuple[Hashable, tuple[int, ...]]
@@ -96,10 +97,10 @@ class _Prices:
     needs: tuple[bool, ...]
     library: Library
 
-    def of(self, typed: Sequence[TypedOperator]) -> Seconds:
+    def of(self, typed: Sequence[LocalOperator]) -> Seconds:
         alike = [(emission(found), tuple(found.local_sizes.values())) for found in typed]
         known = _known(self.instance.identity, self.dtype, self.machine, self.needs, self.library)
-        new: dict[Alike, TypedOperator] = {}
+        new: dict[Alike, LocalOperator] = {}
         for key, found in zip(alike, typed, strict=True):
             if key not in known:
                 new.setdefault(key, found)
@@ -107,7 +108,7 @@ class _Prices:
             known.update(zip(new, self.local(list(new.values())).tolist(), strict=True))
         return np.array([known[key] for key in alike]) + self.inner(typed)
 
-    def local(self, typed: Sequence[TypedOperator]) -> Seconds:
+    def local(self, typed: Sequence[LocalOperator]) -> Seconds:
         """Without the collectives inside."""
         kernels = [self.kernels(found) for found in typed]
         seconds = np.empty(len(typed))
@@ -118,7 +119,7 @@ class _Prices:
             seconds[rows] = self.seconds(*alike, sizes)
         return seconds
 
-    def inner(self, typed: Sequence[TypedOperator]) -> Seconds:
+    def inner(self, typed: Sequence[LocalOperator]) -> Seconds:
         """Of the collectives inside."""
         seconds = np.zeros(len(typed))
         for row, found in enumerate(typed):
@@ -126,7 +127,7 @@ class _Prices:
                 seconds[row] = price_inner(self.instance, found, self.dtype, self.mesh, self.machine, any(self.needs))
         return seconds
 
-    def kernels(self, typed: TypedOperator) -> EmittedKernels:
+    def kernels(self, typed: LocalOperator) -> EmittedKernels:
         return emitted_kernels(self.instance, typed, self.mesh, self.library, self.needs, DTYPE_BYTES[self.dtype])
 
     def seconds(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> Seconds:
@@ -158,7 +159,7 @@ class _Prices:
 
 
 def priced_kernels(
-    instance: Instance, typed: TypedOperator, dtype: str, mesh: Mesh, library: Library, needs: Sequence[bool]
+    instance: Instance, typed: LocalOperator, dtype: str, mesh: Mesh, library: Library, needs: Sequence[bool]
 ) -> tuple[int, int]:
     """The kernels that `price_operators` counts, forward and backward."""
     found = emitted_kernels(instance, typed, mesh, library, needs, DTYPE_BYTES[dtype])
@@ -178,7 +179,7 @@ def _parts(done: Work, dtype: str, machine: Machine) -> tuple[Any, Any]:
 
 def limits_of_operator(
     instance: Instance,
-    typed: TypedOperator,
+    typed: LocalOperator,
     dtype: str,
     mesh: Mesh,
     machine: Machine,
@@ -205,7 +206,7 @@ def _limit(done: Work, between: float, launches: int, dtype: str, machine: Machi
 
 
 def price_inner(
-    instance: Instance, typed: TypedOperator, dtype: str, mesh: Mesh, machine: Machine, gradient: bool
+    instance: Instance, typed: LocalOperator, dtype: str, mesh: Mesh, machine: Machine, gradient: bool
 ) -> float:
     """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made of one tensor."""
     seconds = 0.0

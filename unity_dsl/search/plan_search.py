@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ..graph.axis_names import named_axes
 from ..graph.graph import Graph, Model, Segment
 from ..graph.layout import Layout, Mesh
-from ..graph.layout_typing import Theorems
 from ..graph.plan import Plan, PlannedGraph
+from ..graph.typed_configurations import Theorems
 from ..index.library import Library
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine

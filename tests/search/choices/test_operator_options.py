@@ -7,16 +7,18 @@ import sys
 from random import Random
 
 from unity_dsl.graph.graph import Node
-from unity_dsl.graph.layout import Mesh, MeshAxis
+from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
+from unity_dsl.graph.layout_typing import Uniformly
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.choices.axis_choices import axis_choices, role_number
-from unity_dsl.search.choices.operator_options import Around, OptionTable, all_invariant
+from unity_dsl.search.choices.operator_options import Around, OptionTable
 
 from ..conftest import Build
 
 MESH = Mesh((MeshAxis("a", 2, 1), MeshAxis("b", 4), MeshAxis("c", 2)))
+INVARIANT = Uniformly(Invariant())
 MODEL = """
 model m[n = 16]
   input x: f32[n, 32, 8]
@@ -41,13 +43,13 @@ def test_what_is_around_some_configurations(library: Library, build: Build) -> N
             wanted = {
                 typed.configuration
                 for typed in every.typed
-                if all_invariant(typed)
+                if set(typed.configuration) == {INVARIANT}
                 or any(sum(a != b for a, b in zip(typed.configuration, one, strict=True)) <= reach for one in chosen)
             }
             assert {typed.configuration for typed in near.typed} == wanted, (node.name, reach)
             prices = {typed.configuration: seconds for typed, seconds in zip(every.typed, every.seconds, strict=True)}
             assert [prices[typed.configuration] for typed in near.typed] == list(near.seconds), (node.name, reach)
-            assert all_invariant(near.typed[0]), (node.name, reach)
+            assert set(near.typed[0].configuration) == {INVARIANT}, (node.name, reach)
             compared += len(wanted) < len(every.typed)
     assert compared >= 6, compared
 

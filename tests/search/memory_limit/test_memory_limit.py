@@ -13,8 +13,8 @@ import pytest
 
 from unity_dsl.graph.graph import Model, Node
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Shard, invariant
-from unity_dsl.graph.layout_typing import configurations
 from unity_dsl.graph.plan import Materialised, Plan, PlannedGraph, PlannedNode, PlannedValue
+from unity_dsl.graph.typed_configurations import configurations
 from unity_dsl.index.library import Library
 from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import Machine, load_machine

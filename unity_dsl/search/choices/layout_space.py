@@ -12,11 +12,11 @@ from ...graph.graph import Value
 from ...graph.layout import PARTITION, Invariant, Layout, Replicate, Shard, invariant
 from ...graph.layout_codes import layouts_in_order
 from ...graph.layout_conversion import divisors
+from ...graph.operand_layouts import LayoutColumn
 from ...machine.conversion_model import ConversionModel, Located
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
 from .axis_choices import AxisChoices, axis_choices, kinds_along
-from .operator_options import LayoutColumn
 from .restriction import storable
 
 

@@ -11,60 +11,54 @@ import numpy as np
 import numpy.typing as npt
 
 from ...graph.graph import Node
-from ...graph.layout import Invariant, Layout, Mesh, Replicate
-from ...graph.layout_typing import Configuration, Proved, ProvedRoles, Role, Theorems, TypedOperator, Uniformly
+from ...graph.layout import Mesh
+from ...graph.layout_typing import LocalOperator, Role, TypedOperator
+from ...graph.operand_layouts import LayoutColumn
 from ...graph.precision import arithmetic
+from ...graph.typed_configurations import Proved, ProvedRoles, Theorems, TypedConfigurations
 from ...index.library import Library
 from ...machine.cast_price import price_operand_casts
 from ...machine.machine import Machine
 from ...machine.operator_price import price_operators
 from ..cost_network.bucket_elimination import Table
-from .axis_choices import AxisChoices, axis_choices, role_number
+from .axis_choices import AxisChoices, role_number
 
 _TIE = 1e-14
 """Seconds by which a Replicate is worse than an Invariant of equal price."""
 
 
 @dataclass(frozen=True)
-class LayoutColumn:
-    """One layout per configuration: `layouts[index[i]]`, each of `layouts` once."""
-
-    layouts: tuple[Layout, ...]
-    index: npt.NDArray[np.intp]
-
-
-def _column(layouts: Sequence[Layout]) -> LayoutColumn:
-    number = {layout: i for i, layout in enumerate(dict.fromkeys(layouts))}
-    return LayoutColumn(tuple(number), np.array([number[layout] for layout in layouts], dtype=np.intp))
-
-
-@dataclass(frozen=True)
 class Options:
     """Configurations of an operator and their seconds. Of those with equal layouts only the cheapest is there."""
 
-    typed: tuple[TypedOperator, ...]
+    configurations: TypedConfigurations
     seconds: Table
 
-    @cached_property
-    def arguments(self) -> tuple[LayoutColumn, ...]:
-        """Per operand the layouts that the configurations ask for."""
-        return tuple(map(_column, zip(*(found.arguments for found in self.typed), strict=True)))
+    def __len__(self) -> int:
+        return len(self.configurations)
 
     @cached_property
+    def typed(self) -> tuple[TypedOperator, ...]:
+        return tuple(self.configurations)
+
+    @property
+    def arguments(self) -> tuple[LayoutColumn, ...]:
+        """Per operand the layouts that the configurations ask for."""
+        return self.configurations.columns[: self.configurations.inputs]
+
+    @property
     def results(self) -> tuple[LayoutColumn, ...]:
         """Per result the layouts that the configurations make."""
-        return tuple(map(_column, zip(*(found.results for found in self.typed), strict=True)))
+        return self.configurations.columns[self.configurations.inputs :]
 
     @cached_property
     def along(self) -> AxisChoices:
         """What the configurations do along every mesh axis."""
-        return axis_choices(found.configuration for found in self.typed)
+        return self.configurations.by_role(role_number)
 
-    def chosen(self, mask: Sequence[bool]) -> Options:
-        if all(mask):
-            return self
-        kept = tuple(found for found, keep in zip(self.typed, mask, strict=True) if keep)
-        return Options(kept, self.seconds[np.array(mask, dtype=bool)])
+    def chosen(self, mask: Sequence[bool] | npt.NDArray[np.bool_]) -> Options:
+        kept = np.flatnonzero(mask)
+        return self if len(kept) == len(self) else Options(self.configurations.chosen(kept), self.seconds[kept])
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,7 @@ class OptionTable:
         key = _key(node, weights)
         if key not in self._found:
             roles = self._proved_roles(node, weights)
-            self._found[key] = self._priced(node, roles.typing.type_every(roles.by_axis))
+            self._found[key] = self._priced(node, roles.typed())
         return self._found[key]
 
     def near(self, node: Node, weights: Sequence[bool], around: Around) -> Options:
@@ -108,11 +102,11 @@ class OptionTable:
         key = *_key(node, weights), around
         if key not in self._found:
             roles = self._proved_roles(node, weights)
-            typed = roles.typed(_neighbours(roles.by_axis, around))
-            whole = roles.typed([tuple(by_axis[0] for by_axis in roles.by_axis)])
-            if typed and typed[0].configuration != whole[0].configuration:
-                typed = [*whole, *typed]
-            self._found[key] = self._priced(node, typed) if typed else self.of(node, weights)
+            whole = (0,) * len(roles.by_axis)
+            rows = _neighbours(roles.by_axis, around)
+            typed = roles.typed(rows if whole in rows else [whole, *rows])
+            known = whole in rows or len(typed) > 1
+            self._found[key] = self._priced(node, typed) if known else self.of(node, weights)
         return self._found[key]
 
     def _proved_roles(self, node: Node, weights: Sequence[bool]) -> ProvedRoles:
@@ -124,8 +118,8 @@ class OptionTable:
             )
         return self._roles[key]
 
-    def _priced(self, node: Node, typed: Sequence[TypedOperator]) -> Options:
-        return _merged(typed, price_node(node, typed, self.mesh, self.machine, self.library))
+    def _priced(self, node: Node, found: TypedConfigurations) -> Options:
+        return _merged(found, price_configurations(node, found, self.mesh, self.machine, self.library))
 
 
 def _key(node: Node, weights: Sequence[bool]) -> tuple[Hashable, ...]:
@@ -137,8 +131,8 @@ def float_types(node: Node) -> Hashable:
     return node.mixed, *((value.dtype, value.cast_from) for value in (*node.arguments, *node.results))
 
 
-def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[Configuration]:
-    """In the order of the product of the roles."""
+def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[tuple[int, ...]]:
+    """The places of their roles, in the order of the product of the roles."""
     places = [{role_number(role): place for place, role in enumerate(roles)} for roles in by_axis]
     found: set[tuple[int, ...]] = set()
     for one in around.chosen:
@@ -152,12 +146,25 @@ def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[Confi
                     )
                 )
             )
-    return [tuple(roles[place] for roles, place in zip(by_axis, one, strict=True)) for one in sorted(found)]
+    return sorted(found)
+
+
+def price_configurations(
+    node: Node,
+    found: TypedConfigurations,
+    mesh: Mesh,
+    machine: Machine,
+    library: Library,
+    *,
+    backward: bool = True,
+) -> npt.NDArray[np.float64]:
+    """`price_node` of each of many configurations. Shape [configurations]."""
+    return price_node(node, found.local, mesh, machine, library, backward=backward)[found.part]
 
 
 def price_node(
     node: Node,
-    typed: Sequence[TypedOperator],
+    typed: Sequence[LocalOperator],
     mesh: Mesh,
     machine: Machine,
     library: Library,
@@ -178,21 +185,12 @@ def price_node(
     return seconds
 
 
-def all_invariant(typed: TypedOperator) -> bool:
-    return all(role == Uniformly(Invariant()) for role in typed.configuration)
-
-
-def _merged(typed: Sequence[TypedOperator], seconds: Table) -> Options:
-    best: dict[object, int] = {}
-    ties = np.array([_replicates(found) for found in typed])
-    costs = seconds + _TIE * ties
-    for i, found in enumerate(typed):
-        key = found.arguments, found.results
-        if key not in best or costs[i] < costs[best[key]]:
-            best[key] = i
-    kept = sorted(best.values())
-    return Options(tuple(typed[i] for i in kept), costs[kept])
-
-
-def _replicates(typed: TypedOperator) -> int:
-    return sum(isinstance(kind, Replicate) for layout in (*typed.arguments, *typed.results) for kind in layout.kinds)
+def _merged(found: TypedConfigurations, seconds: Table) -> Options:
+    costs = seconds + _TIE * sum(column.replicated for column in found.columns)
+    best: dict[tuple[int, ...], int] = {}
+    layouts = zip(*(column.index.tolist() for column in found.columns), strict=True)
+    for number, (held, cost) in enumerate(zip(layouts, costs.tolist(), strict=True)):
+        if held not in best or cost < costs[best[held]]:
+            best[held] = number
+    kept = np.array(sorted(best.values()), dtype=np.intp)
+    return Options(found.chosen(kept), costs[kept])

@@ -11,7 +11,7 @@ import numpy as np
 from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ..choices.extractions import Choice, Extractions
 from ..choices.layout_space import Spaces
-from ..choices.operator_options import Around, LayoutColumn, Options, all_invariant
+from ..choices.operator_options import Around, Options
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
@@ -180,21 +180,21 @@ class _Builder:
         path = node_path(self.prefix, node)
         every = self.context.options(node, self.prefix, self.weights)
         options = self._allowed(path, node, every)
-        if not options.typed:
+        if not len(options):
             raise Impossible(path, node, every)
         whole = all(value.name in self.meaning.free for value in node.arguments)
         if whole and self._left_whole(node, options):
             self.meaning.free.update(value.name for value in node.results)
-            self.meaning.fixed[node.name] = options.chosen([all_invariant(typed) for typed in options.typed])
+            self.meaning.fixed[node.name] = options.chosen(options.configurations.invariant)
             return
         variable = self.variable(self._seconds(node, options), node.name)
         self.meaning.nodes[node.name] = variable, options
         for position, value in enumerate(node.arguments):
             if value.name not in self.meaning.free and value.name not in self.meaning.stored:
-                asked = self._numbers(value, options.arguments[position])
+                asked = self.context.spaces.of(value).of_column(options.arguments[position])
                 self.reads.setdefault(value.name, []).append(self._port(variable, value, asked))
         for position, value in enumerate(node.results):
-            made = self._numbers(value, options.results[position])
+            made = self.context.spaces.of(value).of_column(options.results[position])
             self.values[value.name] = value
             self.produced[value.name] = self._port(variable, value, made)
 
@@ -205,7 +205,7 @@ class _Builder:
             seconds += self.context.memory.of_operator(node, self.prefix, options, self.context.prices.mesh)
         for position, value in enumerate(node.arguments):
             if (stored := self.meaning.stored.get(value.name)) is not None:
-                seconds += stored.seconds[self._numbers(value, options.arguments[position])]
+                seconds += stored.seconds[self.context.spaces.of(value).of_column(options.arguments[position])]
         return seconds
 
     def _add_made(self, step: Node, variables: AlgebraVariables) -> None:
@@ -235,7 +235,7 @@ class _Builder:
         path = node_path(self.prefix, node)
         every = self.context.options(node, self.prefix, self.weights)
         options = self._allowed(path, node, every)
-        if not options.typed:
+        if not len(options):
             raise Impossible(path, node, every)
         return options, self._seconds(node, options)
 
@@ -263,7 +263,7 @@ class _Builder:
 
     def _left_whole(self, node: Node, options: Options) -> bool:
         """Whether every device computes all of an operator on values without gradient: where that is cheap."""
-        seconds = [s for typed, s in zip(options.typed, options.seconds, strict=True) if all_invariant(typed)]
+        seconds = options.seconds[options.configurations.invariant].tolist()
         cheap = bool(seconds) and seconds[0] <= _COSTLY * self.context.prices.machine.launch_seconds
         return cheap or (bool(seconds) and any(value.name in self.closed for value in node.results))
 
@@ -431,9 +431,6 @@ class _Builder:
         nothing = len(space.layouts) if self.algebra.copies(value) == 1 else None
         prices = self.algebra.prices(value, conversions)
         return replace(tensor, prices=prices, nothing=nothing, common=common, numbers=numbers)
-
-    def _numbers(self, value: Value, column: LayoutColumn) -> Layouts:
-        return self.context.spaces.of(value).of_column(column)
 
     def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
         copies = 0 if self.algebra is None else self.algebra.copies(value)

@@ -48,9 +48,9 @@ def _assemble(
     for node in _nodes(meaning):
         if node.name in meaning.nodes:
             variable, options = meaning.nodes[node.name]
-            typed[node.name] = options.typed[solved.values[variable]]
+            typed[node.name] = options.configurations.at(solved.values[variable])
         else:
-            typed[node.name] = meaning.fixed[node.name].typed[0]
+            typed[node.name] = meaning.fixed[node.name].configurations.at(0)
         for value, layout in zip(node.arguments, typed[node.name].arguments, strict=True):
             asked[value.name] = (*asked.get(value.name, ()), layout)
             if (stored := meaning.stored.get(value.name)) is not None:

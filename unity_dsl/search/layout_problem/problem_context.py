@@ -10,7 +10,7 @@ import numpy as np
 
 from ...graph.graph import Graph, Node, Segment, Value
 from ...graph.layout import Mesh
-from ...graph.layout_typing import Theorems
+from ...graph.typed_configurations import Theorems
 from ...index.library import Library
 from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction

@@ -11,7 +11,6 @@ import numpy as np
 from ...graph.graph import Segment
 from ...machine.mesh import Blocks, refined
 from ..choices.axis_choices import AxisChoices
-from ..choices.operator_options import all_invariant
 from ..cost_network.message_passing import Mask
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Domains, Layouts, Part, Port, Repeat, left
@@ -50,7 +49,7 @@ def _undivided(problem: Problem, part: Part, meaning: Meaning, around: _Around |
     masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
     chosen = set()
     for variable, options in meaning.nodes.values():
-        masks[variable] = _preferred([all_invariant(found) for found in options.typed])
+        masks[variable] = _preferred(options.configurations.invariant)
         chosen.add(variable)
     for variable in meaning.kept.values():
         value, layouts = meaning.layouts[variable]

@@ -16,7 +16,7 @@ from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ..accounting.plan_cost import conversion_seconds
 from ..choices.layout_space import Space
-from ..choices.operator_options import Options, float_types, price_node
+from ..choices.operator_options import Options, float_types, price_configurations
 from ..choices.restriction import node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from .held_bytes import HELD_TRAINED, HeldBytes
@@ -41,7 +41,7 @@ class MemoryPrice:
             key = node.instance.identity, float_types(node), id(options)
             if key not in self.held.forward:
                 library = self.held.library
-                found = price_node(node, options.typed, mesh, self.machine, library, backward=False)
+                found = price_configurations(node, options.configurations, mesh, self.machine, library, backward=False)
                 self.held.forward[key] = options, found
             seconds = seconds + self.held.forward[key][1]
         return seconds

@@ -16,10 +16,11 @@ from fractions import Fraction
 
 from ...graph.graph import Graph, Model, Node, Segment, Value
 from ...graph.layout import PARTITION, Invariant, Kind, Mesh, MeshAxis, Partial, Replicate, Shard
-from ...graph.layout_typing import Along, Linearly, Role, Theorems, Typing
+from ...graph.layout_typing import Along, Linearly, Role, Typing
 from ...graph.model_graph import build_model
 from ...graph.model_parameters import Setting
 from ...graph.plan import BatchDivision, OutputPart
+from ...graph.typed_configurations import Theorems
 from ...index.library import Library
 from ...rules.sharding_theorems import ShardingTheorems
 from ...syntax.ast import ModelFile, Name, Storage, StorageDecl

@@ -68,7 +68,7 @@ class Layouts:
         total = 0.0
         for node in made:
             options = self.options.of(node, tuple(value.name in weights for value in node.arguments))
-            fits = [place.has(node, options, row) for row in range(len(options.typed))]
+            fits = [place.has(node, options, row) for row in range(len(options))]
             if not any(fits):
                 return None
             total += float(np.min(options.seconds[np.array(fits)]))

@@ -14,8 +14,9 @@ from ...graph.declared_slices import bijective, is_cut
 from ...graph.graph import Graph, Model, Node, Segment, Value
 from ...graph.halo import is_halo_op
 from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
-from ...graph.layout_typing import Along, Linearly, Theorems, TypedOperator, Uniformly, configurations
+from ...graph.layout_typing import Along, Linearly, TypedOperator, Uniformly
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from ...graph.typed_configurations import Theorems, configurations
 from ...index.library import Library
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..layout_problem.variable_meaning import Impossible

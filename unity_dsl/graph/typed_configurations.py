@@ -1,0 +1,182 @@
+"""The proved configurations of an operator, typed many at once: numbers of roles, divisions and layouts in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..index.equations.instance import Instance
+from ..index.library import Library
+from .layout import Invariant, Mesh
+from .layout_typing import (
+    DividedOperator,
+    LocalOperator,
+    Role,
+    TypedOperator,
+    Typing,
+    Uniformly,
+    typed_operator,
+)
+from .operand_layouts import LayoutColumn, Numbers, Value, numbered
+
+
+class Theorems(Protocol):
+    """What is proved of operators."""
+
+    def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
+        """Tells of a role whether the operator, and its adjoints by operands that have a cotangent, may have it."""
+
+
+@dataclass(frozen=True)
+class TypedConfigurations:
+    """Configurations of an operator. Number i has the role `by_axis[a][rows[i, a]]` along mesh axis a, and
+    `local[part[i]]` on one device; operands have the layouts of `columns`, the first of which are those of `inputs`.
+    """
+
+    by_axis: Sequence[Sequence[Role]]
+    rows: Numbers
+    local: tuple[LocalOperator, ...]
+    part: Numbers
+    columns: tuple[LayoutColumn, ...]
+    inputs: int
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def __iter__(self) -> Iterator[TypedOperator]:
+        return map(self.at, range(len(self)))
+
+    def at(self, number: int) -> TypedOperator:
+        roles = tuple(roles[place] for roles, place in zip(self.by_axis, self.rows[number].tolist(), strict=True))
+        layouts = tuple(column.layouts[column.index[number]] for column in self.columns)
+        return typed_operator(self.local[self.part[number]], roles, layouts, self.inputs)
+
+    def chosen(self, numbers: Numbers) -> TypedConfigurations:
+        columns = tuple(column.chosen(numbers) for column in self.columns)
+        return TypedConfigurations(
+            self.by_axis, self.rows[numbers], self.local, self.part[numbers], columns, self.inputs
+        )
+
+    def by_role(self, values: Callable[[Role], int]) -> Numbers:
+        """A number of every role. Shape [configurations, axes]."""
+        return _by_axis([list(map(values, roles)) for roles in self.by_axis], self.rows)
+
+    @cached_property
+    def invariant(self) -> npt.NDArray[np.bool_]:
+        """Whether everything is Invariant."""
+        return np.asarray(self.by_role(lambda role: role == Uniformly(Invariant())).all(axis=1))
+
+
+def typed_configurations(
+    typing: Typing, by_axis: Sequence[Sequence[Role]], rows: Numbers | None = None
+) -> TypedConfigurations:
+    """Configurations of unblocked roles, those that cannot be left out: every one, in the order of the product of
+    roles, or those of `rows` of their places in `by_axis`.
+    """
+    chosen = _every_row([len(roles) for roles in by_axis]) if rows is None else rows
+    selection: Hashable = None if rows is None else rows.tobytes()
+    effects = [[typing.effect(role) for role in roles] for roles in by_axis]
+
+    def at(values: Sequence[Sequence[Value]], number: int) -> tuple[Value, ...]:
+        return tuple([found[place] for found, place in zip(values, chosen[number].tolist(), strict=True)])
+
+    first, which = numbered(_codes([[effect.along for effect in found] for found in effects], chosen).tolist())
+    divisions = [typing.division(at(by_axis, number), at(effects, number)) for number in first.values()]
+    parts = [division for division in divisions if isinstance(division, DividedOperator)]
+    if len(parts) < len(divisions):
+        possible = np.array([isinstance(division, DividedOperator) for division in divisions])
+        chosen, which = chosen[possible[which]], (np.cumsum(possible) - 1)[which[possible[which]]]
+        selection = chosen.tobytes()
+    beside, besides = numbered([part.beside_kinds for part in parts])
+    around = (tuple(beside), besides[which].tobytes()) if len(beside) > 1 else tuple(beside)
+
+    def column(place: int, numbers: tuple[tuple[int, ...], ...]) -> LayoutColumn:
+        codes = _codes(numbers, chosen)
+        first, index = numbered((codes * len(beside) + besides[which] if len(beside) > 1 else codes).tolist())
+        layouts = [typing.layout(place, at(effects, number), parts[which[number]]) for number in first.values()]
+        different, again = numbered(layouts)
+        return LayoutColumn(tuple(different), again[index])
+
+    columns = []
+    for place, placed in enumerate(typing.placements):
+        numbers = tuple([tuple([effect.numbers[place] for effect in found]) for found in effects])
+        key = numbers, selection, around
+        if key not in placed.columns:
+            placed.columns[key] = column(place, numbers)
+        columns.append(placed.columns[key])
+    local = tuple([part.local for part in parts])
+    return TypedConfigurations(by_axis, chosen, local, which, tuple(columns), len(typing.instance.inputs))
+
+
+def _every_row(sizes: Sequence[int]) -> Numbers:
+    return np.indices(sizes).reshape(len(sizes), -1).T if sizes else np.zeros((1, 0), dtype=np.intp)
+
+
+def _by_axis(values: Sequence[Sequence[int]], rows: Numbers) -> Numbers:
+    """Per row and axis the value at the row's place there. Shape [rows, axes]."""
+    found = np.empty(rows.shape, dtype=np.intp)
+    for axis, of_axis in enumerate(values):
+        found[:, axis] = np.array(of_axis, dtype=np.intp)[rows[:, axis]]
+    return found
+
+
+def _codes(values: Sequence[Sequence[int]], rows: Numbers) -> Numbers:
+    """A number for each row of values by axis, equal for equal ones."""
+    codes = np.zeros(len(rows), dtype=np.intp)
+    for axis, of_axis in enumerate(values):
+        codes = codes * (1 + max(of_axis)) + np.array(of_axis, dtype=np.intp)[rows[:, axis]]
+    return codes
+
+
+Proved = dict[int, list[Role]]
+"""By the degree of a mesh axis, the roles that are proved of an operator along it."""
+
+
+class ProvedRoles:
+    """The proved roles of an operator, `by_axis` of the mesh; configurations are chosen among them.
+
+    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter. What is
+    `known` from other meshes is not looked at again, and what is found is added.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        mesh: Mesh,
+        library: Library,
+        needs_gradient: Sequence[bool],
+        weights: Sequence[bool],
+        theorems: Theorems,
+        known: Proved,
+    ) -> None:
+        self.typing = Typing(instance, mesh, library)
+        for axis, degree in enumerate(mesh.degrees):
+            if degree not in known:
+                proves = theorems.about(instance, needs_gradient)
+                suggested = self.typing.roles(axis, needs_gradient, weights)
+                known[degree] = [role for role in suggested if proves(role)]
+        self.by_axis = [known[degree] for degree in mesh.degrees]
+
+    def typed(self, rows: Iterable[Sequence[int]] | None = None) -> TypedConfigurations:
+        """Every configuration that the sizes and the operands' dimensions allow, the all-Invariant one first; or those
+        of `rows` of places in `by_axis`, in their order.
+        """
+        chosen = None if rows is None else np.array(list(rows), dtype=np.intp).reshape(-1, len(self.by_axis))
+        return typed_configurations(self.typing, self.by_axis, chosen)
+
+
+def configurations(
+    instance: Instance,
+    mesh: Mesh,
+    library: Library,
+    needs_gradient: Sequence[bool],
+    weights: Sequence[bool],
+    theorems: Theorems,
+) -> list[TypedOperator]:
+    """Every proved configuration of an operator, typed, in a fixed order: the all-Invariant one first."""
+    return list(ProvedRoles(instance, mesh, library, needs_gradient, weights, theorems, {}).typed())
