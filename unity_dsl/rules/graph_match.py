@@ -12,7 +12,7 @@ operators between that leave them as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -104,20 +104,26 @@ def matches(substitution: Substitution, model: Model) -> Iterator[Match]:
                 yield match
 
 
+Wanted = Callable[[Sequence[Value], Mapping[str, Value], Sequence[Node]], bool]
+"""Whether a match of these roots, values and operators is of use: asked before its sizes are worked out."""
+
+
 def matches_among(
-    substitution: Substitution, nodes: Sequence[Node], path: tuple[str, ...], infinite: Mapping[str, Infinities]
+    substitution: Substitution,
+    nodes: Sequence[Node],
+    path: tuple[str, ...],
+    infinite: Mapping[str, Infinities],
+    wanted: Wanted,
 ) -> Iterator[Match]:
-    """Every match among operators of which several may make one value, of values whose infinities are known.
+    """Every match that is wanted among operators of which several may make one value, of values whose infinities are
+    known.
 
     Raises TooMany, possibly after some matches, at the limit of comparisons.
     """
     graph = Graph((), (), (), tuple(nodes))
-    for match in _Matcher(substitution, path, graph, iter(range(STEPS))).run():
-        if not any(
-            infinite[match.values[tensor.name].name]
-            for tensor in substitution.rule.inputs
-            if tensor.name in match.values
-        ):
+    inputs = [tensor.name for tensor in substitution.rule.inputs]
+    for match in _Matcher(substitution, path, graph, iter(range(STEPS)), wanted).run():
+        if not any(infinite[match.values[name].name] for name in inputs if name in match.values):
             yield match
 
 
@@ -149,20 +155,33 @@ def graphs(graph: Graph, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 class _Matcher:
     """The matching of a rule in one graph."""
 
-    def __init__(self, substitution: Substitution, path: tuple[str, ...], graph: Graph, steps: Iterator[int]) -> None:
+    def __init__(
+        self,
+        substitution: Substitution,
+        path: tuple[str, ...],
+        graph: Graph,
+        steps: Iterator[int],
+        wanted: Wanted | None = None,
+    ) -> None:
+        self.wanted = wanted
         self.substitution = substitution
         self.path = path
         self.steps = steps
         self.makers: dict[str, list[Node]] = {}
         self.by_operator: dict[str, list[Node]] = {}
+        self.readers: dict[tuple[str, str], list[Node]] = {}
         for step in graph.steps:
             if isinstance(step, Node):
+                for name in {value.name for value in step.arguments}:
+                    self.readers.setdefault((step.instance.name, name), []).append(step)
                 for value in step.results:
                     self.makers.setdefault(value.name, []).append(step)
                 self.by_operator.setdefault(step.instance.name, []).append(step)
 
     def run(self) -> Iterator[Match]:
         for roots, found in self._roots(0, (), _Found()):
+            if self.wanted is not None and not self.wanted(roots, found.values, [site.node for site in found.sites]):
+                continue
             match = self._settled(roots, found)
             if match is not None:
                 yield match
@@ -178,7 +197,11 @@ class _Matcher:
         assert isinstance(left, GraphCall | GraphView)
         operator = left.name if isinstance(left, GraphCall) else "rearrange"
         result = left.result if isinstance(left, GraphCall) else 0
-        values = {node.results[result].name: node.results[result] for node in self.by_operator.get(operator, ())}
+        nodes: Sequence[Node] = self.by_operator.get(operator, ())
+        read = [found.values[name.name] for name in left_operands(left) if name.name in found.values]
+        if read and self.wanted is not None:
+            nodes = min((self.readers.get((operator, value.name), ()) for value in read), key=len)
+        values = {node.results[result].name: node.results[result] for node in nodes}
         for value in values.values():
             if all(value.name != root.name for root in roots):
                 for more in self._expr(written, value, found):
@@ -360,6 +383,12 @@ def _view_sizes(view: GraphView, instance: Instance) -> dict[str, int]:
         if len(named) == len(sizes):
             told |= dict(zip(named, sizes, strict=True))
     return told
+
+
+def left_operands(left: GraphCall | GraphView) -> Iterator[Name]:
+    """The names that a call reads as they are."""
+    operands = left.arguments if isinstance(left, GraphCall) else (left.operand,)
+    return (operand for operand in operands if isinstance(operand, Name))
 
 
 # ---------------------------------------------------------------------------------------------- operators

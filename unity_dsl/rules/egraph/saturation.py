@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from ...graph.graph import Graph, Model, Node, Segment, Value
 from ...graph.plan import AppliedRule
-from ...index.cost.lowering_class import LoweringClass, lowering_class
 from ...index.library import Library
 from ...prove.translation.rule_forms import calls_within
+from ...syntax.ast import Reduce
+from ...syntax.canonical_text import syntax_nodes
 from ...syntax.diagnostic import InputError
-from ..graph_match import Match, TooMany, matches_among
+from ...syntax.parse_rules import GraphCall, GraphView
+from ..graph_match import Match, TooMany, left_operands, matches_among
 from ..infinities import Infinities, Known, infinities, infinities_of_results
 from ..rewrite import all_names
 from ..right_side import Made, Refused, RightSide
@@ -48,10 +50,10 @@ def saturate(
     """The e-graphs of a model after rules. With a loss, other ways are found to values that have a gradient."""
     known = infinities(model, library)
     names, limits = all_names(model), dict[str, None]()
-    found = []
+    found, usable = [], [rule for rule in rules if shares_an_operand(rule)]
     for egraph in _egraphs(model):
         work = _Saturation(egraph, library, names, dict(known[egraph.path]), model.loss is not None, limits)
-        work.run(rules, rounds, largest)
+        work.run(usable, rounds, largest)
         found.append(egraph)
     return Saturated(model, tuple(found), tuple(limits))
 
@@ -82,7 +84,6 @@ class _Saturation:
     limits: dict[str, None]
     merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     seen: set[tuple[object, ...]] = field(default_factory=set)
-    reordering: dict[str, bool] = field(default_factory=dict)
 
     def run(self, rules: Sequence[Substitution], rounds: int, largest: int) -> None:
         self.order = {value.name: place for place, node in enumerate(self.egraph.nodes) for value in node.results}
@@ -115,50 +116,49 @@ class _Saturation:
         return bool(joined) or len(egraph.enodes) > before
 
     def _matches(self, rule: Substitution, nodes: Sequence[Node]) -> Iterator[Match]:
+        if self._reorders(rule):
+            self.limits["sums and joined parts are taken in the order that the model has"] = None
+            return
+
+        def is_wanted(roots: Sequence[Value], values: Mapping[str, Value], matched: Sequence[Node]) -> bool:
+            bound = sorted((name, value.name) for name, value in values.items())
+            key = rule.rule.name, *(root.name for root in roots), *bound
+            new = key not in self.seen
+            self.seen.add(key)
+            return new and self._is_wanted(roots, matched)
+
         try:
-            for match in matches_among(rule, nodes, self.egraph.path, self.infinite):
-                values = sorted((name, value.name) for name, value in match.values.items())
-                key = rule.rule.name, *(root.name for root in match.roots), *values
-                if key not in self.seen and self._is_wanted(match):
-                    self.seen.add(key)
-                    yield match
+            yield from matches_among(rule, nodes, self.egraph.path, self.infinite, is_wanted)
         except TooMany:
             self.limits[f"rule `{rule.rule.name}` fits more places than were looked at"] = None
 
-    def _is_wanted(self, match: Match) -> bool:
-        if self.gradients and not all(root.needs_gradient for root in match.roots):
+    def _is_wanted(self, roots: Sequence[Value], matched: Sequence[Node]) -> bool:
+        if self.gradients and not all(root.needs_gradient for root in roots):
             return False
-        if any(root.name in self.egraph.stored for root in match.roots):
+        if any(root.name in self.egraph.stored for root in roots):
             return False
-        if self._reorders(match):
-            self.limits["sums and joined parts are taken in the order that the model has"] = None
-            return False
-        return len(match.roots) == 1 or self._are_siblings(match)
+        return len(roots) == 1 or self._are_siblings(roots, matched)
 
-    def _reorders(self, match: Match) -> bool:
+    def _reorders(self, rule: Substitution) -> bool:
         """Whether a rule says of an operator that contracts nothing that it is associative or commutative."""
-        rule = match.substitution.rule
-        if rule.name not in self.reordering:
-            left, right = (Counter(call.name for call in calls_within(side)) for side in (rule.left, rule.right))
-            contracts = lowering_class(match.nodes[0].instance) in (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
-            self.reordering[rule.name] = left == right and len(left) == 1 and not rule.definitions and not contracts
-        return self.reordering[rule.name]
+        left, right = (Counter(call.name for call in calls_within(side)) for side in (rule.rule.left, rule.rule.right))
+        if left != right or len(left) != 1 or rule.rule.definitions:
+            return False
+        statements = rule.library.operators[next(iter(left))].statements
+        return not any(isinstance(term, Reduce) for statement in statements for term in syntax_nodes(statement.value))
 
-    def _are_siblings(self, match: Match) -> bool:
+    def _are_siblings(self, roots: Sequence[Value], matched: Sequence[Node]) -> bool:
         """Whether the roots read one value, and are a merge or a value of the graph and then a later one of it."""
-        read = [{value.name for value in self._maker(match, root).arguments} for root in match.roots]
+        read = [{value.name for value in _maker(matched, root).arguments} for root in roots]
         if not set.intersection(*read):
             return False
-        *_, last = match.roots
-        members = [self.merged.get(root.name, (root.name,)) for root in match.roots]
+        *_, last = roots
+        members = [self.merged.get(root.name, (root.name,)) for root in roots]
         every = [name for one in members for name in one]
         if len(every) > SIBLINGS or last.name in self.merged or not all(name in self.order for name in every):
             return False
         places = [self.order[name] for name in every]
         return places == sorted(set(places))
-
-    def _maker(self, match: Match, root: Value) -> Node:
-        return next(node for node in match.nodes if any(value.name == root.name for value in node.results))
 
     def _applied(
         self, match: Match, known: Made, derived: Mapping[int, tuple[AppliedRule, ...]]
@@ -183,7 +183,7 @@ class _Saturation:
                 right.copy(found, root)
         known.update(local.maps[0])
         before = dict.fromkeys(rule for node in match.nodes for rule in derived.get(id(node), ()))
-        first = self._maker(match, match.roots[0])
+        first = _maker(match.nodes, match.roots[0])
         applied = (*before, AppliedRule(match.substitution.rule.name, match.place, first.span))
         mixed = match.nodes[0].mixed
         made = [Enode(replace(node, mixed=mixed), applied) for node in right.made]
@@ -215,3 +215,13 @@ class _Saturation:
             if len(left) == len(pending):
                 break
             pending = left
+
+
+def _maker(nodes: Sequence[Node], root: Value) -> Node:
+    return next(node for node in nodes if any(value.name == root.name for value in node.results))
+
+
+def shares_an_operand(rule: Substitution) -> bool:
+    """Whether all roots of a rule read one tensor: what is merged besides stands anywhere in a graph."""
+    calls = [side for side in rule.left if isinstance(side, GraphCall | GraphView)]
+    return len(calls) < 2 or bool(set.intersection(*({name.name for name in left_operands(side)} for side in calls)))
