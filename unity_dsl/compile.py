@@ -19,6 +19,8 @@ from .machine.machine import Machine, machine_source, read_machine
 from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
 from .rules.shipped_fusions import fusions_for, shipped_fusions
+from .rules.shipped_rules import ShippedRules, shipped_sources
+from .search.joint.extracted_model import Algebras
 from .search.layout_pins import parse_pins
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
@@ -83,7 +85,7 @@ def compile_model(request: Request) -> Compilation:
         library_sources(request.operators),
         machine_source(request.machine),
         tuple(map(read_source, request.rules)),
-        (read_source(shipped_fusions()),) if request.shipped_rules else (),
+        shipped_sources() if request.shipped_rules else (),
     )
     check_forbidden(request.forbidden, sources.rules)
     machine = read_machine(sources.machine).holding(request.memory)
@@ -92,12 +94,15 @@ def compile_model(request: Request) -> Compilation:
     rules = proved_rules(request.rules, sources.rules, library)
     file = parse_model(sources.model)
     model = build_model(file, library, request.settings, request.preset, request.precision)
-    fusions = fusions_for(model, sources.fusions, library, request.forbidden) if request.strategy != "single" else ()
+    shipped = ShippedRules(sources.fusions, library, request.forbidden)
+    fused = (source for source in sources.fusions if source.name == str(shipped_fusions()))
+    fusions = fusions_for(model, tuple(fused), library, request.forbidden) if request.strategy != "single" else ()
     pins = parse_pins(request.pins)
     applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]
     fusing = [accepted.rule for accepted in fusions]
 
     theorems = ShardingTheorems(library)
+    algebras = Algebras(shipped, applied) if request.strategy == AUTO and (shipped.sources or applied) else None
 
     @cache
     def part_of(count: int) -> tuple[Model, BatchDivision | None]:
@@ -110,7 +115,7 @@ def compile_model(request: Request) -> Compilation:
         recompute = parse_recompute(request.recompute, part)
         given = part, every, priced, library, request.strategy, pins, applied, theorems
         near = known.setdefault(count, dict(known[1]))
-        found = search(*given, fusions=fusing, recompute=recompute, known=near)
+        found = search(*given, fusions=fusing, recompute=recompute, known=near, algebras=algebras)
         return in_micro_batches(found, division)
 
     def find(priced: Machine, near: Plan | None) -> Plan:
@@ -123,7 +128,10 @@ def compile_model(request: Request) -> Compilation:
         return plan_of(request.micro_batches or 1, priced, meshes)
 
     plan = search_simulated(find, machine, library)
-    return Compilation(_with_assumed_facts(plan, (*rules, *fusions)), library, sources, rules)
+    used = {*(rule.rule for rule in plan.rules), *(accepted.rule.name for accepted in fusions)}
+    sources = replace(sources, fusions=shipped.of(used))
+    accepted = (*rules, *fusions, *shipped.accepted.values())
+    return Compilation(_with_assumed_facts(plan, accepted), library, sources, rules)
 
 
 def _with_assumed_facts(plan: Plan, rules: Sequence[AcceptedRule]) -> Plan:

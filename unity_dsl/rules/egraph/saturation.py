@@ -9,7 +9,7 @@ is merged in one way.
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...graph.graph import Graph, Model, Node, Segment, Value
@@ -19,7 +19,7 @@ from ...prove.translation.rule_forms import calls_within
 from ...syntax.ast import Reduce
 from ...syntax.canonical_text import syntax_nodes
 from ...syntax.diagnostic import InputError
-from ...syntax.parse_rules import GraphCall, GraphView
+from ...syntax.parse_rules import GraphCall, GraphView, RuleDecl
 from ..graph_match import Match, TooMany, left_operands, matches_among
 from ..infinities import Infinities, Known, infinities, infinities_of_results
 from ..rewrite import all_names
@@ -45,30 +45,43 @@ class Saturated:
 
 
 def saturate(
-    model: Model, rules: Sequence[Substitution], library: Library, rounds: int = ROUNDS, largest: int = LARGEST
+    model: Model,
+    rules: Sequence[Substitution],
+    library: Library,
+    kept: frozenset[str] = frozenset(),
+    accept: Callable[[RuleDecl], None] = lambda _: None,
+    rounds: int = ROUNDS,
+    largest: int = LARGEST,
 ) -> Saturated:
-    """The e-graphs of a model after rules. With a loss, other ways are found to values that have a gradient."""
+    """The e-graphs of a model after rules. With a loss, other ways are found to values that have a gradient. Values
+    with paths in `kept` are always computed. A rule is accepted when it first fits; raises what that raises.
+    """
     known = infinities(model, library)
     names, limits = all_names(model), dict[str, None]()
     found, usable = [], [rule for rule in rules if shares_an_operand(rule)]
-    for egraph in _egraphs(model):
-        work = _Saturation(egraph, library, names, dict(known[egraph.path]), model.loss is not None, limits)
+    for egraph in _egraphs(model, kept):
+        work = _Saturation(egraph, library, names, dict(known[egraph.path]), model.loss is not None, limits, accept)
         work.run(usable, rounds, largest)
         found.append(egraph)
     return Saturated(model, tuple(found), tuple(limits))
 
 
-def _egraphs(model: Model) -> Iterator[EqualityGraph]:
+def _egraphs(model: Model, kept: frozenset[str]) -> Iterator[EqualityGraph]:
+    def of(path: tuple[str, ...], graph: Graph, given: Iterable[Value], left: Iterable[Value]) -> EqualityGraph:
+        made = (value for step in graph.steps for value in step.makes)
+        named = (value for value in made if ".".join((*path, value.name)) in kept)
+        return equality_graph(path, graph, given, (*left, *named))
+
     def bodies(graph: Graph, path: tuple[str, ...]) -> Iterator[EqualityGraph]:
         for step in graph.steps:
             if isinstance(step, Segment):
                 inside = (*path, step.name)
                 given = (*step.entry, *step.captured, *(series.part for series in step.sliced))
                 left = (*step.exit, *(series.part for series in step.stacked))
-                yield equality_graph(inside, step.body, given, left)
+                yield of(inside, step.body, given, left)
                 yield from bodies(step.body, inside)
 
-    yield equality_graph((), model.graph, (), model.returned)
+    yield of((), model.graph, (), model.returned)
     yield from bodies(model.graph, ())
 
 
@@ -82,6 +95,7 @@ class _Saturation:
     infinite: dict[str, Infinities]
     gradients: bool
     limits: dict[str, None]
+    accept: Callable[[RuleDecl], None]
     merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     seen: set[tuple[object, ...]] = field(default_factory=set)
 
@@ -164,6 +178,7 @@ class _Saturation:
         self, match: Match, known: Made, derived: Mapping[int, tuple[AppliedRule, ...]]
     ) -> tuple[list[Enode], list[tuple[Value, Value]]] | None:
         """The new operators of a match, and the values that it makes one; None where it cannot be applied."""
+        self.accept(match.substitution.rule)
         local: ChainMap[tuple[object, ...], Value] = ChainMap({}, known)
         right = RightSide(match, local, self.names)
         joined = []

@@ -20,7 +20,7 @@ from ...rules.egraph.equality_graph import Enode, EqualityGraph
 
 MOST = 16
 """Extractions of a group that are looked at: those that cost least on one device, the graph's own among them."""
-_ENUMERATED = 4096
+_ENUMERATED = 2048
 """Extractions of a group that are enumerated for that."""
 
 Price = Callable[[Node], float]
@@ -152,6 +152,7 @@ class _Grouping:
         self.price = price
         self.most = most
         self.makers = _makers(egraph)
+        self.seconds: dict[int, float] = {}
         self.necessary = self._necessary()
         self.optional = self._reachable() - self.necessary
 
@@ -204,20 +205,25 @@ class _Grouping:
     def _group(self, names: Sequence[str]) -> Group:
         roots = tuple(name for name in names if name in self.necessary)
         every = list(islice(self._extended({}, roots), _ENUMERATED + 1))
-        complete = len(every) <= min(self.most, _ENUMERATED)
         own, *others = every
-        ranked = sorted(others, key=lambda chosen: sum(self.price(enode.node) for enode in chosen.values()))
-        kept = [own, *ranked[: self.most - 1]]
+        ranked = sorted(others, key=lambda chosen: sum(self._seconds(enode) for enode in chosen.values()))
+        kept = [own, *islice((chosen for chosen in ranked if not _has_cycle(chosen)), self.most)]
+        complete = len(kept) <= self.most and len(every) <= _ENUMERATED
+        kept = kept[: self.most]
         values = {value.name: value for name in names for value in self.makers[name][0].node.results}
         choices = (Choice(values[name], tuple(chosen.get(name) for chosen in kept)) for name in names)
         computed = (choice for choice in choices if any(enode is not None for enode in choice.enodes))
         return Group(tuple(computed), len(kept), complete)
 
+    def _seconds(self, enode: Enode) -> float:
+        if id(enode) not in self.seconds:
+            self.seconds[id(enode)] = self.price(enode.node)
+        return self.seconds[id(enode)]
+
     def _extended(self, chosen: dict[str, Enode], pending: tuple[str, ...]) -> Iterator[dict[str, Enode]]:
-        """Every extraction with what is chosen already, of what is `pending` and what that reads; none with a cycle."""
+        """Every extraction with what is chosen already, of what is `pending` and what that reads."""
         if not pending:
-            if not _has_cycle(chosen):
-                yield chosen
+            yield chosen
             return
         name, *rest = pending
         for enode in self.makers[name]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
 
 from ...graph.dead_code import finish
 from ...graph.graph import Graph, Model, Node, Segment
@@ -14,9 +15,11 @@ from ...rules.egraph.equality_graph import Enode
 from ...rules.egraph.saturation import saturate
 from ...rules.rewrite import ordered
 from ...rules.right_side import Refused
-from ...rules.substitution import Substitution
+from ...rules.shipped_rules import ShippedRules
+from ...rules.substitution import Substitution, substitution_of
 from ...syntax.diagnostic import InputError
-from ..choices.extractions import Extractions, extractions
+from ...syntax.parse_rules import RuleDecl
+from ..choices.extractions import Extractions, Group, extractions
 from ..model_variants.rewritten_model import Variant
 from ..model_variants.variant_enumeration import SingleDevice
 
@@ -33,14 +36,51 @@ class Algebra:
     limits: tuple[str, ...]
 
     @property
-    def own(self) -> Chosen:
-        """The extraction that is the model itself."""
-        return {prefix: (0,) * len(graph.groups) for prefix, graph in self.graphs.items()}
+    def groups(self) -> tuple[Group, ...]:
+        """Of all graphs."""
+        return tuple(group for graph in self.graphs.values() for group in graph.groups)
+
+    @property
+    def extractions(self) -> int:
+        """How many models can be extracted."""
+        return prod(group.extractions for group in self.groups)
 
 
-def algebra_of(model: Model, rules: Sequence[Substitution], machine: Machine, library: Library) -> Algebra:
-    """The e-graphs of a model after rules, and what can be extracted of them."""
-    saturated, price = saturate(model, rules, library), SingleDevice(machine, library)
+@dataclass(frozen=True)
+class Algebras:
+    """Finds what rules make of models, of each model once: the `shipped` rules that may fit it, and others."""
+
+    shipped: ShippedRules
+    rules: Sequence[RuleDecl] = ()
+    found: dict[tuple[int, frozenset[str]], tuple[Model, Algebra]] = field(default_factory=dict)
+
+    def of(self, model: Model, machine: Machine, kept: frozenset[str] = frozenset()) -> Algebra:
+        """The extractions of a model that compute the values `kept`, by their paths. Raises E542."""
+        key = id(model.graph), kept
+        if key not in self.found:
+            library, shipped = self.shipped.library, self.shipped.fitting(model)
+            prepared = (substitution_of(rule, library) for rule in (*self.rules, *shipped))
+            usable = [found for found in prepared if isinstance(found, Substitution)]
+            self.found[key] = model, algebra_of(model, usable, machine, library, kept, self._accept)
+        return self.found[key][1]
+
+    def _accept(self, rule: RuleDecl) -> None:
+        if all(rule is not given for given in self.rules):
+            self.shipped.accept(rule)
+
+
+def algebra_of(
+    model: Model,
+    rules: Sequence[Substitution],
+    machine: Machine,
+    library: Library,
+    kept: frozenset[str] = frozenset(),
+    accept: Callable[[RuleDecl], None] = lambda _: None,
+) -> Algebra:
+    """The e-graphs of a model after rules, and what can be extracted of them that computes the values `kept`, by their
+    paths. Rules are accepted when they first fit; raises what that raises.
+    """
+    saturated, price = saturate(model, rules, library, kept, accept), SingleDevice(machine, library)
     graphs = {
         "".join(f"{name}." for name in egraph.path): extractions(egraph, price.operator) for egraph in saturated.graphs
     }

@@ -14,13 +14,16 @@ from math import inf
 
 import numpy as np
 
+from ...graph.layout import Mesh
 from ..choices.extractions import Extractions
+from ..choices.operator_options import Around
 from ..exact_search.bounded_search import Optimum, optimise
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Domains, everything
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import axis_domains
 from ..layout_problem.variable_meaning import Meaning
+from ..meshes.near_search import Found, Task, held_by
 from .extracted_model import Algebra, Chosen
 
 BRANCHES = 16
@@ -67,6 +70,15 @@ def search_joint(problem: Problem, algebra: Algebra, below: float) -> JointOptim
         exact = exact and not pending
     bound = bound if not pending else -inf
     return JointOptimum(best, cost, min(bound, cost), exact)
+
+
+def near_problem(task: Task, mesh: Mesh, algebra: Algebra, start: Found | None) -> Problem:
+    """The problem of a model and all that can be extracted; with a `start`, operators of the model have what is next to
+    that plan.
+    """
+    near = {} if start is None else held_by(mesh, [start]).chosen
+    around = {path: Around(frozenset(chosen)) for path, chosen in near.items()}
+    return task.problem(mesh, around, algebra.graphs)
 
 
 def _optimum(problem: Problem, algebra: Algebra, fixed: Mapping[Group, int], below: float) -> Optimum:
