@@ -34,9 +34,11 @@ from .gathered_pins import describe_gathered
 from .joint.algebra_notes import describe_algebra
 from .joint.extracted_model import Algebras, extracted
 from .joint.joint_search import near_problem, search_joint
+from .joint.plan_layouts import in_layouts, layouts_of
 from .layout_pins import Pin, apply_pins, matching, without_unnamed_cuts
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.problem_context import Prices, prices_on
+from .layout_problem.starting_domains import held_domain
 from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.held_bytes import HeldBytes
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
@@ -44,7 +46,7 @@ from .memory_limit.memory_price import MemoryPrice
 from .memory_limit.multiplier_search import ENOUGH
 from .meshes.mesh_joining import joined_mesh
 from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
-from .meshes.near_search import Found, Task
+from .meshes.near_search import Found, Task, held_by
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
@@ -185,8 +187,11 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     if not algebra.groups:
         return replace(given, notes=(*given.notes, *describe_algebra(algebra, None, given, ())))
     task = Task(given.model, wanted.priced, lambda mesh: wanted.allowed(given.model, mesh, wanted.pins))
-    start = _large_start(given, wanted)
-    found = search_joint(near_problem(task, given.mesh, algebra, start), algebra, wanted.cost(given) * (1 - GAIN))
+    start, known = _large_start(given, wanted), wanted.found.get(given.mesh)
+    held = held_by(given.mesh, [] if known is None else [known])
+    problem = near_problem(task, given.mesh, algebra, held, start is None)
+    near = held_domain(problem, held).intersected(in_layouts(problem, algebra, layouts_of(given.graph)))
+    found = search_joint(problem, algebra, wanted.cost(given) * (1 - GAIN), near)
     best, variant = given, None if found.chosen is None else extracted(algebra, found.chosen)
     if variant is not None:
         best = _better(variant, given, given, wanted, start)

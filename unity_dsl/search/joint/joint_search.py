@@ -8,7 +8,7 @@ all extractions. Iterations of a repeat have one body: where they choose differe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
@@ -17,13 +17,13 @@ import numpy as np
 from ...graph.layout import Mesh
 from ..choices.extractions import Extractions
 from ..choices.operator_options import Around
-from ..exact_search.bounded_search import Optimum, optimise
+from ..exact_search.bounded_search import Optimum, improved, optimise
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Domains, everything
 from ..layout_problem.model_problem import Problem
-from ..layout_problem.starting_domains import axis_domains
+from ..layout_problem.starting_domains import Held, axis_domains
 from ..layout_problem.variable_meaning import Meaning
-from ..meshes.near_search import Found, Task, held_by
+from ..meshes.near_search import Task
 from .extracted_model import Algebra, Chosen
 
 BRANCHES = 16
@@ -45,47 +45,76 @@ class JointOptimum:
     exact: bool
 
 
-def search_joint(problem: Problem, algebra: Algebra, below: float) -> JointOptimum:
-    """The extraction and the layouts of least cost, if that is less than `below`."""
-    best: Chosen | None = None
-    cost, bound, exact = below, inf, True
-    pending: list[Mapping[Group, int]] = [{}]
-    for _ in range(BRANCHES):
-        if not pending:
-            break
-        fixed = pending.pop()
-        found = _optimum(problem, algebra, fixed, cost)
-        if found.plan is None:
-            bound, exact = min(bound, found.bound), exact and found.exact
-            continue
-        taken = _taken(problem.meaning, algebra, found.plan)
-        mixed = next((group for group, numbers in taken.items() if len(numbers) > 1), None)
-        if mixed is not None:
-            count = algebra.graphs[mixed[0]].groups[mixed[1]].extractions
-            pending += [{**fixed, mixed: number} for number in reversed(range(count))]
-            continue
-        best, cost = _chosen(algebra, taken), found.cost
-        bound, exact = min(bound, found.bound), exact and found.exact
-    else:
-        exact = exact and not pending
-    bound = bound if not pending else -inf
-    return JointOptimum(best, cost, min(bound, cost), exact)
-
-
-def near_problem(task: Task, mesh: Mesh, algebra: Algebra, start: Found | None) -> Problem:
-    """The problem of a model and all that can be extracted; with a `start`, operators of the model have what is next to
-    that plan.
+def search_joint(problem: Problem, algebra: Algebra, below: float, near: Domains | None = None) -> JointOptimum:
+    """The extraction and the layouts of least cost, if that is less than `below`: in a small domain `near` some plan
+    first, then in all.
     """
-    near = {} if start is None else held_by(mesh, [start]).chosen
-    around = {path: Around(frozenset(chosen)) for path, chosen in near.items()}
-    return task.problem(mesh, around, algebra.graphs)
+    search = _Search(problem, algebra, below)
+    if near is not None:
+        search.run(near)
+        search.bound, search.exact = inf, True
+    search.run(None)
+    return JointOptimum(search.best, search.cost, min(search.bound, search.cost), search.exact)
 
 
-def _optimum(problem: Problem, algebra: Algebra, fixed: Mapping[Group, int], below: float) -> Optimum:
-    domains = everything(problem.part)
-    if fixed:
-        domains = domains.intersected(_fixed(problem.meaning, algebra, "", domains, fixed))
-    return optimise(problem.part, domains.agreed(problem.part), partial(axis_domains, problem), below)
+class _Search:
+    """The best extraction so far, which has the `plan` in the network."""
+
+    def __init__(self, problem: Problem, algebra: Algebra, below: float) -> None:
+        self.problem = problem
+        self.algebra = algebra
+        self.cost = below
+        self.best: Chosen | None = None
+        self.plan: Solved | None = None
+        self.bound = inf
+        self.exact = True
+
+    def run(self, within: Domains | None) -> None:
+        """Searches a domain, or all, for what costs less; branches where iterations choose differently."""
+        pending: list[Mapping[Group, int]] = [{}]
+        for _ in range(BRANCHES):
+            if not pending:
+                return
+            fixed = pending.pop()
+            found = self._optimum(within, fixed)
+            taken = {} if found.plan is None else _taken(self.problem.meaning, self.algebra, found.plan)
+            mixed = next((group for group, numbers in taken.items() if len(numbers) > 1), None)
+            if mixed is not None:
+                count = self.algebra.graphs[mixed[0]].groups[mixed[1]].extractions
+                likely = sorted(range(count), key=lambda number: number in taken[mixed])
+                pending += [{**fixed, mixed: number} for number in likely]
+                continue
+            if found.plan is not None:
+                self.best, self.cost, self.plan = _chosen(self.algebra, taken), found.cost, found.plan
+            self.bound, self.exact = min(self.bound, found.bound), self.exact and found.exact
+        if pending:
+            self.bound, self.exact = -inf, False
+
+    def _optimum(self, within: Domains | None, fixed: Mapping[Group, int]) -> Optimum:
+        problem = self.problem
+        domains = everything(problem.part)
+        if within is not None:
+            domains = domains.intersected(within)
+        if fixed:
+            domains = domains.intersected(_fixed(problem.meaning, self.algebra, "", domains, fixed))
+        domains = domains.agreed(problem.part)
+        found = optimise(problem.part, domains, below=self.cost)
+        if found.exact or within is not None:
+            return found
+        known = found.plan or (None if fixed else self.plan)
+        if known is None:
+            return found
+        start = replace(found, plan=known, cost=min(found.cost, self.cost))
+        better = improved(problem.part, domains, partial(axis_domains, problem), start)
+        return replace(better, plan=None) if better.plan is self.plan else better
+
+
+def near_problem(task: Task, mesh: Mesh, algebra: Algebra, held: Held, whole: bool) -> Problem:
+    """The problem of a model and all that can be extracted; if not `whole`, operators of the model have what is next to
+    what is held.
+    """
+    near = {} if whole else {path: Around(frozenset(chosen)) for path, chosen in held.chosen.items()}
+    return task.problem(mesh, near, algebra.graphs)
 
 
 def _fixed(meaning: Meaning, algebra: Algebra, prefix: str, domains: Domains, fixed: Mapping[Group, int]) -> Domains:
