@@ -20,7 +20,6 @@ from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
 from .rules.shipped_fusions import fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
-from .search.joint.extracted_model import Algebras
 from .search.layout_pins import parse_pins
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
@@ -102,7 +101,12 @@ def compile_model(request: Request) -> Compilation:
     fusing = [accepted.rule for accepted in fusions]
 
     theorems = ShardingTheorems(library)
-    algebras = Algebras(shipped, applied) if request.strategy == AUTO and (shipped.sources or applied) else None
+    algebras = None
+    if request.strategy == AUTO and model.loss is not None and (applied or shipped.fitting(model)):
+        # Only a model that a rule may fit has to wait for what applies it, which is most of the prover.
+        from .search.joint.extracted_model import Algebras
+
+        algebras = Algebras(shipped, applied)
 
     @cache
     def part_of(count: int) -> tuple[Model, BatchDivision | None]:

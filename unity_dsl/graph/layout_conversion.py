@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import gcd
 from typing import Protocol
@@ -65,13 +66,15 @@ def divides(layout: Layout, shape: Sequence[int], mesh: Mesh) -> bool:
     return all(extent % mesh.degree(layout.nesting(dim)) == 0 for dim, extent in enumerate(shape))
 
 
-def beside(layout: Layout, entering: bool) -> Iterator[Layout]:
+@lru_cache(maxsize=1 << 16)
+def beside(layout: Layout, entering: bool) -> tuple[Layout, ...]:
     """Layouts by way of which one with declared cuts is entered or left by a single exchange.
 
     Every dimension that is cut so is, there, cut into blocks by the same mesh axes, or not cut: copies, from which a
     device's slice is taken, or terms, as which it is put into zeros. Where slices overlap, copies cannot be made and
     terms cannot be taken at once.
     """
+    found = []
     dims = layout.declared_dims
     for chosen in product(("blocks", "copies", "terms"), repeat=len(dims)):
         kinds = list(layout.kinds)
@@ -88,7 +91,8 @@ def beside(layout: Layout, entering: bool) -> Iterator[Layout]:
                 continue
             break
         else:
-            yield Layout(tuple(kinds))
+            found.append(Layout(tuple(kinds)))
+    return tuple(found)
 
 
 def _reaches(kind: Kind, form: str, entering: bool) -> bool:

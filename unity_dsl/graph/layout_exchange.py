@@ -10,6 +10,7 @@ that becomes terms along an axis is put down once: it stays with its holder, or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
@@ -19,6 +20,7 @@ import numpy as np
 from ..index.library import Library
 from .declared_slices import Indices, positions_of
 from .layout import Cut, Invariant, Kind, Layout, Mesh, MeshAxis, Overlap, Partial, Replicate
+from .layout_codes import Fractions, Numbers
 
 
 @dataclass(frozen=True)
@@ -109,61 +111,75 @@ class _Pair:
         return self._held[key]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Received:
     """How much conversions move, by their transfers: what any layouts cost, those of a user's own ops included."""
 
     mesh: Mesh
     library: Library
-    _found: dict[object, float] = field(default_factory=dict)
 
     def fraction(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> float:
-        """The most elements that any device receives from others, as a fraction of the whole tensor.
+        """The most elements that any device receives from others, as a fraction of the whole tensor."""
+        return float(self.fractions([source, target], np.array([0]), np.array([1]), shape)[1][0])
 
-        It does not depend on the extents of dimensions that neither layout cuts.
+    def fractions(
+        self,
+        layouts: Sequence[Layout],
+        sources: Numbers,
+        targets: Numbers,
+        shape: tuple[int, ...],
+        *,
+        evenly: bool = False,
+    ) -> tuple[Numbers, Fractions]:
+        """Of conversions of a tensor of that shape between some of these layouts, given by their places: the mesh axes
+        that change as a bit set, and the most that any device receives from others, as a fraction of the whole tensor.
+
+        Mesh axes that do not change and cut other dimensions are taken to do so `evenly`, or as they do. Of a value
+        that becomes Partial from copies the first device of the axis receives all.
         """
-        dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Cut)})
-        extents = tuple((dim, shape[dim]) for dim in dims)
-        key = source, target, extents
-        if key not in self._found:
-            self._found[key] = self._fraction(source, target, extents)
-        return self._found[key]
+        kinds: dict[Kind, int] = {}
+        codes = np.array([[kinds.setdefault(kind, len(kinds)) for kind in layout.kinds] for layout in layouts])
+        before, after = codes[sources], codes[targets]
+        partial = np.array([isinstance(kind, Partial) for kind in kinds])
+        copies = np.array([isinstance(kind, Invariant | Replicate) for kind in kinds])
+        dims = np.array([kind.dim if isinstance(kind, Cut) else -1 for kind in kinds])
+        changed, degrees = before != after, np.array(self.mesh.degrees)
+        terms = np.where(partial[before] & changed, degrees, 1).prod(axis=1)
+        everything, own = np.tile(terms[:, None].astype(float), self.mesh.size), np.ones((len(before), self.mesh.size))
+        parts = np.ones(len(before), dtype=np.int64)
+        for dim in np.unique(dims[dims >= 0]).tolist():
+            here, there = dims[before] == dim, dims[after] == dim
+            touched = ((changed | (not evenly)) & (here | there)).any(axis=1)
+            parts *= np.where(here & ~touched[:, None], degrees, 1).prod(axis=1)
+            matters = np.hstack([np.where(here, before, -1), np.where(there | (here & partial[after]), after, -1)])
+            rows, number = np.unique(matters[touched], axis=0, return_inverse=True)
+            counted = np.array([self._dimension(row, list(kinds), dim, shape[dim]) for row in rows])
+            if len(counted):
+                shares = counted[number.ravel()] / shape[dim]
+                everything[touched] *= shares[:, 0]
+                own[touched] *= shares[:, 1]
+        later = np.indices(self.mesh.degrees).reshape(len(degrees), -1) > 0
+        received = np.where((partial[after] & copies[before]) @ later, 0.0, everything - own).max(axis=1)
+        return changed @ (1 << np.arange(len(degrees))), received * (1 / parts)
 
-    def _fraction(self, source: Layout, target: Layout, extents: tuple[tuple[int, int], ...]) -> float:
-        """Of a value that becomes Partial from copies, the first device of the axis keeps it, others get nothing."""
-        pairs = list(enumerate(zip(source.kinds, target.kinds, strict=True)))
-        terms = self.mesh.degree(
-            axis for axis, (before, after) in pairs if isinstance(before, Partial) and not isinstance(after, Partial)
-        )
-        everything, own = np.full((1,) * len(pairs), float(terms)), np.ones((1,) * len(pairs))
-        for dim, extent in extents:
-            taken, kept = self._dimension(source, target, dim, extent)
-            everything = everything * (taken / extent)
-            own = own * (kept / extent)
-        received = everything - own
-        for axis, (before, after) in pairs:
-            if isinstance(after, Partial) and isinstance(before, Invariant | Replicate):
-                received = received.take([0], axis=axis)
-        return float(received.max())
+    def _dimension(self, seen: Sequence[int], kinds: Sequence[Kind], dim: int, extent: int) -> Indices:
+        """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices].
 
-    def _dimension(self, source: Layout, target: Layout, dim: int, extent: int) -> Indices:
-        """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, degrees],
-        with 1 for mesh axes that do not cut the dimension.
+        What is `seen` are the kinds before, then those after, along all mesh axes; -1 where one does not matter.
         """
-        axes = {*source.nesting(dim), *target.nesting(dim)}
-        seen = (_seen(source.kinds[axis], target.kinds[axis], dim) for axis in sorted(axes))
-        degrees = [axis.degree if number in axes else 1 for number, axis in enumerate(self.mesh.axes)]
-        cuts = tuple((self.mesh.axes[axis].degree, *kinds) for axis, kinds in zip(sorted(axes), seen, strict=True))
-        return _counted(extent, cuts, self.library).reshape(2, *degrees)
+        here, there = np.reshape(seen, (2, -1)).tolist()
+        cuts, degrees = [], []
+        for axis, before, after in zip(self.mesh.axes, here, there, strict=True):
+            degrees.append(axis.degree if before >= 0 or after >= 0 else 1)
+            if before >= 0 or after >= 0:
+                cuts.append((axis.degree, *(_of_first(kinds[k]) if k >= 0 else Invariant() for k in (before, after))))
+        counted = _counted(extent, tuple(cuts), self.library).reshape(2, *degrees)
+        return np.broadcast_to(counted, (2, *self.mesh.degrees)).reshape(2, -1)
 
 
-def _seen(before: Kind, after: Kind, dim: int) -> tuple[Kind, Kind]:
-    """What of two kinds along a mesh axis matters to one dimension, as if it were the first one."""
-    here, there = (isinstance(kind, Cut) and kind.dim == dim for kind in (before, after))
-    source = replace(before, dim=0) if here and isinstance(before, Cut) else Invariant()
-    if there and isinstance(after, Cut):
-        return source, replace(after, dim=0)
-    return source, after if here and isinstance(after, Partial) else Invariant()
+def _of_first(kind: Kind) -> Kind:
+    """The same of the first dimension."""
+    return replace(kind, dim=0) if isinstance(kind, Cut) else kind
 
 
 @lru_cache(maxsize=1 << 14)

@@ -234,7 +234,7 @@ class ConversionModel:
         """Whether a step takes nothing from other devices."""
         if step.kind is not StepKind.EXCHANGE or step.source is None or step.target is None:
             return step.kind in LOCAL_STEPS
-        return self._exchanges.taken(step.source, step.target, shape)[1] == 0
+        return self._exchanges.received(step.source, step.target, shape) == 0
 
     # ------------------------------------------------------------------------------------------------ the network
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from ..graph.collective_steps import Step, StepKind
-from ..graph.layout import Cut, Invariant, Layout, Mesh
+from ..graph.layout import Layout, Mesh
 from ..graph.layout_exchange import Received
 from ..index.library import Library
 from .collective_price import local_fraction, price_exchange, price_exchanges
 from .machine import Machine
 from .price import Price
-from .step_prices import TIE, Places, Table
+from .step_prices import TIE, Places, Table, axes_of
 
 Pair = tuple[Layout, Layout]
 
@@ -64,52 +65,50 @@ class Exchanges:
         if every:
             rows, places, numbers, pairs = zip(*every, strict=True)
             number[rows, places] = numbers
-            latency[rows, places], per_byte[rows, places] = self.prices(pairs, shape)
+            latency[rows, places], per_byte[rows, places] = self._prices_of(pairs, shape)
         return Ends(latency, per_byte, number)
 
     def direct(self, layouts: Sequence[Layout], places: Sequence[int], shape: tuple[int, ...]) -> Direct:
-        """Between any two of layouts of a tensor of that shape, which are in these places of a table."""
+        """Between any two of different layouts of a tensor of that shape, which are in these places of a table."""
         given = [(place, layout) for place, layout in zip(places, layouts, strict=True) if _is_direct(layout)]
-        every = [(i, j, (a, b)) for i, a in given for j, b in given if a != b]
-        rows, columns = (np.array([pair[end] for pair in every], dtype=np.intp) for end in (0, 1))
-        latency, per_byte = self.prices([pair for _, _, pair in every], shape)
-        return Direct(latency, per_byte, rows, columns)
+        size = len(given)
+        sources, targets = np.nonzero(~np.eye(size, dtype=bool))
+        latency, per_byte = self._prices([layout for _, layout in given], sources, targets, shape)
+        at = np.array([place for place, _ in given], dtype=np.intp)
+        return Direct(latency, per_byte, at[sources], at[targets])
 
-    def prices(self, pairs: Sequence[Pair], shape: tuple[int, ...]) -> Table:
-        """Latency and price per byte of the exchanges of a tensor of that shape. Shape [2, pairs]."""
-        moved = [self.taken(source, target, shape) for source, target in pairs]
-        held = np.array([[local_fraction(layout, self.mesh) for layout in pair] for pair in pairs]).reshape(-1, 2)
-        received, found = np.array([part for _, part in moved]), np.zeros((2, len(pairs)))
-        places: dict[tuple[int, ...], list[int]] = {}
-        for place, (changed, _) in enumerate(moved):
-            places.setdefault(changed, []).append(place)
-        for changed, some in places.items():
-            found[:, some] = price_exchanges(changed, self.mesh, self.machine, received[some], *held[some].T)
+    def _prices_of(self, pairs: Sequence[Pair], shape: tuple[int, ...]) -> Table:
+        layouts = {layout: place for place, layout in enumerate(dict.fromkeys(chain.from_iterable(pairs)))}
+        sources, targets = (np.array([layouts[pair[end]] for pair in pairs]) for end in (0, 1))
+        return self._prices(list(layouts), sources, targets, shape)
+
+    def _prices(self, layouts: Sequence[Layout], sources: Places, targets: Places, shape: tuple[int, ...]) -> Table:
+        """Latency and price per byte of exchanges of a tensor of that shape, from and to these layouts: infinite
+        where both are one. Shape [2, exchanges].
+        """
+        found = np.zeros((2, len(sources)))
+        found[0] = np.inf
+        if len(sources):
+            groups, received = self._received.fractions(layouts, sources, targets, shape, evenly=True)
+            held = np.array([local_fraction(layout, self.mesh) for layout in layouts])
+            for group in np.unique(groups[groups > 0]).tolist():
+                some = groups == group
+                moved = received[some], held[sources[some]], held[targets[some]]
+                found[:, some] = price_exchanges(axes_of(group), self.mesh, self.machine, *moved)
         return found
 
     def price(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> Price:
         """The price of one of them, by the links that it keeps busy."""
-        changed, received = self.taken(source, target, shape)
+        received = self.received(source, target, shape)
         held = [local_fraction(layout, self.mesh) for layout in (source, target)]
-        return price_exchange(changed, received, self.mesh, self.machine, *held)
+        return price_exchange(_changed(source, target), received, self.mesh, self.machine, *held)
+
+    def received(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> float:
+        """The part of the tensor that a device takes from others, by the transfers."""
+        return float(self._received.fractions([source, target], np.array([0]), np.array([1]), shape, evenly=True)[1][0])
 
     def step(self, source: Layout, target: Layout) -> Step:
         return Step(StepKind.EXCHANGE, _changed(source, target), source=source, target=target)
-
-    def taken(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
-        """The mesh axes that change, and the part of the tensor that a device takes from others, by the transfers. Mesh
-        axes that do not change and cut other dimensions only leave less of the tensor.
-        """
-        pairs = list(zip(source.kinds, target.kinds, strict=True))
-        changed = _changed(source, target)
-        dims = {kind.dim for axis in changed for kind in pairs[axis] if isinstance(kind, Cut)}
-        aside = [a == b and not (isinstance(a, Cut) and a.dim in dims) for a, b in pairs]
-        before, after = (
-            Layout(tuple(Invariant() if out else kind for out, kind in zip(aside, layout.kinds, strict=True)))
-            for layout in (source, target)
-        )
-        rest = 1 / self.mesh.degree(axis for axis, out in enumerate(aside) if out and isinstance(pairs[axis][0], Cut))
-        return changed, self._received.fraction(before, after, shape) * rest
 
 
 def _is_direct(layout: Layout) -> bool:

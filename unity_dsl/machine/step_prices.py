@@ -103,7 +103,7 @@ class Tariff:
         for number in np.unique(group[exchanges]).tolist():
             some = exchanges[group[exchanges] == number]
             moved = received[some], before[some], after[some]
-            found[:, 0, some] = price_exchanges(_axes(number), self.mesh, self.machine, *moved)
+            found[:, 0, some] = price_exchanges(axes_of(number), self.mesh, self.machine, *moved)
         found += self._copies(steps, first)
         ties = np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS])
         found[0] += ties[kind]
@@ -134,7 +134,7 @@ class Tariff:
         axes as a bit set. Shape [2, algorithms, kinds, groups]; infinite where there are fewer algorithms, and for
         exchanges, of which the group is not all that matters.
         """
-        groups = [_axes(group) for group in range(1, 1 << len(self.mesh.axes))]
+        groups = [axes_of(group) for group in range(1, 1 << len(self.mesh.axes))]
         prices = {
             (number, group): self._of_group(kind, axes).algorithms
             for number, kind in enumerate(STEP_KINDS)
@@ -155,5 +155,6 @@ class Tariff:
         return price_steps((Step(kind, axes),), self.mesh, self.machine, 1.0)
 
 
-def _axes(group: int) -> tuple[int, ...]:
+def axes_of(group: int) -> tuple[int, ...]:
+    """The mesh axes of a bit set."""
     return tuple(axis for axis in range(group.bit_length()) if group >> axis & 1)

@@ -482,11 +482,6 @@ def calls(rule: RuleDecl) -> Iterator[GraphCall]:
     return (expr for expr in expressions(rule) if isinstance(expr, GraphCall))
 
 
-def calls_within(side: Sequence[GraphExpr]) -> Iterator[GraphCall]:
-    """Every call of some expressions, local names aside."""
-    return (expr for expr in _within(list(side)) if isinstance(expr, GraphCall))
-
-
 def views(rule: RuleDecl) -> Iterator[GraphView]:
     """Every view of a rule."""
     return (expr for expr in expressions(rule) if isinstance(expr, GraphView))
@@ -494,10 +489,7 @@ def views(rule: RuleDecl) -> Iterator[GraphView]:
 
 def expressions(rule: RuleDecl) -> Iterator[GraphExpr]:
     """Every expression of a rule, parents first."""
-    return _within([*(expr for _, expr in rule.definitions), *rule.left, *rule.right])
-
-
-def _within(pending: list[GraphExpr]) -> Iterator[GraphExpr]:
+    pending: list[GraphExpr] = [*(expr for _, expr in rule.definitions), *rule.left, *rule.right]
     while pending:
         expr = pending.pop(0)
         yield expr

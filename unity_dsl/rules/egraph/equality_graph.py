@@ -11,16 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...graph.graph import Graph, Node, Segment, Value
-from ...graph.plan import AppliedRule
 from ..right_side import Made, made_by, made_key
-
-
-@dataclass(frozen=True)
-class Enode:
-    """An operator, and the rules that made it, in the order in which they were applied: none for the graph's own."""
-
-    node: Node
-    applied: tuple[AppliedRule, ...] = ()
+from .enode import Enode
 
 
 @dataclass

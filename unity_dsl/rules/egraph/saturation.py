@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ...graph.graph import Graph, Model, Node, Segment, Value
 from ...graph.plan import AppliedRule
 from ...index.library import Library
-from ...prove.translation.rule_forms import calls_within
+from ...prove.translation.rule_forms import calls
 from ...syntax.ast import Reduce
 from ...syntax.canonical_text import syntax_nodes
 from ...syntax.diagnostic import InputError
@@ -25,7 +25,8 @@ from ..infinities import Infinities, Known, infinities, infinities_of_results
 from ..rewrite import all_names
 from ..right_side import Made, Refused, RightSide
 from ..substitution import Substitution
-from .equality_graph import Enode, EqualityGraph, equality_graph
+from .enode import Enode
+from .equality_graph import EqualityGraph, equality_graph
 
 ROUNDS = 4
 """Rounds in which every rule is applied wherever it fits."""
@@ -155,7 +156,8 @@ class _Saturation:
 
     def _reorders(self, rule: Substitution) -> bool:
         """Whether a rule says of an operator that contracts nothing that it is associative or commutative."""
-        left, right = (Counter(call.name for call in calls_within(side)) for side in (rule.rule.left, rule.rule.right))
+        sides = (replace(rule.rule, left=side, right=(), definitions=()) for side in (rule.rule.left, rule.rule.right))
+        left, right = (Counter(call.name for call in calls(side)) for side in sides)
         if left != right or len(left) != 1 or rule.rule.definitions:
             return False
         statements = rule.library.operators[next(iter(left))].statements

@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, pairwise
+from typing import TYPE_CHECKING
 
 import networkx as nx  # type: ignore[import-untyped]
 
 from ...graph.graph import Node, Value
-from ...rules.egraph.equality_graph import Enode, EqualityGraph
+from ...rules.egraph.enode import Enode
+
+if TYPE_CHECKING:
+    from ...rules.egraph.equality_graph import EqualityGraph
 
 MOST = 16
 """Extractions of a group that are looked at: those that cost least on one device, the graph's own among them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -11,7 +11,7 @@ from ...graph.graph import Graph, Model, Node, Segment
 from ...graph.plan import AppliedRule
 from ...index.library import Library
 from ...machine.machine import Machine
-from ...rules.egraph.equality_graph import Enode
+from ...rules.egraph.enode import Enode
 from ...rules.egraph.saturation import saturate
 from ...rules.rewrite import ordered
 from ...rules.right_side import Refused
@@ -19,6 +19,7 @@ from ...rules.shipped_rules import ShippedRules
 from ...rules.substitution import Substitution, substitution_of
 from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import RuleDecl
+from ...syntax.span import Source
 from ..choices.extractions import Extractions, Group, extractions
 from ..model_variants.rewritten_model import Variant
 from ..model_variants.variant_enumeration import SingleDevice
@@ -67,6 +68,13 @@ class Algebras:
     def _accept(self, rule: RuleDecl) -> None:
         if all(rule is not given for given in self.rules):
             self.shipped.accept(rule)
+
+
+def algebras_of(
+    sources: Sequence[Source], library: Library, rules: Sequence[RuleDecl] = (), forbidden: Collection[str] = ()
+) -> Algebras:
+    """What the rules of shipped texts, without `forbidden` ones, and others make of models."""
+    return Algebras(ShippedRules(sources, library, forbidden), rules)
 
 
 def algebra_of(

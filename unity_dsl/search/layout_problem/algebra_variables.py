@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...graph.graph import Node, Value
-from ...rules.egraph.equality_graph import Enode
+from ...rules.egraph.enode import Enode
 from ..choices.extractions import Choice, Extractions
 from ..choices.layout_space import Spaces
 from ..choices.operator_options import Options

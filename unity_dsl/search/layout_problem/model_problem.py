@@ -18,6 +18,7 @@ from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
 from .algebra_variables import AlgebraVariables
 from .held_price import HeldPrice
 from .problem_context import Context, Prices
+from .storage_price import StoragePrice
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
 
 _COSTLY = 20
@@ -45,7 +46,9 @@ def build_problem(
     What a choice holds has a price of `memory`. `algebra` are, by what stands before names in paths, the extractions of
     graphs among which is chosen as well. Raises Impossible where a restriction leaves nothing of something.
     """
-    context = Context(prices, Spaces(prices.conversions, prices.between), restriction, near, memory, algebra)
+    spaces = Spaces(prices.conversions, prices.between)
+    storing = StoragePrice(spaces, prices.machine, memory)
+    context = Context(prices, spaces, restriction, near, memory, storing, algebra)
     context.register(model.graph, "", frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.whole)
@@ -169,12 +172,10 @@ class _Builder:
         updated = {update.buffer.name for update in self.graph.updates}
         for value in stored_values(self.graph):
             layouts = self.context.storage(self.prefix + value.name, value)
-            seconds = self.context.keeping(value, layouts)
             if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
-                self.choose(value, layouts, seconds)
+                self.choose(value, layouts, self.context.storing.keeping(value, layouts))
                 continue
-            reached = seconds[:, None] + self.context.gathering(value, self.prefix)[layouts]
-            self.meaning.stored[value.name] = Stored(value, layouts[reached.argmin(axis=0)], reached.min(axis=0))
+            self.meaning.stored[value.name] = Stored(value, *self.context.storing.reading(value, self.prefix, layouts))
 
     def _add_node(self, node: Node) -> None:
         path = node_path(self.prefix, node)

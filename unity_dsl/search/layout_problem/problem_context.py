@@ -12,11 +12,8 @@ from ...graph.graph import Graph, Node, Segment, Value
 from ...graph.layout import Mesh
 from ...graph.typed_configurations import Theorems
 from ...index.library import Library
-from ...machine.cast_price import price_stored_cast
-from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
-from ...machine.operator_price import price_update
 from ..choices.extractions import Extractions
 from ..choices.layout_space import ConversionTable, Spaces
 from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
@@ -24,6 +21,7 @@ from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
 from .held_price import HeldPrice
+from .storage_price import StoragePrice
 from .variable_meaning import Impossible
 
 
@@ -60,6 +58,7 @@ class Context:
     restriction: Restriction
     near: Mapping[str, Around]
     memory: HeldPrice | None
+    storing: StoragePrice
     algebra: Mapping[str, Extractions] = field(default_factory=dict)
 
     def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
@@ -109,24 +108,7 @@ class Context:
             raise Impossible(path, None, None)
         return left
 
-    def keeping(self, value: Value, layouts: Layouts) -> Table:
-        """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
-        machine, space = self.prices.machine, self.spaces.of(value)
-        held = np.array([local_fraction(space.layouts[i], self.prices.mesh) for i in layouts])
-        counts = held * value.stored_bytes
-        seconds = np.array([price_stored_cast(value, fraction, machine) for fraction in held])
-        if self.memory is not None:
-            seconds += counts * self.memory.of_stored(value)
-        if value.needs_gradient:
-            seconds += np.array([price_update(count, machine) for count in counts.tolist()])
-        return seconds
-
     def conversions(self, value: Value, prefix: str) -> Table:
         """Seconds of conversions, there and back, for every pair of layouts."""
         seconds, space = self.spaces.conversions(value), self.spaces.of(value)
         return seconds if self.memory is None else self.memory.with_copies(seconds, value, prefix, space)
-
-    def gathering(self, value: Value, prefix: str) -> Table:
-        """The same of a weight that one operator reads: it may be gathered once more in the backward pass."""
-        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
-        return seconds if self.memory is None else self.memory.with_gathers(seconds, value, prefix, space)

@@ -1,0 +1,73 @@
+"""Seconds that it takes to keep weights and buffers in a layout, and to read them in another one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...graph.graph import Value
+from ...machine.cast_price import price_stored_cast
+from ...machine.collective_price import local_fraction
+from ...machine.machine import Machine
+from ...machine.operator_price import price_update
+from ..choices.layout_space import Spaces
+from ..cost_network.bucket_elimination import Table
+from ..folded_solver.problem_part import Layouts
+from .held_price import HeldPrice
+
+
+@dataclass(frozen=True)
+class StoragePrice:
+    """Of stored values in given layouts. It is found once for values that are alike, where these are all that may be
+    and held bytes have no price of `memory`.
+    """
+
+    spaces: Spaces
+    machine: Machine
+    memory: HeldPrice | None
+    _kept: dict[Hashable, Table] = field(default_factory=dict)
+    _read: dict[Hashable, tuple[Layouts, Table]] = field(default_factory=dict)
+
+    def keeping(self, value: Value, layouts: Layouts) -> Table:
+        """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
+        key = self._alike(value, layouts)
+        if key is None:
+            return self._keeping(value, layouts)
+        if key not in self._kept:
+            self._kept[key] = self._keeping(value, layouts)
+        return self._kept[key]
+
+    def reading(self, value: Value, prefix: str, layouts: Layouts) -> tuple[Layouts, Table]:
+        """By the layout in which its only reader reads it, the best layout to keep it in, and the seconds of both."""
+        key = self._alike(value, layouts)
+        if key is None:
+            return self._reading(value, prefix, layouts)
+        if key not in self._read:
+            self._read[key] = self._reading(value, prefix, layouts)
+        return self._read[key]
+
+    def _alike(self, value: Value, layouts: Layouts) -> Hashable | None:
+        if self.memory is not None or layouts is not self.spaces.of(value).storable:
+            return None
+        return value.shape, value.dtype, value.cast_from, value.needs_gradient, value.is_weight
+
+    def _keeping(self, value: Value, layouts: Layouts) -> Table:
+        space = self.spaces.of(value)
+        held = np.array([local_fraction(space.layouts[i], self.spaces.mesh) for i in layouts])
+        counts = held * value.stored_bytes
+        seconds = np.array([price_stored_cast(value, fraction, self.machine) for fraction in held])
+        if self.memory is not None:
+            seconds += counts * self.memory.of_stored(value)
+        if value.needs_gradient:
+            seconds += np.array([price_update(count, self.machine) for count in counts.tolist()])
+        return seconds
+
+    def _reading(self, value: Value, prefix: str, layouts: Layouts) -> tuple[Layouts, Table]:
+        """It may be gathered once more in the backward pass."""
+        gathering, space = self.spaces.conversions(value), self.spaces.of(value)
+        if self.memory is not None:
+            gathering = self.memory.with_gathers(gathering, value, prefix, space)
+        reached = self.keeping(value, layouts)[:, None] + gathering[layouts]
+        return layouts[reached.argmin(axis=0)], reached.min(axis=0)
