@@ -202,7 +202,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     from .joint.plan_layouts import in_layouts, layouts_of
 
     algebra = algebras.of(given.model, wanted.machine, frozenset(_pinned(wanted.pins, given.model)))
-    if not algebra.groups:
+    if not algebra.groups and not algebra.changed:
         return replace(given, notes=(*given.notes, *describe_algebra(algebra, None, given, ())))
     task = Task(given.model, wanted.priced, lambda mesh: wanted.allowed(given.model, mesh, wanted.pins))
     start, known = _large_start(given, wanted), wanted.found.get(given.mesh)

@@ -100,5 +100,5 @@ def test_rules_are_accepted_when_they_first_fit() -> None:
   loss mse(linear(linear(x, w), v), target)
 """
     rules = [rule("associate"), rule("distribute")]
-    saturate(build(text), rules, library(), accept=lambda used: asked.append(used.name))
+    saturate(build(text), rules, library(), accept=asked.append)
     assert set(asked) == {"associate"}

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...graph.graph import Graph, Node, Segment, Value
+from ...graph.plan import AppliedRule
 from ..right_side import Made, made_by, made_key
 from .enode import Enode
 
@@ -20,15 +21,18 @@ class EqualityGraph:
     """The e-graph of one graph, the model's or the body of a segment by its path.
 
     `stored` are the values that no step of the graph makes, and `leaving` those that something besides its operators
-    reads: both keep their names.
+    reads: both keep their names. The values `kept` must be read by something. `joined` are the rules by which another
+    value stands for one of the graph.
     """
 
     path: tuple[str, ...]
     graph: Graph
     stored: frozenset[str]
     leaving: frozenset[str]
+    kept: frozenset[str] = frozenset()
     enodes: list[Enode] = field(default_factory=list)
     parents: dict[str, Value] = field(default_factory=dict)
+    joined: dict[str, tuple[AppliedRule, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.enodes += [Enode(step) for step in self.graph.steps if isinstance(step, Node)]
@@ -64,46 +68,53 @@ class EqualityGraph:
     def _keeps_name(self, name: str) -> bool:
         return name in self.stored or name in self.leaving
 
-    def join(self, first: Value, second: Value) -> None:
-        """Makes one class of two. What keeps its name stands for both, or else what the graph makes itself."""
+    def join(self, first: Value, second: Value, applied: tuple[AppliedRule, ...] = ()) -> None:
+        """Makes one class of two, as rules say. What keeps its name stands for both, or else what the graph makes."""
         one, other = self.find(first), self.find(second)
         if one.name == other.name:
             return
         if self._rank(other.name) < self._rank(one.name):
             one, other = other, one
         self.parents[other.name] = one
+        if other.name in self.own:
+            self.joined[other.name] = applied
 
     def _rank(self, name: str) -> int:
         return 0 if self._keeps_name(name) else 1 if name in self.own else 2
 
     def rebuild(self) -> None:
-        """Restores congruence: operators read what stands for their operands, and equal ones are one."""
+        """Restores congruence: operators read what stands for their operands, and equal ones are one. Two of the graph
+        itself stay two.
+        """
         settled = False
         while not settled:
             settled = True
             kept: dict[tuple[object, ...], Enode] = {}
-            for number, enode in enumerate(self.enodes):
-                node = self._canonical(enode.node)
-                key: tuple[object, ...] = (
-                    (node.site or number,) if node.site else made_key(node.instance, node.arguments, 0)
-                )
-                before = kept.setdefault(key, Enode(node, enode.applied))
-                for made, same in zip(node.results, before.node.results, strict=True):
-                    if made.name != same.name and self.can_join(made, same):
-                        self.join(made, same)
-                        settled = False
-                    elif made.name != same.name:
-                        kept[(*key, number)] = Enode(node, enode.applied)
+            for number, enode in enumerate(map(self._canonical, self.enodes)):
+                node = enode.node
+                key = ("random", node.site) if node.site else made_key(node.instance, node.arguments, 0)
+                before = kept.setdefault(key, enode)
+                made = [*zip(node.results, before.node.results, strict=True)]
+                if all(one.name == other.name for one, other in made):
+                    continue
+                if (enode.applied or before.applied) and all(self.can_join(*values) for values in made):
+                    for values in made:
+                        self.join(*values, enode.applied or before.applied)
+                    settled = False
+                else:
+                    kept[(*key, number)] = enode
             self.enodes = [enode for enode in kept.values() if self._is_useful(enode.node)]
 
-    def _canonical(self, node: Node) -> Node:
-        if not self.parents:
-            return node
+    def _canonical(self, enode: Enode) -> Enode:
+        """Over the values that stand for classes; by the rules besides that say so of the graph's own values."""
+        node = enode.node
+        gone = [value.name for value in (*node.arguments, *node.results) if value.name in self.parents]
+        if not gone:
+            return enode
         arguments, results = (tuple(map(self.find, values)) for values in (node.arguments, node.results))
-        return (
-            node
-            if (arguments, results) == (node.arguments, node.results)
-            else replace(node, arguments=arguments, results=results)
+        rules = (rule for name in gone for rule in self.joined.get(name, ()))
+        return Enode(
+            replace(node, arguments=arguments, results=results), tuple(dict.fromkeys((*enode.applied, *rules)))
         )
 
     def _is_useful(self, node: Node) -> bool:
@@ -113,9 +124,15 @@ class EqualityGraph:
 
 
 def equality_graph(
-    path: tuple[str, ...], graph: Graph, outside: Iterable[Value], leaving: Iterable[Value]
+    path: tuple[str, ...],
+    graph: Graph,
+    outside: Iterable[Value],
+    leaving: Iterable[Value],
+    kept: frozenset[str] = frozenset(),
 ) -> EqualityGraph:
-    """The e-graph of a graph before rules are applied; `leaving` are values that are read outside it."""
+    """The e-graph of a graph before rules are applied; `leaving` are values that are read outside it, `kept` names of
+    others that must stay.
+    """
     stored = {value.name for value in outside}
     stored |= {item.value.name for items in (graph.inputs, graph.weights, graph.buffers) for item in items}
     left = {value.name for value in leaving} | {update.value.name for update in graph.updates}
@@ -123,4 +140,4 @@ def equality_graph(
         if isinstance(step, Segment):
             stored |= {value.name for value in step.makes}
             left |= {value.name for value in step.reads}
-    return EqualityGraph(path, graph, frozenset(stored), frozenset(left))
+    return EqualityGraph(path, graph, frozenset(stored), frozenset(left) | kept, kept - left)

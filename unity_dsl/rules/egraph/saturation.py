@@ -19,7 +19,7 @@ from ...prove.translation.rule_forms import calls
 from ...syntax.ast import Reduce
 from ...syntax.canonical_text import syntax_nodes
 from ...syntax.diagnostic import InputError
-from ...syntax.parse_rules import GraphCall, GraphView, RuleDecl
+from ...syntax.parse_rules import GraphCall, GraphView
 from ..graph_match import Match, TooMany, left_operands, matches_among
 from ..infinities import Infinities, Known, infinities, infinities_of_results
 from ..rewrite import all_names
@@ -50,12 +50,12 @@ def saturate(
     rules: Sequence[Substitution],
     library: Library,
     kept: frozenset[str] = frozenset(),
-    accept: Callable[[RuleDecl], None] = lambda _: None,
+    accept: Callable[[str], None] = lambda _: None,
     rounds: int = ROUNDS,
     largest: int = LARGEST,
 ) -> Saturated:
     """The e-graphs of a model after rules. With a loss, other ways are found to values that have a gradient. Values
-    with paths in `kept` are always computed. A rule is accepted when it first fits; raises what that raises.
+    with paths in `kept` are always computed. A rule is accepted by its name when it first fits; raises what that does.
     """
     known = infinities(model, library)
     names, limits = all_names(model), dict[str, None]()
@@ -70,8 +70,8 @@ def saturate(
 def _egraphs(model: Model, kept: frozenset[str]) -> Iterator[EqualityGraph]:
     def of(path: tuple[str, ...], graph: Graph, given: Iterable[Value], left: Iterable[Value]) -> EqualityGraph:
         made = (value for step in graph.steps for value in step.makes)
-        named = (value for value in made if ".".join((*path, value.name)) in kept)
-        return equality_graph(path, graph, given, (*left, *named))
+        named = frozenset(value.name for value in made if ".".join((*path, value.name)) in kept)
+        return equality_graph(path, graph, given, left, named)
 
     def bodies(graph: Graph, path: tuple[str, ...]) -> Iterator[EqualityGraph]:
         for step in graph.steps:
@@ -86,6 +86,10 @@ def _egraphs(model: Model, kept: frozenset[str]) -> Iterator[EqualityGraph]:
     yield from bodies(model.graph, ())
 
 
+_Joined = tuple[Value, Value, tuple[AppliedRule, ...]]
+"""Two values that are equal, by these rules."""
+
+
 @dataclass
 class _Saturation:
     """The saturation of one e-graph. `merged` are the values of the graph that a merge stands for, by its name."""
@@ -96,7 +100,7 @@ class _Saturation:
     infinite: dict[str, Infinities]
     gradients: bool
     limits: dict[str, None]
-    accept: Callable[[RuleDecl], None]
+    accept: Callable[[str], None]
     merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     seen: set[tuple[object, ...]] = field(default_factory=set)
 
@@ -110,7 +114,7 @@ class _Saturation:
     def _round(self, rules: Sequence[Substitution], largest: int) -> bool:
         """Applies every rule wherever it fits. Whether that made anything."""
         egraph, nodes = self.egraph, self.egraph.nodes
-        known, made, joined = egraph.known(), list[Enode](), list[tuple[Value, Value]]()
+        known, made, joined = egraph.known(), list[Enode](), list[_Joined]()
         derived = {id(enode.node): enode.applied for enode in egraph.enodes}
         for rule in rules:
             for match in self._matches(rule, nodes):
@@ -122,9 +126,9 @@ class _Saturation:
                     made += found[0]
                     joined += found[1]
         egraph.enodes += made
-        for first, second in joined:
+        for first, second, applied in joined:
             if egraph.can_join(first, second):
-                egraph.join(first, second)
+                egraph.join(first, second, applied)
         before = len(nodes)
         egraph.rebuild()
         self._infinities()
@@ -178,9 +182,9 @@ class _Saturation:
 
     def _applied(
         self, match: Match, known: Made, derived: Mapping[int, tuple[AppliedRule, ...]]
-    ) -> tuple[list[Enode], list[tuple[Value, Value]]] | None:
+    ) -> tuple[list[Enode], list[_Joined]] | None:
         """The new operators of a match, and the values that it makes one; None where it cannot be applied."""
-        self.accept(match.substitution.rule)
+        self.accept(match.substitution.rule.name)
         local: ChainMap[tuple[object, ...], Value] = ChainMap({}, known)
         right = RightSide(match, local, self.names)
         joined = []
@@ -205,7 +209,7 @@ class _Saturation:
         mixed = match.nodes[0].mixed
         made = [Enode(replace(node, mixed=mixed), applied) for node in right.made]
         self._note_merge(match, made)
-        return made, joined
+        return made, [(root, found, applied) for root, found in joined]
 
     def _note_merge(self, match: Match, made: Sequence[Enode]) -> None:
         if len(match.roots) > 1:

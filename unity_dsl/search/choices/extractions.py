@@ -70,7 +70,7 @@ class Extractions:
 
     egraph: EqualityGraph
     groups: tuple[Group, ...]
-    fixed: Mapping[str, Node]
+    fixed: Mapping[str, Enode]
 
     @cached_property
     def choices(self) -> Mapping[str, Choice]:
@@ -81,7 +81,17 @@ class Extractions:
     def nodes(self) -> tuple[Node, ...]:
         """Every operator of some extraction, those of all first."""
         enodes = {id(e): e for choice in self.choices.values() for e in choice.enodes if e is not None}
-        return (*{id(node): node for node in self.fixed.values()}.values(), *(enode.node for enode in enodes.values()))
+        return tuple(enode.node for enode in (*self.fixed_enodes, *enodes.values()))
+
+    @cached_property
+    def fixed_enodes(self) -> tuple[Enode, ...]:
+        """Each once: an operator may make several values."""
+        return tuple({id(enode): enode for enode in self.fixed.values()}.values())
+
+    @property
+    def changed(self) -> bool:
+        """Whether the operators that are in every extraction are others than the graph's own, by rules."""
+        return any(enode.applied for enode in self.fixed_enodes)
 
     @cached_property
     def group_of(self) -> Mapping[str, int]:
@@ -97,7 +107,7 @@ class Extractions:
     @cached_property
     def linked(self) -> frozenset[str]:
         """The values of a group that one operator of it alone reads."""
-        outside = set(self.egraph.leaving) | {v.name for node in self.fixed.values() for v in node.arguments}
+        outside = set(self.egraph.leaving) | {v.name for enode in self.fixed_enodes for v in enode.node.arguments}
         alone = {name: readers[0] for name, readers in self._readers.items() if len(readers) == 1}
         inside = (name for name, reader in alone.items() if self.group_of[reader] == self.group_of[name])
         return frozenset(name for name in inside if name not in outside)
@@ -138,8 +148,8 @@ class Extractions:
         """The names of values, as often as some extraction, or a segment or update of the graph, reads them."""
         for choice in self.choices.values():
             yield from (value.name for value, _ in choice.reads)
-        for node in {id(node): node for node in self.fixed.values()}.values():
-            yield from (value.name for value in node.arguments)
+        for enode in self.fixed_enodes:
+            yield from (value.name for value in enode.node.arguments)
         for segment in self.egraph.graph.segments:
             yield from (value.name for value in segment.reads)
         yield from (update.value.name for update in self.egraph.graph.updates)
@@ -203,13 +213,13 @@ class _Grouping:
             left = tuple(choice for choice in group.choices if choice.value.name not in alike)
             groups += [replace(group, choices=left)] if left else []
         chosen = {choice.value.name for group in groups for choice in group.choices}
-        nodes = {name: enode.node for name, enode in fixed.items() if name not in chosen}
-        return Extractions(self.egraph, tuple(groups), nodes)
+        others = {name: enode for name, enode in fixed.items() if name not in chosen}
+        return Extractions(self.egraph, tuple(groups), others)
 
     def _group(self, names: Sequence[str]) -> Group:
         roots = tuple(name for name in names if name in self.necessary)
         every = list(islice(self._extended({}, roots), _ENUMERATED + 1))
-        own, *others = every
+        own, *others = (chosen for chosen in every if self._reads_kept(chosen))
         ranked = sorted(others, key=lambda chosen: sum(self._seconds(enode) for enode in chosen.values()))
         kept = [own, *islice((chosen for chosen in ranked if not _has_cycle(chosen)), self.most)]
         complete = len(kept) <= self.most and len(every) <= _ENUMERATED
@@ -218,6 +228,18 @@ class _Grouping:
         choices = (Choice(values[name], tuple(chosen.get(name) for chosen in kept)) for name in names)
         computed = (choice for choice in choices if any(enode is not None for enode in choice.enodes))
         return Group(tuple(computed), len(kept), complete)
+
+    def _reads_kept(self, chosen: Mapping[str, Enode]) -> bool:
+        """Whether every value that must be kept is still read, as far as these values are what reads it."""
+        for name in self.egraph.kept:
+            readers = {reader for reader, enodes in self.makers.items() for enode in enodes if name in _read(enode)}
+            if (
+                readers
+                and readers <= chosen.keys() | self.optional
+                and not any(name in _read(e) for e in chosen.values())
+            ):
+                return False
+        return True
 
     def _seconds(self, enode: Enode) -> float:
         if id(enode) not in self.seconds:

@@ -8,7 +8,7 @@ best plan known and the bound is in no optimal plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,8 +129,7 @@ def _hubs(tensor: Tensor, domains: Domains, groups: int | None) -> tuple[Layouts
     Of many readers, some are joined at a time, each such group at a share of the prices: together they pay no more than
     all do.
     """
-    ends = [_End.of(tensor, number, domains) for number in range(1 + len(tensor.reads))]
-    produced, reads = ends[0], _distinct(ends[1:])
+    produced, *reads = (_End.of(tensor, number, domains) for number in (0, *_distinct(tensor.reads)))
     used = [*(end.layouts for end in (produced, *reads)), np.array(tensor.fixed, dtype=np.intp)]
     layouts = tensor.closed(np.concatenate(used))
     readers: list[_End | Table] = [*reads, *(cost[layouts] for cost in always(tensor))]
@@ -170,13 +169,12 @@ class _End:
         return places + self.common * len(layouts) if grouped and self.common is not None else places
 
 
-def _distinct(ends: Iterable[_End]) -> list[_End]:
-    """One of those that always ask for the same layout."""
-    found: list[_End] = []
-    for end in ends:
-        if not any(end.variable == other.variable and np.array_equal(end.layouts, other.layouts) for other in found):
-            found.append(end)
-    return found
+def _distinct(reads: Sequence[Port]) -> Iterator[int]:
+    """The numbers of a tensor's ends, its reads from 1 on: one of those that always ask for the same layout."""
+    for number, port in enumerate(reads):
+        earlier = (other for other in reads[:number] if other.variable == port.variable)
+        if not any(np.array_equal(port.layouts, other.layouts) for other in earlier):
+            yield 1 + number
 
 
 def _restricted(link: Link, domains: Domains) -> Link:

@@ -13,6 +13,8 @@ from ...index.library import Library
 from ...machine.machine import Machine
 from ...rules.egraph.enode import Enode
 from ...rules.egraph.saturation import saturate
+from ...rules.graph_identity import Identities
+from ...rules.replay import applied_in_order
 from ...rules.rewrite import ordered
 from ...rules.right_side import Refused
 from ...rules.shipped_rules import ShippedRules
@@ -35,11 +37,17 @@ class Algebra:
     model: Model
     graphs: Mapping[str, Extractions]
     limits: tuple[str, ...]
+    rules: Mapping[str, Substitution] = field(default_factory=dict)
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """Of all graphs."""
         return tuple(group for graph in self.graphs.values() for group in graph.groups)
+
+    @property
+    def changed(self) -> bool:
+        """Whether every extraction is another model than the given one."""
+        return any(graph.changed for graph in self.graphs.values())
 
     @property
     def extractions(self) -> int:
@@ -65,9 +73,9 @@ class Algebras:
             self.found[key] = model, algebra_of(model, usable, machine, library, kept, self._accept)
         return self.found[key][1]
 
-    def _accept(self, rule: RuleDecl) -> None:
-        if all(rule is not given for given in self.rules):
-            self.shipped.accept(rule)
+    def _accept(self, name: str) -> None:
+        if all(name != given.name for given in self.rules):
+            self.shipped.accept(name)
 
 
 def algebras_of(
@@ -83,7 +91,7 @@ def algebra_of(
     machine: Machine,
     library: Library,
     kept: frozenset[str] = frozenset(),
-    accept: Callable[[RuleDecl], None] = lambda _: None,
+    accept: Callable[[str], None] = lambda _: None,
 ) -> Algebra:
     """The e-graphs of a model after rules, and what can be extracted of them that computes the values `kept`, by their
     paths. Rules are accepted when they first fit; raises what that raises.
@@ -94,12 +102,12 @@ def algebra_of(
     }
     left_out = sum(not group.complete for graph in graphs.values() for group in graph.groups)
     told = (f"{left_out} groups of values have more extractions than were looked at",) if left_out else ()
-    return Algebra(model, graphs, (*saturated.limits, *told))
+    return Algebra(model, graphs, (*saturated.limits, *told), {rule.rule.name: rule for rule in rules})
 
 
 def extracted(algebra: Algebra, chosen: Chosen) -> Variant | None:
-    """The model of these extractions, with the rules that make it; None where its values would be made of themselves,
-    or a random operator were gone.
+    """The model of these extractions, with the rules that make it: as these make it one after the other, if they do.
+    None where its values would be made of themselves, or a random operator were gone.
     """
     model, applied = algebra.model, list[AppliedRule]()
     try:
@@ -107,14 +115,19 @@ def extracted(algebra: Algebra, chosen: Chosen) -> Variant | None:
         made = finish(model.with_returned(graph, model.returned), None if model.loss is None else model.loss.span)
     except (Refused, InputError):
         return None
+    rules = tuple(dict.fromkeys(applied))
+    rewritten = applied_in_order(model, rules, algebra.rules)
+    if rewritten is not None and (identities := Identities()).of(rewritten) == identities.of(made):
+        return Variant(rewritten, rules)
     sites = [sorted(node.site for node in one.graph.nodes() if node.site) for one in (model, made)]
-    return Variant(made, tuple(dict.fromkeys(applied))) if sites[0] == sites[1] else None
+    return Variant(made, rules) if sites[0] == sites[1] else None
 
 
 def _graph(algebra: Algebra, chosen: Chosen, graph: Graph, prefix: str, applied: list[AppliedRule]) -> Graph:
     """Raises Refused where values would be made of themselves."""
     found = algebra.graphs[prefix]
-    nodes = {id(node): node for node in found.fixed.values()}
+    nodes = {id(enode.node): enode.node for enode in found.fixed_enodes}
+    applied += (rule for enode in found.fixed_enodes for rule in enode.applied)
     for group, number in zip(found.groups, chosen[prefix], strict=True):
         for choice in group.choices:
             if isinstance(enode := choice.enodes[number], Enode):

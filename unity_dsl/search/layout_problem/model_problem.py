@@ -216,7 +216,7 @@ class _Builder:
             if name in algebra.choices:
                 self._add_choice(algebra.choices[name], variables)
             elif name in algebra.fixed and name not in self.produced and name not in self.meaning.free:
-                self._add_node(algebra.fixed[name])
+                self._add_node(algebra.fixed[name].node)
 
     def _add_choice(self, choice: Choice, variables: AlgebraVariables) -> None:
         value = choice.value
