@@ -14,8 +14,6 @@ from functools import cached_property
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
-import networkx as nx  # type: ignore[import-untyped]
-
 from ...graph.graph import Node, Value
 from ...rules.egraph.enode import Enode
 
@@ -126,6 +124,8 @@ class Extractions:
         """Pairs of choices whose agreement, with that of the `linked` ones, makes each group have one extraction: where
         it can be of one that reads another.
         """
+        import networkx as nx  # type: ignore[import-untyped]
+
         found = []
         for group in self.groups:
             names = [choice.value.name for choice in group.choices]
@@ -192,6 +192,8 @@ class _Grouping:
         return found
 
     def run(self) -> Extractions:
+        import networkx as nx
+
         order = {name: place for place, name in enumerate(self.makers)}
         graph = nx.Graph()
         graph.add_nodes_from(self.optional)
@@ -271,6 +273,8 @@ def _read(enode: Enode) -> set[str]:
 
 
 def _has_cycle(chosen: Mapping[str, Enode]) -> bool:
+    import networkx as nx
+
     edges = ((read, name) for name, enode in chosen.items() for read in _read(enode) if read in chosen)
     return not nx.is_directed_acyclic_graph(nx.DiGraph(edges))
 

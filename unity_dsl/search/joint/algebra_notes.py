@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ...graph.plan import Plan
@@ -16,12 +15,15 @@ def describe_algebra(
     """What a reader of a plan has to know; `searched` was told of the search of the model that rules made."""
     if found is None:
         yield "no rule fits the model"
+        yield from algebra.limits
         return
-    count = algebra.extractions
-    times = Counter(used.rule for used in best.rules)
-    named = ", ".join(f"`{rule}`" + (f" {number} times" if number > 1 else "") for rule, number in times.items())
-    did = f"rules applied: {named}" if best.rules else "no rule makes the model cheaper"
-    yield f"{did}; {count} models that rules make were compared with their layouts, on the mesh of the plan"
+    places: dict[str, list[str]] = {}
+    for used in best.rules:
+        places.setdefault(used.rule, []).append(used.place)
+    named = (f"`{rule}` {f'{len(at)} times' if len(at) > 1 else f'at {at[0]}'}" for rule, at in places.items())
+    did = f"rules applied: {', '.join(named)}" if best.rules else "no rule makes the model cheaper"
+    many = f"{algebra.extractions} models that rules make were compared with their layouts"
+    yield f"{did}; {many}, on the mesh of the plan"
     if not found.exact:
         gap = 100 * (1 - found.bound / best.cost.seconds)
         yield (

@@ -67,10 +67,13 @@ class Algebras:
         """The extractions of a model that compute the values `kept`, by their paths. Raises E542."""
         key = id(model.graph), kept
         if key not in self.found:
-            library, shipped = self.shipped.library, self.shipped.fitting(model)
-            prepared = (substitution_of(rule, library) for rule in (*self.rules, *shipped))
-            usable = [found for found in prepared if isinstance(found, Substitution)]
-            self.found[key] = model, algebra_of(model, usable, machine, library, kept, self._accept)
+            library = self.shipped.library
+            given = {rule.name: substitution_of(rule, library) for rule in self.rules}
+            others = (substitution_of(rule, library) for rule in self.shipped.fitting(model))
+            usable = [found for found in (*given.values(), *others) if isinstance(found, Substitution)]
+            unused = (f"rule `{name}` is not used: {why}" for name, why in given.items() if isinstance(why, str))
+            algebra = algebra_of(model, usable, machine, library, kept, self._accept)
+            self.found[key] = model, replace(algebra, limits=(*algebra.limits, *unused))
         return self.found[key][1]
 
     def _accept(self, name: str) -> None:
